@@ -1,0 +1,94 @@
+"""Settings shared by the services. Read once, from `TIDEGATE_…` variables and secret files, then frozen.
+
+A variable with our prefix that no setting knows is refused by name: a typo must not silently mean the default.
+Secrets may be given as files (`/run/secrets/tidegate_redis_password`), as container platforms mount them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "TIDEGATE_"
+SECRETS_DIR = Path("/run/secrets")
+NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR"})
+"""Variables of the embedded stack, which services may inherit."""
+
+
+class ServiceSettings(BaseSettings):
+    """Base of every service's settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+    )
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    """Kafka bootstrap servers, comma-separated."""
+    security_protocol: str = Field(default="PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$")
+    sasl_mechanism: str | None = None
+    """Such as SCRAM-SHA-512; with sasl_username and sasl_password."""
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+    ssl_ca_file: Path | None = None
+    topic_prefix: str = Field(default="tidegate.", pattern=r"^[A-Za-z0-9._-]{0,100}$")
+    """Prefix of every Tidegate topic; another prefix is another, separate Tidegate on the same broker."""
+    delivery_timeout_seconds: float = Field(default=30.0, gt=0)
+    """How long an event may take to be acknowledged by the broker before the service gives up."""
+    dead_letter_limit: int = Field(default=1000, ge=1)
+    """Unreadable records in a row after which the service stops instead of draining the topic."""
+    health_port: int = Field(default=0, ge=0, le=65535)
+    """Port of `/healthz` and `/metrics` on health_host; 0 turns them off."""
+    health_host: str = "127.0.0.1"
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    log_format: str = Field(default="text", pattern="^(text|json)$")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_unknown_variables(cls, data: Any) -> Any:
+        known = {PREFIX + name.upper() for name in cls.model_fields}
+        unknown = sorted(v for v in os.environ if v.startswith(PREFIX) and v not in known and v not in NOT_SETTINGS)
+        if unknown:
+            raise ValueError(f"unknown setting {', '.join(unknown)}; {cls.__name__} knows {', '.join(sorted(known))}")
+        return data
+
+    @model_validator(mode="after")
+    def _sasl_is_whole(self) -> Self:
+        given = [self.sasl_mechanism, self.sasl_username, self.sasl_password]
+        if any(given) and not all(given):
+            raise ValueError("sasl_mechanism, sasl_username and sasl_password must be set together")
+        return self
+
+    def redacted(self) -> dict[str, str]:
+        """Return the settings for printing; secrets are stars."""
+        return {name: str(getattr(self, name)) for name in type(self).model_fields}
+
+    def kafka(self) -> dict[str, str]:
+        """Return librdkafka's connection settings."""
+        conf = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
+        if self.sasl_mechanism and self.sasl_username and self.sasl_password:
+            conf["sasl.mechanism"] = self.sasl_mechanism
+            conf["sasl.username"] = self.sasl_username
+            conf["sasl.password"] = self.sasl_password.get_secret_value()
+        if self.ssl_ca_file:
+            conf["ssl.ca.location"] = str(self.ssl_ca_file)
+        return conf
+
+
+class RedisSettings(ServiceSettings):
+    """Settings of a service that also speaks to Redis."""
+
+    redis_url: str = Field(default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?|unix)://")
+    """Without the password; that is `redis_password`."""
+    redis_username: str | None = None
+    redis_password: SecretStr | None = None
+    redis_timeout_seconds: float = Field(default=1.0, gt=0)
+    """Longest wait for Redis; past it the service goes on without and says so."""
+    redis_prefix: str = Field(default="tidegate:", pattern=r"^[A-Za-z0-9:._-]{0,100}$")

@@ -1,0 +1,179 @@
+"""Decision: the outcome of one snapshot, always emitted, with everything needed to explain and to recompute it.
+
+The values inside are plain frozen dataclasses: the engine builds ten thousand of them a second, and they are
+validated when they are read from the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from schemas.command import ScalingCommand
+from schemas.job import JobSpec
+from schemas.result import ActionResult
+from schemas.wire import Count, Identifier, Instant, Wire, identity
+
+_DATACLASS = ConfigDict(strict=True, allow_inf_nan=False)
+
+Figure = str | bool | int | float | None
+
+
+class Status(StrEnum):
+    """Scaling status; the first four are those of Confluent's Autopilot."""
+
+    FINE = "FINE"
+    PENDING_SCALE_UP = "PENDING_SCALE_UP"
+    PENDING_SCALE_DOWN = "PENDING_SCALE_DOWN"
+    POOL_EXHAUSTED = "POOL_EXHAUSTED"
+    STOPPED_STATE_LIMIT = "STOPPED_STATE_LIMIT"
+    FAILED_STATE_LIMIT = "FAILED_STATE_LIMIT"
+
+
+class RedisView(StrEnum):
+    """What the decider could see of Redis. Only `ok` lets a command out."""
+
+    OK = "ok"
+    UNREACHABLE = "unreachable"
+    REBUILDING = "rebuilding"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the engine concluded from the window of snapshots. None is unknown, never zero. Rates are records/s."""
+
+    __pydantic_config__ = _DATACLASS
+
+    window_seconds: float = 0.0
+    snapshots: int = 0
+    arrival_rate: float | None = None
+    processing_rate: float | None = None
+    true_processing_rate: float | None = None
+    """Records per second of batch time: the rate at 100 % utilization."""
+    utilization: float | None = None
+    """Share of the window spent inside micro-batches, 0..1."""
+    lag_records: int | None = None
+    lag_trend: float | None = None
+    lag_seconds: float | None = None
+    """Lag over the true processing rate."""
+    batch_seconds: float | None = None
+    batch_overhead_seconds: float | None = None
+    record_cost_seconds: float | None = None
+    output_ratio: float | None = None
+    partitions: int | None = None
+    slots_granted: int | None = None
+    task_skew: float | None = None
+    """Slowest task over median task of the busiest stage."""
+    single_task_share: float | None = None
+    """Share of stage time spent in stages of one task."""
+    state_bytes: int | None = None
+    state_partitions: int | None = None
+    gc_ratio: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrailEntry:
+    """One step of the reason trail: who bent or stopped the wish, from which size to which, and why."""
+
+    __pydantic_config__ = _DATACLASS
+
+    by: str
+    """The policy or guard."""
+    code: str
+    before: int
+    after: int
+    sentence: str
+    numbers: dict[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the engine expects of the final size, so that the outcome can be judged against it."""
+
+    __pydantic_config__ = _DATACLASS
+
+    processing_rate: float | None = None
+    """Capacity at the final size, records/s."""
+    lag_seconds: float | None = None
+    catch_up_seconds: float | None = None
+    restart_seconds: float | None = None
+    core_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """What was known of a job linked to this one by a topic, as the decider saw it."""
+
+    __pydantic_config__ = _DATACLASS
+
+    job_id: str
+    upstream: bool
+    """True when its sink is one of our sources."""
+    topics: tuple[str, ...]
+    parallelism: int | None = None
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything a decision depended on besides state, snapshot and spec; recorded so that a replay feeds it back."""
+
+    __pydantic_config__ = _DATACLASS
+
+    at: Instant
+    """The decider's clock."""
+    redis: RedisView = RedisView.OK
+    cooldown_until: Instant | None = None
+    cooldown_owner: str | None = None
+    pool_reserved: int = 0
+    """Slots of the pool promised to other jobs and not yet visible at the master."""
+    reservation_refused: bool = False
+    """The atomic reservation lost a race: decide again with what is seen now."""
+    results: tuple[ActionResult, ...] = ()
+    """Results since the last snapshot, oldest first."""
+    neighbours: tuple[Neighbour, ...] = ()
+
+
+class Keyframe(Wire):
+    """The engine's whole state before this decision, and the spec in force: a replay can start here."""
+
+    state: dict[str, JsonValue]
+    spec: JobSpec
+
+
+class Decision(Wire):
+    """The outcome of one snapshot. `decision_id` is a function of job, snapshot, spec version and engine version."""
+
+    decision_id: str
+    job_id: Identifier
+    pipeline_id: Identifier
+    snapshot_id: str
+    sequence: Count
+    decided_at: Instant
+    engine_version: str
+    spec_version: Annotated[int, Field(ge=1)]
+    policy: str
+    status: Status
+    current_parallelism: Count
+    """Slots of the running job; 0 when it does not run."""
+    proposed_parallelism: Count
+    """What the policy asked for."""
+    final_parallelism: Count
+    """What the guards left of it."""
+    sentence: str
+    """The whole decision in one plain sentence."""
+    trail: tuple[TrailEntry, ...]
+    evidence: Evidence
+    expectation: Expectation | None = None
+    command: ScalingCommand | None = None
+    observed: Observed
+    keyframe: Keyframe | None = None
+
+
+def decision_id(job_id: str, snapshot_id: str, spec_version: int, engine_version: str) -> str:
+    """Return the id of the decision on a snapshot."""
+    return identity("decision", job_id, snapshot_id, spec_version, engine_version)

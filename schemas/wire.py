@@ -1,0 +1,60 @@
+"""What all wire models share: strict when written, tolerant when read.
+
+A model built in Python refuses unknown fields and never coerces (`strict`), so a producer cannot emit what the
+contract does not say. Reading goes through `schemas.envelope.decode`, which drops fields it does not know: a
+newer producer never breaks an older reader. NaN and infinity are refused both ways: a missing figure is absent.
+
+Units are in the names: `_seconds` (float), `_bytes`, `_records`; rates are records/s; instants are UTC, RFC 3339.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+NAMESPACE = uuid.UUID("6f1d5f1e-0f0a-5d0e-9c53-7a1de6a7e000")
+"""Namespace of every Tidegate id; changing it would orphan all recorded events."""
+
+
+class Wire(BaseModel):
+    """Base of every event and of the values inside events: frozen, strict, no unknown fields, no NaN."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _utc(instant: datetime) -> datetime:
+    return instant.astimezone(UTC)
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_utc)]
+"""A moment in UTC; written as RFC 3339. A time without an offset is refused."""
+
+
+def _no_double_dot(name: str) -> str:
+    if ".." in name or name == ".":
+        raise ValueError("must not contain '..' nor be '.'")
+    return name
+
+
+Identifier = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"), AfterValidator(_no_double_dot)
+]
+"""1 to 63 of `a-z 0-9 . _ -`, beginning and ending with a letter or digit, no `..`: safe in paths, keys and metrics."""
+
+TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$"), AfterValidator(_no_double_dot)]
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Parallelism = Annotated[int, Field(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Field(ge=0)]
+
+Scalar = str | bool | int | float
+"""What an option of a policy or guard may be. `bool` stands before `int`, so `true` stays a bool."""
+
+
+def identity(*parts: object) -> str:
+    """Return the id that is a function of `parts`: the same parts give the same id on any machine, for ever."""
+    return str(uuid.uuid5(NAMESPACE, "\x1f".join(map(str, parts))))
