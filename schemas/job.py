@@ -92,8 +92,8 @@ class JobSpec(Wire):
     """One job under Tidegate, versioned: the highest version on `tidegate.jobs` holds."""
 
     job_id: Identifier
-    pipeline_id: Identifier
-    """The Kafka key of the job's events; a job alone is a pipeline of its own name."""
+    pipeline_id: Identifier = Field(default_factory=lambda fields: fields["job_id"])
+    """The Kafka key of the job's events; a job alone is a pipeline of its own name, and may leave it out."""
     version: Annotated[int, Field(ge=1)] = 1
     pool_id: Identifier = "default"
     sources: tuple[TopicName, ...] = Field(min_length=1)
@@ -104,13 +104,6 @@ class JobSpec(Wire):
     application: Application
     scaling: Scaling = Field(default_factory=Scaling)
     manual: ManualScale | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _alone_is_a_pipeline(cls, data: object) -> object:
-        if isinstance(data, dict) and "pipeline_id" not in data and "job_id" in data:
-            return {**data, "pipeline_id": data["job_id"]}
-        return data
 
     @model_validator(mode="after")
     def _executors_divide_sizes(self) -> Self:

@@ -1,0 +1,341 @@
+"""One full and one minimal event of each kind, of hand-chosen values: what the golden payloads hold and tests vary.
+
+A full event sets every field, with a null wherever one may stand inside a tuple or a dict; a minimal one sets only
+what is required.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+
+from schemas.command import CommandKind, ScalingCommand
+from schemas.dead_letter import DeadLetter, letter_id
+from schemas.decision import (
+    Decision,
+    Evidence,
+    Expectation,
+    Keyframe,
+    Neighbour,
+    Observed,
+    RedisView,
+    Status,
+    TrailEntry,
+    decision_id,
+)
+from schemas.job import Application, JobSpec, ManualScale, Mode, Scaling
+from schemas.result import ActionResult, Phase, result_id
+from schemas.snapshot import (
+    JobState,
+    MetricSnapshot,
+    MicroBatch,
+    Part,
+    Pool,
+    SourceOffsets,
+    StageTasks,
+    StateOperator,
+    snapshot_id,
+)
+from schemas.wire import Wire
+
+T = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+SEQUENCE = int(T.timestamp())
+
+
+APPLICATION = Application(
+    script="/jobs/orders.py",
+    checkpoint_location="/data/checkpoints/orders",
+    event_log_dir="/data/events",
+    control_dir="/data/control",
+)
+
+
+def _jobs() -> tuple[JobSpec, JobSpec]:
+    full = JobSpec(
+        job_id="orders",
+        pipeline_id="shop",
+        version=7,
+        pool_id="blue",
+        sources=("orders.raw", "prices"),
+        sinks=("orders.clean",),
+        running=True,
+        interval_seconds=15,
+        application=Application(
+            script="/jobs/orders.py",
+            checkpoint_location="/data/checkpoints/orders",
+            event_log_dir="/data/events",
+            control_dir="/data/control",
+            backend="standalone",
+            args=("--rate", "100", "naïve ünïcode"),
+            master="spark://10.0.0.1:7077,10.0.0.2:7077",
+            rest_url="http://10.0.0.1:6066",
+            master_ui_url="http://10.0.0.1:8080/",
+            jars=("/jars/kafka.jar",),
+            py_files=("/jobs/lib.zip",),
+            conf={"spark.sql.shuffle.partitions": "12"},
+            env={"TZ": "UTC"},
+            executor_cores=2,
+            executor_memory_mb=1024,
+            driver_memory_mb=768,
+            stop_deadline_seconds=45.5,
+            start_deadline_seconds=120.0,
+        ),
+        scaling=Scaling(
+            mode=Mode.ADVISE,
+            policy="flip271",
+            policy_options={"target_utilization": 0.7, "vertex": "source", "aligned": True, "window": 6},
+            guards={"cooldown": {"up_seconds": 30}},
+            min_parallelism=2,
+            max_parallelism=12,
+            initial_parallelism=4,
+            lag_objective_seconds=30.0,
+            interactive=False,
+            command_ttl_seconds=90.0,
+        ),
+        manual=ManualScale(request_id="r-1", parallelism=6, reason="sale begins", requested_at=T),
+    )
+    return full, JobSpec(job_id="orders", pipeline_id="orders", sources=("orders.raw",), application=APPLICATION)
+
+
+def _snapshots() -> tuple[MetricSnapshot, MetricSnapshot]:
+    full = MetricSnapshot(
+        snapshot_id=snapshot_id("orders", SEQUENCE),
+        job_id="orders",
+        pipeline_id="shop",
+        sequence=SEQUENCE,
+        interval_seconds=15,
+        observed_at=T + timedelta(milliseconds=250),
+        state=JobState.RUNNING,
+        incarnation="app-20260301115000-0003",
+        incarnation_started_at=T - timedelta(minutes=10),
+        query_id="3f8a6c1e-0f55-4b5c-9a3c-0d4a2f3e1b11",
+        sources=(
+            SourceOffsets(topic="orders.raw", end_offsets=(1000, 2000, None), committed_offsets=(990, None, 5)),
+            SourceOffsets(topic="prices", end_offsets=(0,), committed_offsets=(0,)),
+        ),
+        batches=(
+            MicroBatch(
+                batch_id=41,
+                started_at=T - timedelta(seconds=4),
+                duration_seconds=1.875,
+                add_batch_seconds=1.5,
+                input_records=3000,
+                output_records=2990,
+            ),
+            MicroBatch(batch_id=42, started_at=T - timedelta(seconds=2), duration_seconds=0.25, input_records=0),
+        ),
+        batches_left_out=3,
+        current_batch_started_at=T - timedelta(seconds=1),
+        stages=(
+            StageTasks(
+                name="start at <unknown>:0",
+                tasks=8,
+                runs=2,
+                busy_seconds=12.5,
+                median_task_seconds=0.75,
+                slowest_task_seconds=1.25,
+            ),
+        ),
+        state_operators=(StateOperator(name="stateStoreSave", rows=10, memory_bytes=4096, partitions=12),),
+        slots_granted=4,
+        gc_ratio=0.03125,
+        pool=Pool(pool_id="blue", slots_total=12, slots_used=4, workers_alive=2),
+        missing=(Part.TASKS,),
+    )
+    minimal = MetricSnapshot(
+        snapshot_id=snapshot_id("orders", SEQUENCE),
+        job_id="orders",
+        pipeline_id="orders",
+        sequence=SEQUENCE,
+        interval_seconds=10,
+        observed_at=T,
+        state=JobState.UNKNOWN,
+    )
+    return full, minimal
+
+
+def _commands() -> tuple[ScalingCommand, ScalingCommand]:
+    full, minimal = (
+        ScalingCommand(
+            command_id=decision_id("orders", snapshot_id("orders", SEQUENCE), version, "1.0.0"),
+            job_id="orders",
+            pipeline_id=pipeline,
+            snapshot_id=snapshot_id("orders", SEQUENCE),
+            spec_version=version,
+            kind=kind,
+            from_parallelism=2 if manual else 0,
+            to_parallelism=6,
+            epoch=SEQUENCE,
+            issued_at=T + timedelta(seconds=1),
+            expires_at=T + timedelta(seconds=121),
+            reason="lag of 90 s is above 30 s",
+            **({"manual": True} if manual else {}),
+        )
+        for version, pipeline, kind, manual in (
+            (7, "shop", CommandKind.RESCALE, True),
+            (1, "orders", CommandKind.START, False),
+        )
+    )
+    return full, minimal
+
+
+def _results() -> tuple[ActionResult, ActionResult]:
+    command = _commands()[0].command_id
+    full = ActionResult(
+        result_id=result_id(command, Phase.ROLLED_BACK, 2),
+        command_id=command,
+        job_id="orders",
+        pipeline_id="shop",
+        kind=CommandKind.RESCALE,
+        phase=Phase.ROLLED_BACK,
+        attempt=2,
+        epoch=SEQUENCE,
+        at=T + timedelta(seconds=60, microseconds=1),
+        parallelism=2,
+        code="NO_BATCH_IN_TIME",
+        sentence="No batch was committed in 180 s; back at 2 slots.",
+        incarnation="app-20260301120030-0004",
+        submission_id="driver-20260301120030-0004",
+        downtime_seconds=31.5,
+        details={"stop_seconds": 2.5, "last_batch_id": 42, "clean": True, "backend": "standalone"},
+    )
+    minimal = ActionResult(
+        result_id=result_id(command, Phase.ACCEPTED),
+        command_id=command,
+        job_id="orders",
+        pipeline_id="shop",
+        kind=CommandKind.STOP,
+        phase=Phase.ACCEPTED,
+        epoch=SEQUENCE,
+        at=T,
+        parallelism=0,
+    )
+    return full, minimal
+
+
+def _decisions() -> tuple[Decision, Decision]:
+    snapshot, spec, command = _snapshots()[0], _jobs()[0], _commands()[0]
+    evidence = Evidence(
+        window_seconds=60.0,
+        snapshots=4,
+        arrival_rate=1234.5,
+        processing_rate=800.0,
+        true_processing_rate=1000.0,
+        utilization=0.8,
+        lag_records=90_000,
+        lag_trend=434.5,
+        lag_seconds=90.0,
+        batch_seconds=1.875,
+        batch_overhead_seconds=0.375,
+        record_cost_seconds=0.0005,
+        output_ratio=1.0,
+        partitions=8,
+        slots_granted=4,
+        task_skew=1.5,
+        single_task_share=0.0,
+        state_bytes=4096,
+        state_partitions=12,
+        gc_ratio=0.03125,
+        missing=("tasks",),
+    )
+    full = Decision(
+        decision_id=command.command_id,
+        job_id="orders",
+        pipeline_id="shop",
+        snapshot_id=snapshot.snapshot_id,
+        sequence=SEQUENCE,
+        decided_at=T + timedelta(seconds=1),
+        engine_version="1.0.0",
+        spec_version=7,
+        policy="flip271",
+        status=Status.PENDING_SCALE_UP,
+        current_parallelism=2,
+        proposed_parallelism=9,
+        final_parallelism=6,
+        sentence="Scale up from 2 to 6 slots: lag of 90 s is above 30 s.",
+        trail=(
+            TrailEntry("flip271", "TARGET", 2, 9, "9 slots hold 1234.5 records/s.", {"rate": 1234.5, "skew": None}),
+            TrailEntry(
+                "max_parallelism", "MAX", 9, 6, "At most 6.", {"max": 6, "aligned": True, "topic": "orders.raw"}
+            ),
+        ),
+        evidence=evidence,
+        expectation=Expectation(
+            processing_rate=3000.0, lag_seconds=5.0, catch_up_seconds=51.0, restart_seconds=25.0, core_seconds=360.0
+        ),
+        command=command,
+        observed=Observed(
+            at=T + timedelta(seconds=1),
+            redis=RedisView.OK,
+            cooldown_until=T - timedelta(seconds=5),
+            cooldown_owner="4f2b6d0c-2a53-5c5c-9d4e-0d6c0b1c9a01",
+            pool_reserved=2,
+            reservation_refused=False,
+            results=_results(),
+            neighbours=(
+                Neighbour("prices", True, ("prices",), 2, Evidence(window_seconds=10.0)),
+                Neighbour("reports", False, ("orders.clean",)),
+            ),
+        ),
+        keyframe=Keyframe(state={"last_sequence": None, "window": [1, None, {"rate": None, "x": 0.5}]}, spec=spec),
+    )
+    minimal = Decision(
+        decision_id=decision_id("orders", snapshot.snapshot_id, 1, "1.0.0"),
+        job_id="orders",
+        pipeline_id="orders",
+        snapshot_id=snapshot.snapshot_id,
+        sequence=SEQUENCE,
+        decided_at=T,
+        engine_version="1.0.0",
+        spec_version=1,
+        policy="flip271",
+        status=Status.FINE,
+        current_parallelism=0,
+        proposed_parallelism=0,
+        final_parallelism=0,
+        sentence="Nothing is known yet.",
+        trail=(),
+        evidence=Evidence(),
+        observed=Observed(at=T),
+    )
+    return full, minimal
+
+
+def _dead_letters() -> tuple[DeadLetter, DeadLetter]:
+    full = DeadLetter(
+        letter_id=letter_id("tidegate.snapshots", 3, 99, "decider"),
+        topic="tidegate.snapshots",
+        partition=3,
+        offset=99,
+        consumer="decider",
+        code="NOT_JSON",
+        error="expected value at line 1 column 1",
+        seen_at=T,
+        key=b64encode(b"shop"),
+        value=b64encode(b"\xff\x00 not json"),
+        headers=(("ce_type", b64encode(b"tidegate.snapshot.v1")), ("empty", None)),
+    )
+    minimal = DeadLetter(
+        letter_id=letter_id("tidegate.jobs", 0, 0, "collector"),
+        topic="tidegate.jobs",
+        partition=0,
+        offset=0,
+        consumer="collector",
+        code="NO_VALUE",
+        error="the record has no value",
+        seen_at=T,
+    )
+    return full, minimal
+
+
+def sample_events() -> dict[str, Wire]:
+    """Return every sample by name, such as `decision.full` and `decision.minimal`."""
+    pairs = {
+        "job": _jobs(),
+        "snapshot": _snapshots(),
+        "decision": _decisions(),
+        "command": _commands(),
+        "result": _results(),
+        "dead-letter": _dead_letters(),
+    }
+    return {f"{name}.{kind}": pair[n] for name, pair in pairs.items() for n, kind in enumerate(("full", "minimal"))}
