@@ -1,0 +1,11 @@
+"""The embedded stack: Kafka, Redis and Spark standalone as plain local processes, in one work folder.
+
+`up` starts it, `status` looks at it, `down` ends it and whatever it launched; `Stack` is the handle that kills, pauses
+and restarts single components, for fault tests. `python -m tidegate.stack` does the same from a shell.
+"""
+
+from tidegate.stack.errors import StackError
+from tidegate.stack.info import StackInfo
+from tidegate.stack.stack import ComponentState, Stack, down, status, up
+
+__all__ = ["ComponentState", "Stack", "StackError", "StackInfo", "down", "status", "up"]

@@ -1,0 +1,158 @@
+"""One component of the stack: a process with settings, a health check, and the controls that fault tests need."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from tidegate.stack.errors import StackError
+from tidegate.stack.info import StackInfo, locked
+from tidegate.stack.processes import ProcessRecord, end_all, spawn
+
+START_SECONDS = 60.0
+State = Literal["not started", "running", "unhealthy", "paused", "dead"]
+# Settings of the user's own Spark, Kafka or Java must not leak into the embedded ones.
+_FOREIGN = ("SPARK_", "PYSPARK_", "KAFKA_", "HADOOP_", "JAVA_", "JDK_JAVA_", "_JAVA_", "TIDEGATE_")
+
+
+class Component(ABC):
+    """A process of the stack in `work_dir`; what it is and whether it runs is always read from `stack.json`."""
+
+    name: str
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+
+    @property
+    def info(self) -> StackInfo:
+        return StackInfo.load(self.work_dir)
+
+    @abstractmethod
+    def prepare(self, info: StackInfo) -> None:
+        """Makes folders and settings files; safe to repeat."""
+
+    @abstractmethod
+    def command(self, info: StackInfo) -> list[str]:
+        """The command line of the process."""
+
+    @abstractmethod
+    def healthy(self, info: StackInfo) -> bool:
+        """Whether the process answers as it should; never waits for more than about 5 s and never raises."""
+
+    def environment(self, info: StackInfo) -> Mapping[str, str]:
+        """Variables on top of the caller's own ones."""
+        return {}
+
+    @property
+    def process(self) -> ProcessRecord | None:
+        return self.info.processes.get(self.name)
+
+    @property
+    def state(self) -> State:
+        process = self.process
+        if process is None:
+            return "not started"
+        if not process.alive:
+            return "dead"
+        if process.paused:
+            return "paused"
+        return "running" if self.healthy(self.info) else "unhealthy"
+
+    @property
+    def log(self) -> Path:
+        return self.work_dir / "logs" / f"{self.name}.log"
+
+    def launch(self) -> None:
+        """Starts the process, if it does not run, without waiting for its health."""
+        info = self.info
+        process = info.processes.get(self.name)
+        if process is not None and process.alive:
+            return
+        self.prepare(info)
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
+        env = {**inherited, "JAVA_HOME": str(info.java_home), **self.environment(info)}
+        with locked(self.work_dir, "stack.lock", wait_seconds=10):
+            record = spawn(self.command(info), env, self.work_dir / "logs", self.log, info.stack_id)
+            self._record(record)
+
+    def wait_healthy(self, timeout_seconds: float = START_SECONDS) -> None:
+        """Returns once it is healthy; raises StackError with the end of its log if it dies or takes too long."""
+        info = self.info
+        process = info.processes.get(self.name)
+        deadline = time.monotonic() + timeout_seconds
+        while not self.healthy(info):
+            if process is None or not process.alive:
+                raise StackError(f"{self.name} ended while starting; {self.log} ends with:\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"{self.name} not healthy after {timeout_seconds:g} s; {self.log} ends with:\n{self._log_tail()}"
+                )
+            time.sleep(0.1)
+
+    def start(self, timeout_seconds: float = START_SECONDS) -> None:
+        """Starts it on its data and ports as they are, and waits until it is healthy; does nothing if it runs."""
+        self.launch()
+        self.wait_healthy(timeout_seconds)
+
+    def stop(self, grace_seconds: float = 10.0) -> None:
+        """Ends it with SIGTERM, and with SIGKILL after the grace; it then counts as not started."""
+        if process := self.process:
+            end_all(lambda: [process], grace_seconds)
+            process.signal(signal.SIGKILL)
+        with locked(self.work_dir, "stack.lock", wait_seconds=10):
+            self._record(None)
+
+    def kill(self) -> None:
+        """Kills it like a crash (SIGKILL to its group) and returns when it is gone; its state is then `dead`."""
+        process = self._running()
+        process.signal(signal.SIGKILL)
+        if end_all(lambda: [process], 0.0):
+            raise StackError(f"{self.name} (pid {process.pid}) survived SIGKILL")
+
+    def pause(self) -> None:
+        """Freezes it (SIGSTOP), so that its peers see a hang and not a closed connection."""
+        self._running().signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused one go on (SIGCONT)."""
+        self._running().signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stops and starts it."""
+        self.stop()
+        self.start()
+
+    def _running(self) -> ProcessRecord:
+        process = self.process
+        if process is None or not process.alive:
+            raise StackError(f"{self.name} does not run in {self.work_dir}")
+        return process
+
+    def _record(self, record: ProcessRecord | None) -> None:
+        info = self.info
+        processes = {name: known for name, known in info.processes.items() if name != self.name}
+        if record is not None:
+            processes[self.name] = record
+        info.model_copy(update={"processes": processes}).save()
+
+    def _log_tail(self, lines: int = 15) -> str:
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+        except OSError:
+            text = ["(no log)"]
+        return "\n".join(f"  {line}" for line in text)
+
+
+def port_open(port: int) -> bool:
+    """Whether something listens on the loopback port."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False

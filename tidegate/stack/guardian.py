@@ -1,0 +1,58 @@
+"""Ends a stack whose owner died: a small process that waits for the end of a pipe which only the owner holds.
+
+The kernel closes the pipe however the owner ends, SIGKILL included. Told to stand down first, it goes quietly.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+STAND_DOWN = b"stand down\n"
+
+
+class Guardian:
+    """The owner's side of the pipe."""
+
+    def __init__(self, work_dir: Path, stack_id: str) -> None:
+        with (work_dir / "logs" / "guardian.log").open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "tidegate.stack.guardian", str(work_dir), stack_id],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C in the owner's terminal must not reach it.
+                start_new_session=True,
+            )
+
+    def stand_down(self) -> None:
+        """Lets the stack live on without its owner (or: it is down already)."""
+        try:
+            self._child.communicate(STAND_DOWN, timeout=10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+def main() -> int:
+    work_dir, stack_id = Path(sys.argv[1]), sys.argv[2]
+    if sys.stdin.buffer.read() == STAND_DOWN:
+        return 0
+    # Imported only when needed: the package imports this module.
+    from tidegate.stack.errors import StackError
+    from tidegate.stack.info import StackInfo
+    from tidegate.stack.stack import down
+
+    try:
+        if StackInfo.load(work_dir).stack_id == stack_id:
+            print(f"the owner of stack {stack_id} is gone: ending the stack", flush=True)
+            down(work_dir, wait_seconds=30)
+    except StackError as error:
+        print(error, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

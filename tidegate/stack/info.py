@@ -1,0 +1,163 @@
+"""What a running stack looks like from outside: the endpoints and processes that `stack.json` records."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tidegate.stack.errors import StackError
+from tidegate.stack.processes import ProcessRecord
+
+
+class Ports(BaseModel):
+    """The loopback TCP ports of one stack, fixed for its life, so that a component restarts where it was."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kafka: int
+    kafka_controller: int
+    kafka_proxied: int
+    kafka_proxy: int
+    redis: int
+    spark_master: int
+    spark_rest: int
+    spark_master_ui: int
+    spark_worker_uis: tuple[int, ...]
+
+
+class StackInfo(BaseModel):
+    """Endpoints, files and processes of one stack. All addresses are loopback; the password is only in its file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stack_id: str
+    state: Literal["starting", "up"]
+    work_dir: Path
+    ports: Ports
+    java_home: Path
+    spark_home: Path
+    redis_server: Path
+    kafka_jars: tuple[Path, ...]
+    connector_jars: tuple[Path, ...]
+    worker_slots: int
+    """Cores that each worker offers; they may exceed the machine's."""
+    worker_memory: str
+    python: Path
+    """The interpreter that PySpark drivers and executors use."""
+    processes: dict[str, ProcessRecord] = {}
+    """The components that were started, by name; one that was stopped on purpose is not among them."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.ports.kafka}"
+
+    @property
+    def proxied_bootstrap_servers(self) -> str:
+        """Where a proxy of a test listens: clients that start here are sent back here by the broker's metadata.
+
+        The proxy itself forwards to 127.0.0.1:`ports.kafka_proxied`.
+        """
+        return f"127.0.0.1:{self.ports.kafka_proxy}"
+
+    @property
+    def redis_url(self) -> str:
+        return f"redis://127.0.0.1:{self.ports.redis}/0"
+
+    @property
+    def redis_password_file(self) -> Path:
+        return self.work_dir / "redis" / "password"
+
+    @property
+    def redis_password(self) -> str:
+        return self.redis_password_file.read_text(encoding="utf-8").strip()
+
+    @property
+    def spark_master(self) -> str:
+        return f"spark://127.0.0.1:{self.ports.spark_master}"
+
+    @property
+    def spark_rest(self) -> str:
+        return f"http://127.0.0.1:{self.ports.spark_rest}"
+
+    @property
+    def spark_ui(self) -> str:
+        return f"http://127.0.0.1:{self.ports.spark_master_ui}"
+
+    @property
+    def event_log_dir(self) -> Path:
+        return self.work_dir / "spark" / "events"
+
+    @property
+    def log_dir(self) -> Path:
+        return self.work_dir / "logs"
+
+    def save(self) -> None:
+        """Writes `stack.json`, all of it or nothing."""
+        path = info_path(self.work_dir)
+        scratch = path.with_suffix(".json.new")
+        summary = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "proxied_bootstrap_servers": self.proxied_bootstrap_servers,
+            "redis_url": self.redis_url,
+            "redis_password_file": str(self.redis_password_file),
+            "spark_master": self.spark_master,
+            "spark_rest": self.spark_rest,
+            "spark_ui": self.spark_ui,
+            "event_log_dir": str(self.event_log_dir),
+        }
+        scratch.write_text(_StackFile(endpoints=summary, stack=self).model_dump_json(indent=2), encoding="utf-8")
+        scratch.replace(path)
+
+    @classmethod
+    def load(cls, work_dir: Path | str) -> StackInfo:
+        """The stack of `work_dir`; raises StackError if there is none or its file is not readable."""
+        path = info_path(Path(work_dir))
+        try:
+            return _StackFile.model_validate_json(path.read_text(encoding="utf-8")).stack
+        except FileNotFoundError:
+            raise StackError(f"no stack in {work_dir}: there is no {path.name}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise StackError(f"{path} is not readable: {place}: {first['msg']}") from error
+
+
+class _StackFile(BaseModel):
+    """`stack.json`: the endpoints in words for people and other tools, and the record that is read back."""
+
+    endpoints: dict[str, str]
+    stack: StackInfo
+
+
+def info_path(work_dir: Path) -> Path:
+    return work_dir / "stack.json"
+
+
+@contextmanager
+def locked(work_dir: Path, name: str, *, wait_seconds: float) -> Iterator[None]:
+    """Holds the lock file `name` of a work folder; the kernel frees it when the process ends, however it ends.
+
+    Raises StackError if another process still holds it after `wait_seconds`.
+    """
+    work_dir.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(work_dir / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + wait_seconds
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise StackError(f"another process is changing the stack in {work_dir} just now") from None
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(descriptor)

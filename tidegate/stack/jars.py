@@ -1,0 +1,190 @@
+"""The jars of Kafka and of Spark's Kafka connector: fetched once, verified by checksum, cached between runs.
+
+Maven fetches them if it is installed, else the Ivy that pyspark ships among its own jars; both end with the same
+files. `jars.lock` beside this module has the SHA-256 of each. A set appears in the cache by one rename, complete and
+verified, so a run that was cut off leaves nothing half-done behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tidegate.stack.errors import StackError
+from tidegate.stack.fetch import Artifact, fetch_with_ivy, fetch_with_maven
+from tidegate.stack.java import Java
+
+LOCK = Path(__file__).with_name("jars.lock")
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Artifacts that go on one class path; `transitive` also takes what they depend on at run time."""
+
+    name: str
+    artifacts: tuple[Artifact, ...]
+    transitive: bool
+
+
+KAFKA = JarSet(
+    "kafka-4.3.1",
+    (
+        Artifact("org.apache.kafka", "kafka_2.13", "4.3.1"),
+        # The broker is published without a logging backend; without one it says nothing at all.
+        Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ),
+    transitive=True,
+)
+# Exactly what pyspark 4.2.0 does not ship itself: lz4, snappy, zstd, slf4j and log4j are among its own jars.
+SPARK_KAFKA = JarSet(
+    "spark-kafka-4.2.0",
+    (
+        Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        Artifact("org.apache.kafka", "kafka-clients", "3.9.2"),
+        Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
+    ),
+    transitive=False,
+)
+JAR_SETS = (KAFKA, SPARK_KAFKA)
+
+
+def spark_home() -> Path:
+    """The folder of the installed pyspark, found without importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise StackError("pyspark is not installed: pip install 'tidegate[replay]'")
+    return Path(spec.origin).parent
+
+
+def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$TIDEGATE_CACHE`, else `$XDG_CACHE_HOME/tidegate`, else `~/.cache/tidegate`."""
+    if chosen := environ.get("TIDEGATE_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
+
+
+def read_lock(path: Path = LOCK) -> dict[str, dict[str, str]]:
+    """`{set name: {jar name: sha256}}`; raises StackError naming the line that is not `sha256  set/name.jar`."""
+    locked: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        digest, _, entry = line.partition("  ")
+        set_name, _, jar = entry.partition("/")
+        if len(digest) != 64 or not set_name or not jar.endswith(".jar") or "/" in jar:
+            raise StackError(f"{path}:{number}: expected 'sha256  set/name.jar', got {line!r}")
+        locked.setdefault(set_name, {})[jar] = digest
+    return locked
+
+
+def write_lock(found: Mapping[str, Mapping[str, str]], path: Path = LOCK) -> None:
+    """Writes what `read_lock` reads, sorted."""
+    lines = [f"{digest}  {name}/{jar}\n" for name, jars in sorted(found.items()) for jar, digest in sorted(jars.items())]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """`{jar name: sha256}` of all that is in `folder`; empty if there is no such folder."""
+    if not folder.is_dir():
+        return {}
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """One phrase for each jar that is missing, unexpected or of another content."""
+    phrases = [f"{jar} is missing" for jar in sorted(expected.keys() - found.keys())]
+    phrases += [f"{jar} is not in jars.lock" for jar in sorted(found.keys() - expected.keys())]
+    phrases += [
+        f"{jar} has sha256 {found[jar]}, but jars.lock says {expected[jar]}"
+        for jar in sorted(expected.keys() & found.keys())
+        if found[jar] != expected[jar]
+    ]
+    return phrases
+
+
+def ensure_jars(jar_set: JarSet, java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """The set's jars from the cache, fetched first if the cache lacks them or holds something else.
+
+    `$TIDEGATE_JAR_FETCHER` (`maven` or `ivy`) forces the way. Raises StackError when a fetch fails, or when what came
+    is not what `jars.lock` says.
+    """
+    expected = read_lock().get(jar_set.name)
+    if not expected:
+        raise StackError(f"jars.lock has no lines for {jar_set.name}: run python -m tidegate.stack.setup --write-lock")
+    target = cache_root(environ) / "jars" / jar_set.name
+    cached = checksums(target)
+    wrong = differences(expected, cached)
+    if wrong:
+        if cached:
+            on_progress(f"cached jars in {target} are not as locked ({wrong[0]}): fetching them again")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{jar_set.name}-") as scratch:
+            fetched = fetch(jar_set, java, Path(scratch), on_progress, len(expected), environ)
+            if wrong := differences(expected, checksums(fetched)):
+                raise StackError(f"fetched jars of {jar_set.name} are refused: " + "; ".join(wrong))
+            _publish(fetched, target, expected)
+    return [target / jar for jar in sorted(expected)]
+
+
+def fetch(
+    jar_set: JarSet, java: Java, scratch: Path, on_progress: Progress, total: int | None, environ: Mapping[str, str]
+) -> Path:
+    """Downloads the set, unverified, into a folder inside `scratch` and returns that folder."""
+    fetcher = environ.get("TIDEGATE_JAR_FETCHER", "auto")
+    if fetcher not in ("auto", "maven", "ivy"):
+        raise StackError(f"TIDEGATE_JAR_FETCHER is {fetcher!r}: expected maven, ivy or auto")
+
+    def count(done: int) -> None:
+        on_progress(f"fetching jars of {jar_set.name}: {done}" + (f" of {total}" if total else ""))
+
+    maven = shutil.which("mvn", path=environ.get("PATH", os.defpath))
+    if fetcher == "maven" and maven is None:
+        raise StackError("TIDEGATE_JAR_FETCHER is 'maven', but there is no mvn on PATH")
+    if maven is not None and fetcher != "ivy":
+        try:
+            return fetch_with_maven(maven, java, jar_set.artifacts, jar_set.transitive, scratch / "maven", count)
+        except StackError as error:
+            if fetcher == "maven":
+                raise
+            on_progress(f"{error}: trying Ivy instead")
+    return fetch_with_ivy(_ivy(), java, jar_set.artifacts, jar_set.transitive, scratch / "ivy", count)
+
+
+def lock_all(java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ) -> None:
+    """Fetches every set afresh and writes `jars.lock` from what came."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="tidegate-jars-") as scratch:
+        for jar_set in JAR_SETS:
+            found[jar_set.name] = checksums(
+                fetch(jar_set, java, Path(scratch) / jar_set.name, on_progress, None, environ)
+            )
+    write_lock(found)
+
+
+def class_path(jars: Iterable[Path]) -> str:
+    """The jars as a Java class path."""
+    return os.pathsep.join(str(jar) for jar in jars)
+
+
+def _ivy() -> Path:
+    found = sorted((spark_home() / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise StackError(f"no ivy-*.jar in {spark_home() / 'jars'}: install Maven to fetch the jars")
+    return found[-1]
+
+
+def _publish(fetched: Path, target: Path, expected: Mapping[str, str]) -> None:
+    """Renames the verified folder into the cache; a run that got there first with the same jars wins."""
+    if target.exists():
+        shutil.rmtree(target)
+    try:
+        fetched.rename(target)
+    except OSError:
+        if differences(expected, checksums(target)):
+            raise

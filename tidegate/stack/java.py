@@ -1,0 +1,98 @@
+"""Finds a Java that runs Kafka 4 and Spark 4.2, and installs Debian's where it may."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.stack.errors import StackError
+
+OLDEST_JAVA = 17
+# Spark 4.2 passes --add-modules=jdk.incubator.vector to every JVM: a runtime cut down with jlink fails on it.
+NEEDED_MODULE = "jdk.incubator.vector"
+# Debian 12 ships 17, Debian 13 ships 21.
+DEBIAN_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
+ADVICE = "install a JDK or JRE of version 17 or later and put it on PATH, or point JAVA_HOME at it"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A usable Java: its home folder (`bin/java` is in it) and its version as it states it."""
+
+    home: Path
+    version: str
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+def probe(executable: Path) -> Java:
+    """Runs `executable` and returns what it is; raises StackError naming why it cannot be used."""
+    try:
+        answer = subprocess.run(
+            [executable, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StackError(f"{executable} does not run: {error}") from error
+    found = dict(re.findall(r"^\s+(java\.home|java\.version) = (.+)$", answer.stderr, re.MULTILINE))
+    if answer.returncode != 0 or len(found) != 2:
+        raise StackError(f"{executable} -version failed ({answer.returncode}): {answer.stderr.strip()[:200]}")
+    version = found["java.version"]
+    major = re.match(r"(?:1\.)?(\d+)", version)
+    if major is None or int(major[1]) < OLDEST_JAVA:
+        raise StackError(f"{executable} is Java {version}, but {OLDEST_JAVA} or later is needed")
+    modules = subprocess.run([executable, "--list-modules"], capture_output=True, text=True, timeout=60).stdout
+    if NEEDED_MODULE not in modules:
+        raise StackError(f"{executable} lacks the module {NEEDED_MODULE}, which Spark 4.2 needs")
+    return Java(Path(found["java.home"]), version)
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The first usable Java of JAVA_HOME and PATH; raises StackError with what was wrong with each."""
+    candidates = []
+    if home := environ.get("JAVA_HOME"):
+        candidates.append(Path(home) / "bin" / "java")
+    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
+        candidates.append(Path(on_path))
+    refusals = []
+    for candidate in candidates:
+        try:
+            return probe(candidate)
+        except StackError as error:
+            refusals.append(str(error))
+    raise StackError("no usable Java: " + ("; ".join(refusals) or "neither JAVA_HOME nor PATH has one"))
+
+
+def ensure_java(on_progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Java:
+    """Like `find_java`, but installs Debian's package when run as root on a Debian-like system."""
+    try:
+        return find_java(environ)
+    except StackError as error:
+        apt = shutil.which("apt-get", path=environ.get("PATH", os.defpath))
+        if os.geteuid() != 0 or apt is None:
+            raise StackError(f"{error}; {ADVICE}") from error
+        on_progress(f"{error}: installing Debian's package")
+        _install(apt, environ)
+    return find_java(environ)
+
+
+def _install(apt: str, environ: Mapping[str, str]) -> None:
+    env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
+    attempts = [[apt, "update", "-q"]]
+    attempts += [[apt, "install", "-q", "-y", "--no-install-recommends", package] for package in DEBIAN_PACKAGES]
+    last = ""
+    for command in attempts:
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
+        except subprocess.TimeoutExpired as error:
+            raise StackError(f"{' '.join(command)} took more than 900 s; {ADVICE}") from error
+        last = f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-300:]}"
+        if done.returncode == 0 and "install" in command:
+            return
+    raise StackError(f"no Java could be installed: {last}; {ADVICE}")

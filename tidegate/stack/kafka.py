@@ -1,0 +1,98 @@
+"""Kafka as one KRaft process: broker and controller together, small enough for a laptop."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import uuid
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tidegate.stack.component import Component, port_open
+from tidegate.stack.errors import StackError
+from tidegate.stack.info import StackInfo
+from tidegate.stack.jars import class_path
+
+# The second listener advertises the port of a proxy: whoever starts at the proxy stays behind it.
+SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{broker},PROXIED://127.0.0.1:{proxied},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker},PROXIED://127.0.0.1:{proxy}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+num.network.threads=2
+num.io.threads=4
+log.cleaner.dedupe.buffer.size=16777216
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class Kafka(Component):
+    """The broker; its data survives a restart."""
+
+    name = "kafka"
+
+    def prepare(self, info: StackInfo) -> None:
+        folder = self.work_dir / "kafka"
+        folder.mkdir(exist_ok=True)
+        ports = info.ports
+        (folder / "server.properties").write_text(
+            SETTINGS.format(
+                broker=ports.kafka,
+                proxied=ports.kafka_proxied,
+                proxy=ports.kafka_proxy,
+                controller=ports.kafka_controller,
+                data=folder / "data",
+            ),
+            encoding="utf-8",
+        )
+        if not (folder / "data" / "meta.properties").exists():
+            self._format(info)
+
+    def command(self, info: StackInfo) -> list[str]:
+        return [*self._java(info), "kafka.Kafka", str(self.work_dir / "kafka" / "server.properties")]
+
+    def healthy(self, info: StackInfo) -> bool:
+        if not port_open(info.ports.kafka):
+            return False
+        try:
+            # A broker that still loads its log listens, but does not answer this.
+            client = AdminClient({"bootstrap.servers": info.bootstrap_servers, "log_level": 0})
+            return bool(client.list_topics(timeout=4).brokers)
+        except KafkaException:
+            return False
+
+    def _java(self, info: StackInfo) -> list[str]:
+        java = str(info.java_home / "bin" / "java")
+        options = ["-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+        # With no settings file log4j writes to the console, which is our log file, from this level on.
+        options += ["-Dorg.apache.logging.log4j.level=INFO"]
+        return [java, *options, "-cp", class_path(info.kafka_jars)]
+
+    def _format(self, info: StackInfo) -> None:
+        # Kafka's own ids never begin with '-': the command line would read them as an option.
+        cluster_id = "-"
+        while cluster_id.startswith("-"):
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        settings = str(self.work_dir / "kafka" / "server.properties")
+        command = [*self._java(info), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+        except subprocess.TimeoutExpired as error:
+            raise StackError("formatting Kafka's storage took more than 60 s") from error
+        if done.returncode != 0:
+            raise StackError(f"formatting Kafka's storage failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")

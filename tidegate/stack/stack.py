@@ -1,0 +1,227 @@
+"""Starts, watches and ends the whole stack.
+
+A work folder holds everything: data, logs, settings, `stack.json`. While a stack starts, a guardian ends it should the
+starter die; afterwards the stack lives on by itself until `down`, which needs nothing but `stack.json`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.stack.component import Component, State
+from tidegate.stack.errors import StackError
+from tidegate.stack.guardian import Guardian
+from tidegate.stack.info import Ports, StackInfo, info_path, locked
+from tidegate.stack.kafka import Kafka
+from tidegate.stack.ports import free_ports
+from tidegate.stack.processes import ProcessRecord, end_all, marked
+from tidegate.stack.redis import Redis
+from tidegate.stack.setup import prepare
+from tidegate.stack.spark import SparkMaster, SparkWorker
+
+DEFAULT_WORK_DIR = Path(".tidegate/stack")
+DEFAULT_WORKER_SLOTS = 8
+DEFAULT_WORKER_MEMORY = "6g"
+# How long components may take to end by themselves; Kafka's clean shutdown needs about 2 s.
+GRACE_SECONDS = 6.0
+
+Progress = Callable[[str], None]
+_guardians: dict[Path, Guardian] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentState:
+    """One line of `status`."""
+
+    name: str
+    state: State
+    pid: int | None
+    endpoint: str
+    log: Path
+
+
+class Stack:
+    """A handle on the stack in `work_dir`, with its components by name: for tests that kill, pause and restart them."""
+
+    def __init__(self, work_dir: Path | str) -> None:
+        self.work_dir = Path(work_dir).absolute()
+        info = self.info
+        self.kafka = Kafka(self.work_dir)
+        self.redis = Redis(self.work_dir)
+        self.master = SparkMaster(self.work_dir)
+        self.workers = [SparkWorker(self.work_dir, number) for number in range(len(info.ports.spark_worker_uis))]
+
+    @property
+    def info(self) -> StackInfo:
+        return StackInfo.load(self.work_dir)
+
+    @property
+    def components(self) -> list[Component]:
+        return [self.kafka, self.redis, self.master, *self.workers]
+
+    def start(self, *, kafka: bool = False, redis: bool = False, spark: bool = False, on_progress: Progress) -> None:
+        """Starts the chosen components that do not run yet, side by side, and waits until all are healthy."""
+        chosen: list[Component] = []
+        if redis:
+            chosen.append(self.redis)
+        if spark:
+            chosen.append(self.master)
+        if kafka:
+            chosen.append(self.kafka)
+        for component in chosen:
+            on_progress(f"starting {component.name}")
+            component.launch()
+        if spark:
+            self.master.wait_healthy()
+            for worker in self.workers:
+                on_progress(f"starting {worker.name}")
+                worker.launch()
+            chosen += self.workers
+        for component in chosen:
+            component.wait_healthy()
+            on_progress(f"{component.name} is healthy")
+
+
+def up(
+    work_dir: Path | str = DEFAULT_WORK_DIR,
+    *,
+    kafka: bool = True,
+    redis: bool = True,
+    spark: bool = True,
+    workers: int = 1,
+    worker_slots: int = DEFAULT_WORKER_SLOTS,
+    worker_memory: str = DEFAULT_WORKER_MEMORY,
+    tied: bool = False,
+    on_progress: Progress = lambda text: None,
+) -> StackInfo:
+    """Starts the stack and returns once it is healthy; on any failure, Ctrl-C included, everything is ended again.
+
+    Each of `workers` offers `worker_slots` cores (they may exceed the machine's) and `worker_memory` (such as `6g`).
+    Components left out can be started later with `Stack.start`. With `tied` the stack ends when this process does.
+    Raises StackError if one runs in `work_dir` already, or if a component does not become healthy.
+    """
+    if workers < 1 or worker_slots < 1:
+        raise StackError(f"workers and worker_slots must be at least 1, got {workers} and {worker_slots}")
+    folder = Path(work_dir).absolute()
+    with locked(folder, "up.lock", wait_seconds=0):
+        _clear_leftover(folder, on_progress)
+        tools = prepare(on_progress)
+        (folder / "logs").mkdir(exist_ok=True)
+        # What a former master knew of applications and drivers is over; a restarted one in this stack reads it.
+        shutil.rmtree(folder / "spark" / "recovery", ignore_errors=True)
+        free = free_ports(8 + workers)
+        ports = Ports(**dict(zip(Ports.model_fields, free[:8], strict=False)), spark_worker_uis=tuple(free[8:]))
+        info = StackInfo(
+            stack_id=uuid.uuid4().hex,
+            state="starting",
+            work_dir=folder,
+            ports=ports,
+            java_home=tools.java.home,
+            spark_home=tools.spark_home,
+            redis_server=tools.redis.executable,
+            kafka_jars=tools.kafka_jars,
+            connector_jars=tools.connector_jars,
+            worker_slots=worker_slots,
+            worker_memory=worker_memory,
+            python=Path(sys.executable),
+        )
+        info.save()
+        guardian = Guardian(folder, info.stack_id)
+        try:
+            Stack(folder).start(kafka=kafka, redis=redis, spark=spark, on_progress=on_progress)
+            info = StackInfo.load(folder).model_copy(update={"state": "up"})
+            info.save()
+        except BaseException:
+            on_progress("ending what was started")
+            _end(info)
+            guardian.stand_down()
+            raise
+        if tied:
+            _guardians[folder] = guardian
+        else:
+            guardian.stand_down()
+        return info
+
+
+def down(
+    work_dir: Path | str = DEFAULT_WORK_DIR,
+    *,
+    purge: bool = False,
+    wait_seconds: float = 0.0,
+    on_progress: Progress = lambda text: None,
+) -> bool:
+    """Ends the stack of `work_dir` with all drivers and executors it launched; False if there was none.
+
+    Data and logs stay, for a next `up` on them, unless `purge`. Raises StackError if another process is starting or
+    ending it (after `wait_seconds`), or if something survives.
+    """
+    folder = Path(work_dir).absolute()
+    if not folder.is_dir():
+        return False
+    with locked(folder, "up.lock", wait_seconds=wait_seconds):
+        found = info_path(folder).exists()
+        if found:
+            info = StackInfo.load(folder)
+            on_progress(f"ending {', '.join(info.processes) or 'a stack without components'}")
+            _end(info)
+        if guardian := _guardians.pop(folder, None):
+            guardian.stand_down()
+        if purge:
+            for name in ("kafka", "redis", "spark", "logs"):
+                shutil.rmtree(folder / name, ignore_errors=True)
+        return found
+
+
+def status(work_dir: Path | str = DEFAULT_WORK_DIR) -> list[ComponentState]:
+    """The state of every component; empty if there is no stack in `work_dir`."""
+    if not info_path(Path(work_dir)).exists():
+        return []
+    stack = Stack(work_dir)
+    info = stack.info
+    endpoints = {"kafka": info.bootstrap_servers, "redis": info.redis_url, "spark-master": info.spark_master}
+    lines = []
+    for component in stack.components:
+        process = component.process
+        worker = f"{info.worker_slots} slots, {info.worker_memory}"
+        lines.append(
+            ComponentState(
+                name=component.name,
+                state=component.state,
+                pid=process.pid if process else None,
+                endpoint=endpoints.get(component.name, worker),
+                log=component.log,
+            )
+        )
+    return lines
+
+
+def _ours(info: StackInfo) -> list[ProcessRecord]:
+    """The recorded components, and all else that carries the stack's mark: drivers, executors, Python workers."""
+    return list({*info.processes.values(), *marked(info.stack_id)})
+
+
+def _end(info: StackInfo) -> None:
+    try:
+        info = StackInfo.load(info.work_dir)
+    except StackError:
+        pass  # What was recorded before is still right; the mark finds the rest.
+    if survivors := end_all(lambda: _ours(info), GRACE_SECONDS):
+        raise StackError(f"these processes of the stack did not end: {survivors}")
+    info_path(info.work_dir).unlink(missing_ok=True)
+
+
+def _clear_leftover(folder: Path, on_progress: Progress) -> None:
+    """Refuses if a stack is up in `folder`; ends what is left of one that never came up."""
+    if not info_path(folder).exists():
+        return
+    info = StackInfo.load(folder)
+    alive = [name for name, record in info.processes.items() if record.alive]
+    if info.state == "up" and alive:
+        raise StackError(f"a stack is up in {folder} already ({', '.join(alive)}): end it with `down` first")
+    on_progress("clearing what an earlier stack left behind")
+    _end(info)
