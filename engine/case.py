@@ -1,0 +1,99 @@
+"""A case: all that one decision is made from. Policies and guards get it and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from pydantic import JsonValue
+
+from engine.reasons import Reason
+from engine.state import JobState
+from schemas.decision import Evidence, Expectation, Figure, Observed, Status
+from schemas.job import JobSpec
+from schemas.snapshot import MetricSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One snapshot with everything known about it."""
+
+    snapshot: MetricSnapshot
+    spec: JobSpec
+    observed: Observed
+    state: JobState
+    """With the snapshot already in its window and the results already taken in."""
+    evidence: Evidence
+    current: int
+    """Slots of the running job; 0 when it does not run."""
+    at: float
+    """The snapshot's time, epoch seconds: what policies reckon with."""
+    now: float
+    """The decider's clock, epoch seconds: what cooldowns and freshness are measured against."""
+    manual: bool = False
+    """Whether an operator asked for this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a policy wants: a size, the reason with its numbers, and what it expects of it."""
+
+    size: int
+    code: str
+    numbers: Mapping[str, Figure] = field(default_factory=dict)
+    expectation: Expectation | None = None
+    memory: dict[str, JsonValue] | None = None
+    """The policy's memory from now on; None leaves it as it is."""
+
+
+class Policy(Protocol):
+    """A rule that proposes a parallelism from evidence. Pure: same case, same proposal."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type]
+    reasons: ClassVar[Mapping[str, Reason]]
+    """The codes its proposals use."""
+
+    @property
+    def window_seconds(self) -> float:
+        """How much of the past the policy wants to see."""
+        ...
+
+    def propose(self, case: Case) -> Proposal:
+        """Return the size the job should have."""
+        ...
+
+    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+        """Return the memory after the guards let a command for `final` slots out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a guard makes of a wish: another size (or the current one, to stop it) and why."""
+
+    size: int
+    code: str
+    numbers: Mapping[str, Figure] = field(default_factory=dict)
+    status: Status | None = None
+    """Set where the guard's finding is a status of its own, such as POOL_EXHAUSTED."""
+    withhold: bool = False
+    """The size stands, but no command goes out (advise mode)."""
+
+
+class Guard(Protocol):
+    """A rule that may bend or stop a wish, and says why. None: no objection."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type]
+    waits: ClassVar[bool]
+    """Whether a stopped wish is only put off (its status stays PENDING) rather than settled."""
+    binds_manual: ClassVar[bool]
+    """Whether it also holds for an operator's request."""
+    covers: ClassVar[frozenset[str]]
+    """Which of `start`, `rescale`, `stop` it is asked about."""
+
+    def dispose(self, wish: int, case: Case) -> Verdict | None:
+        """Return what becomes of `wish`, or None."""
+        ...

@@ -1,0 +1,133 @@
+"""Evidence: what the window of micro-batches says about the job. What it does not say stays None.
+
+arrival rate          Δ end offsets / Δt                                  (broker's view, not Spark's)
+processing rate       Δ committed offsets / Δt
+true processing rate  Σ records / Σ batch duration: the rate at 100 % utilization, DS2's "true rate" for
+                      micro-batches (Kalavri et al., OSDI 2018, section 3.2)
+utilization           time inside micro-batches / time covered: the micro-batch counterpart of busy time
+lag in seconds        lag in records / true processing rate: work, not waiting time
+overhead, cost        duration = overhead + cost · records, least squares over the batches of the window
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.state import JobState, Slice
+from schemas.decision import Evidence
+from schemas.snapshot import MetricSnapshot, StageTasks
+
+FIT_MIN_BATCHES = 6
+FIT_MIN_SPREAD = 0.05
+"""A fit over batches of nearly one size says nothing: their relative variance must be at least this, squared."""
+
+
+def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
+    """Return the evidence of a state whose window already holds `snapshot`."""
+    window = state.window
+    missing = tuple(part.value for part in snapshot.missing)
+    partitions = sum(count for _, count in state.topics) or None
+    stages = _stage_figures(snapshot.stages, snapshot.slots_granted or current)
+    state_operators = snapshot.state_operators
+    common = {
+        "partitions": partitions,
+        "slots_granted": snapshot.slots_granted,
+        "task_skew": stages[0],
+        "single_task_share": stages[1],
+        "state_bytes": sum(s.memory_bytes for s in state_operators) if state_operators else None,
+        "state_partitions": min(s.partitions for s in state_operators) if state_operators else None,
+        "gc_ratio": snapshot.gc_ratio,
+        "missing": missing,
+    }
+    if not window:
+        return Evidence(**common)  # type: ignore[arg-type]
+    busy = covered = duration = 0.0
+    batches = records = outputs = input_of_outputs = 0
+    squares = 0
+    products = 0.0
+    for piece in window[1:]:  # the first slice is the baseline of the counters
+        busy += piece.busy_seconds
+        covered += piece.covered_seconds
+        duration += piece.duration_seconds
+        batches += piece.batches
+        records += piece.records
+        squares += piece.records_squared
+        products += piece.records_times_seconds
+        if piece.outputs is not None:
+            outputs += piece.outputs
+            input_of_outputs += piece.records
+    true_rate = records / duration if records and duration > 0 else None
+    overhead, cost = _fit(batches, records, squares, duration, products)
+    lag = window[-1].lag
+    return Evidence(
+        window_seconds=window[-1].at - window[0].at,
+        snapshots=len(window),
+        arrival_rate=_growth(window, "arrived"),
+        processing_rate=_growth(window, "committed"),
+        true_processing_rate=true_rate,
+        utilization=min(1.0, busy / covered) if covered > 0 else None,
+        lag_records=lag,
+        lag_trend=_slope(window),
+        lag_seconds=0.0 if lag is not None and lag <= 0 else lag / true_rate if lag is not None and true_rate else None,
+        batch_seconds=duration / batches if batches else None,
+        batch_overhead_seconds=overhead,
+        record_cost_seconds=None if cost is None else cost * (snapshot.slots_granted or current),
+        output_ratio=outputs / input_of_outputs if input_of_outputs else None,
+        **common,  # type: ignore[arg-type]
+    )
+
+
+def _growth(window: Sequence[Slice], counter: str) -> float | None:
+    """Return the growth per second between the first and the last known value of a counter."""
+    first = last = None
+    for piece in window:
+        value = getattr(piece, counter)
+        if value is not None:
+            first, last = (first or (piece.at, value)), (piece.at, value)
+    if first is None or last is None or last[0] <= first[0]:
+        return None
+    return float(last[1] - first[1]) / (last[0] - first[0])
+
+
+def _slope(window: Sequence[Slice]) -> float | None:
+    """Return the least-squares slope of the lag, records/s."""
+    points = [(piece.at - window[0].at, lag) for piece in window if (lag := piece.lag) is not None]
+    count = len(points)
+    if count < 2:
+        return None
+    mean_t = sum(t for t, _ in points) / count
+    mean_lag = sum(lag for _, lag in points) / count
+    spread = sum((t - mean_t) ** 2 for t, _ in points)
+    if spread <= 0:
+        return None
+    return sum((t - mean_t) * (lag - mean_lag) for t, lag in points) / spread
+
+
+def _fit(
+    batches: int, records: int, squares: int, duration: float, products: float
+) -> tuple[float | None, float | None]:
+    """Return (overhead seconds, seconds per record) of `duration = overhead + cost · records`, or (None, None)."""
+    if batches < FIT_MIN_BATCHES or records <= 0:
+        return None, None
+    spread = batches * squares - records * records
+    if spread < FIT_MIN_SPREAD**2 * records * records:
+        return None, None
+    cost = (batches * products - records * duration) / spread
+    overhead = (duration - cost * records) / batches
+    return (overhead, cost) if cost > 0 and overhead >= 0 else (None, None)
+
+
+def _stage_figures(stages: Sequence[StageTasks], slots: int) -> tuple[float | None, float | None]:
+    """Return (skew of the busiest stage, share of stage time spent in stages of one task)."""
+    if not stages:
+        return None, None
+    busiest = max(stages, key=lambda stage: (stage.busy_seconds, stage.name))
+    skew = busiest.slowest_task_seconds / busiest.median_task_seconds if busiest.median_task_seconds > 0 else None
+    wall = single = 0.0
+    for stage in stages:
+        # A stage lasts at least as long as its slowest task, and as its work spread over all slots.
+        seconds = max(stage.slowest_task_seconds * stage.runs, stage.busy_seconds / max(1, min(slots, stage.tasks)))
+        wall += seconds
+        if stage.tasks == 1:
+            single += seconds
+    return skew, single / wall if wall > 0 else None

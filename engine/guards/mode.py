@@ -1,0 +1,60 @@
+"""What the spec lets Tidegate do: paused, pinned to a size, or advise only."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from engine.case import Case, Verdict
+from engine.options import NoOptions
+from schemas.job import Mode
+
+
+class Paused:
+    """Stops every change of a paused job."""
+
+    name: ClassVar[str] = "paused"
+    Options: ClassVar[type] = NoOptions
+    waits: ClassVar[bool] = False
+    binds_manual: ClassVar[bool] = False
+    covers: ClassVar[frozenset[str]] = frozenset({"start", "rescale"})
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
+    def dispose(self, wish: int, case: Case) -> Verdict | None:
+        """Ask the spec's mode."""
+        return Verdict(case.current, "PAUSED") if case.spec.scaling.mode is Mode.PAUSED else None
+
+
+class Interactive:
+    """Keeps an interactive job at its size, as Confluent's Autopilot keeps a SELECT at 1."""
+
+    name: ClassVar[str] = "interactive"
+    Options: ClassVar[type] = NoOptions
+    waits: ClassVar[bool] = False
+    binds_manual: ClassVar[bool] = False
+    covers: ClassVar[frozenset[str]] = frozenset({"rescale"})
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
+    def dispose(self, wish: int, case: Case) -> Verdict | None:
+        """Ask the spec."""
+        return Verdict(case.current, "INTERACTIVE", {"pinned": case.current}) if case.spec.scaling.interactive else None
+
+
+class AdviseOnly:
+    """Lets the size stand and the command not out."""
+
+    name: ClassVar[str] = "advise"
+    Options: ClassVar[type] = NoOptions
+    waits: ClassVar[bool] = True
+    binds_manual: ClassVar[bool] = False
+    covers: ClassVar[frozenset[str]] = frozenset({"start", "rescale"})
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
+    def dispose(self, wish: int, case: Case) -> Verdict | None:
+        """Ask the spec's mode."""
+        return Verdict(wish, "ADVISE_ONLY", withhold=True) if case.spec.scaling.mode is Mode.ADVISE else None

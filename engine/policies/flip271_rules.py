@@ -1,0 +1,227 @@
+"""The Flink autoscaler's bare formulas (FLIP-271 and its successors), in its own terms: pure functions of numbers.
+
+Source: apache/flink-kubernetes-operator, `flink-autoscaler` (release 1.15, and main where marked), and DS2 (Kalavri
+et al., "Three steps is all you need", OSDI 2018). NaN is unknown and +inf unlimited, as in the source. Rates are
+records/s, times seconds, utilization 0..1, parallelism in slots. Rounding and the order of operations are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+
+NAN = math.nan
+INF = math.inf
+_THOUSANDTH = Decimal("0.001")
+
+
+def round_metric(value: float) -> float:
+    """Return `value` rounded half up to 3 decimals, but never to 0 (`AutoScalerUtils.roundMetric`)."""
+    if not math.isfinite(value):
+        return value
+    rounded = float(Decimal(repr(float(value))).quantize(_THOUSANDTH, ROUND_HALF_UP))
+    return value if rounded == 0 else rounded
+
+
+def rate(samples: Sequence[tuple[float, float]]) -> float:
+    """Return the rate of a counter over (seconds, value) samples: last known minus first known, per second.
+
+    `ScalingMetricEvaluator.getRate`. Fewer than two known values: NaN.
+    """
+    known = [(at, value) for at, value in samples if not math.isnan(value)]
+    if len(known) < 2:
+        return NAN
+    milliseconds = max(1.0, 1000 * (known[-1][0] - known[0][0]))
+    return 1000 * (known[-1][1] - known[0][1]) / milliseconds
+
+
+def mean(values: Iterable[float], min_count: int = 1) -> float:
+    """Return the mean of the finite values (`ScalingMetricEvaluator.getAverage`).
+
+    Nothing finite: +inf if any +inf was seen, else NaN. Fewer finite values than `min_count`: NaN.
+    """
+    total, count, infinite = 0.0, 0, False
+    for value in values:
+        if math.isfinite(value):
+            total, count = total + value, count + 1
+        elif value == INF:
+            infinite = True
+    if count == 0:
+        return INF if infinite else NAN
+    return total / count if count >= min_count else NAN
+
+
+def observed_true_processing_rate(
+    input_rate: float,
+    lag: float,
+    back_pressure: float,
+    earlier: Sequence[float],
+    *,
+    lag_threshold: float,
+    min_observations: int,
+) -> float:
+    """Return the observed true processing rate of one sample of a source (`ScalingMetrics`).
+
+    `back_pressure` is the back-pressured share of time, 0..1; `earlier` are the values of earlier samples. Only a
+    source that lags, and is not wholly back-pressured, shows its capacity; otherwise the mean of what it showed.
+    """
+    if input_rate == 0:
+        return INF
+    if lag < lag_threshold * input_rate or back_pressure >= 1:
+        return mean(earlier, min_observations)
+    return input_rate / (1 - back_pressure)
+
+
+def true_processing_rate(busy_tpr: float, observed_tpr: float, switch_threshold: float = 0.15) -> float:
+    """Return the true processing rate used: busy time's, unless it is too optimistic against what was observed."""
+    if math.isnan(observed_tpr):
+        return busy_tpr
+    if math.isnan(busy_tpr) or busy_tpr == INF:
+        return observed_tpr
+    return observed_tpr if busy_tpr > observed_tpr * (1 + switch_threshold) else busy_tpr
+
+
+def busy_true_processing_rate(input_rate: float, busy: float) -> float:
+    """Return records/s at 100 % busy from the input rate and the busy share of time (0..1); +inf with no input."""
+    if input_rate == 0:
+        return INF
+    if busy == 0:
+        return INF
+    return input_rate / busy
+
+
+def target_capacity(
+    target_rate: float,
+    catch_up_rate: float,
+    *,
+    utilization: float,
+    restart_seconds: float,
+    catch_up_seconds: float,
+    with_restart: bool,
+) -> float:
+    """Return the processing capacity wanted (`AutoScalerUtils.getTargetProcessingCapacity`), in whole records/s.
+
+    capacity = lag catch-up rate + target · restart / catch-up + target / utilization
+    """
+    if math.isnan(catch_up_rate) or math.isnan(target_rate):
+        return NAN
+    utilization = min(1.0, max(0.0, utilization))
+    if utilization == 0:
+        return INF
+    restart_rate = target_rate * restart_seconds / catch_up_seconds if with_restart and catch_up_seconds > 0 else 0.0
+    return round_half_up(catch_up_rate + restart_rate + target_rate / utilization)
+
+
+def round_half_up(value: float) -> float:
+    """Return the nearest whole number, halves up, as Java's `Math.round` does."""
+    return value if not math.isfinite(value) else float(math.floor(value + 0.5))
+
+
+def scale_factor(capacity: float, tpr: float, *, max_down: float, max_up: float, alpha: float = 1.0) -> float:
+    """Return the factor to scale by, clamped to [1 - max_down, 1 + max_up] (`JobVertexScaler`)."""
+    factor = capacity / tpr if tpr > 0 else INF
+    factor /= alpha
+    return min(max(factor, 1 - max_down), 1 + max_up)
+
+
+def scaled_parallelism(
+    current: int, factor: float, *, minimum: int, maximum: int, max_parallelism: int = 2**31 - 1
+) -> int:
+    """Return the parallelism for a factor, within the vertex' bounds (`JobVertexScaler.scale`)."""
+    low, high = min(current, minimum), max(current, maximum)
+    limit = min(max_parallelism, high)
+    raw = limit if factor * current >= limit else math.ceil(factor * current)
+    return min(max(low, raw), limit)
+
+
+def align(current: int, target: int, partitions: int, *, mode: str, limit: int) -> int:
+    """Return `target` aligned upward to `partitions` (or key groups) of a source (`BuiltInAlignmentMode`).
+
+    BALANCED accepts q when N % q = 0 or N/q < N/t, EVENLY_SPREAD only divisors, OFF nothing; where the search
+    region [t, min(c, N, limit)] (scale down) or [t, min(N, limit)] (scale up) has none, t is kept.
+    """
+    if mode == "OFF" or partitions <= 0 or target <= 0:
+        return target
+    last = min(partitions, limit) if target > current else min(current, partitions, limit)
+    for size in range(target, last + 1):
+        if partitions % size == 0 or (mode == "BALANCED" and partitions // size < partitions // target):
+            return size
+    return target
+
+
+def align_legacy(current: int, target: int, partitions: int, *, mode: str, limit: int, lower: int) -> tuple[int, bool]:
+    """Return (parallelism, limited) by the rule of release 1.15 (`key-group.partitions.adjust.mode`).
+
+    EVENLY_SPREAD and MAXIMIZE_UTILISATION. `limited` is true where the source raises its ScalingLimited event.
+    """
+    if partitions <= 0:
+        return target, False
+    last = min(partitions, limit) if target > current else min(current, partitions, limit)
+    for size in range(target, last + 1):
+        if partitions % size == 0 or (mode == "MAXIMIZE_UTILISATION" and partitions // size < partitions // target):
+            return size, False
+    size = min(target, partitions)
+    while size > 1 and partitions // size <= partitions // target:
+        size -= 1
+    if partitions % size != 0:
+        size += 1
+    size = max(size, lower)
+    beyond = size > current if target > current else size < current
+    if not beyond:
+        return current, True
+    return size, size != target
+
+
+def scalability_coefficient(
+    history: Sequence[tuple[int, float]], *, min_observations: int = 3, minimum: float = 0.5
+) -> float:
+    """Return alpha of `rate = alpha · beta · parallelism` from (parallelism, rate) pairs, oldest first.
+
+    alpha = Σ(P·R) / (Σ P² · β), clamped to [minimum, 1], rounded up to 2 decimals. β is the rate per slot of the
+    newest record with parallelism 1, else of the record with the smallest parallelism (newest wins). Too few
+    records, or an idle history (their defect 2: they divide 0 by 0): 1.
+    """
+    if len(history) < min_observations:
+        return 1.0
+    smallest = min(parallelism for parallelism, _ in history)
+    base_parallelism, base_rate = next(pair for pair in reversed(history) if pair[0] == smallest)
+    beta = base_rate / base_parallelism
+    squares = sum(parallelism * parallelism for parallelism, _ in history)
+    products = sum(parallelism * observed for parallelism, observed in history)
+    if not math.isfinite(products) or beta <= 0 or squares <= 0:
+        return 1.0
+    alpha = min(1.0, max(minimum, products / (squares * beta)))
+    return float(Decimal(repr(alpha)).quantize(Decimal("0.01"), "ROUND_UP"))
+
+
+def ineffective(tpr_now: float, tpr_then: float, expected_then: float, threshold: float = 0.1) -> bool:
+    """Whether the last scale-up brought too little of what was expected; also when that cannot be told (NaN)."""
+    if expected_then == tpr_then:
+        return True
+    gain = (tpr_now - tpr_then) / (expected_then - tpr_then)
+    return not gain >= threshold
+
+
+def delayed_scale_down(
+    queue: Sequence[tuple[float, int, bool]],
+    first: float | None,
+    now: float,
+    parallelism: int,
+    outside: bool,
+    interval: float,
+) -> tuple[list[tuple[float, int, bool]], float, tuple[int, bool] | None]:
+    """Return (queue, first time, decision) after a wish to scale down at `now` (`DelayedScaleDown`).
+
+    The queue is monotonic: it keeps, oldest first, wishes of falling parallelism. No decision before `interval` has
+    passed since the first wish; then the largest wish of the last interval, with its own outside flag.
+    """
+    kept = list(queue)
+    while kept and kept[-1][1] <= parallelism:
+        kept.pop()
+    kept.append((now, parallelism, outside))
+    first = now if first is None else first
+    if now - interval < first:
+        return kept, first, None
+    kept = [wish for wish in kept if wish[0] >= now - interval]
+    return kept, first, (kept[0][1], kept[0][2])

@@ -1,0 +1,60 @@
+"""Taking results into the state: what became of the commands, which size runs, how long restarts took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.state import InFlight, JobState
+from schemas.command import CommandKind
+from schemas.decision import Observed
+from schemas.result import ActionResult, Phase
+
+GRACE_SECONDS = 30.0
+"""After its expiry a command nobody began is forgotten only this much later: its acceptance may be on the way."""
+
+LOST_SECONDS = 1800.0
+"""A command begun and not ended after this is given up; the next one fences it off."""
+
+RESTARTS_KEPT = 8
+
+
+def take_results(state: JobState, observed: Observed) -> JobState:
+    """Return the state after the results seen since the last snapshot, oldest first."""
+    for result in observed.results:
+        state = _take(state, result)
+    command = state.in_flight
+    if command is not None:
+        now = observed.at.timestamp()
+        unbegun = command.phase == "ordered" and now > command.expires_at + GRACE_SECONDS
+        if unbegun or now > command.issued_at + LOST_SECONDS:
+            state = replace(state, in_flight=None)
+    return state
+
+
+def _take(state: JobState, result: ActionResult) -> JobState:
+    mine = state.in_flight is not None and state.in_flight.command_id == result.command_id
+    at = result.at.timestamp()
+    if not result.phase.terminal:
+        if mine:
+            return replace(state, in_flight=replace(state.in_flight, phase=result.phase.value))  # type: ignore[type-var]
+        if state.in_flight is None:
+            # Ordered by a decider whose state we do not have: it is under way all the same.
+            adopted = InFlight(result.command_id, result.kind.value, result.parallelism, at, at, result.phase.value)
+            return replace(state, in_flight=adopted)
+        return state
+    if mine:
+        state = replace(state, in_flight=None)
+    if result.phase is Phase.FAILED:
+        return replace(state, failures=state.failures + 1)
+    if result.phase is Phase.REJECTED:
+        return state
+    if result.kind is CommandKind.STOP:
+        return replace(state, failures=0, window=())
+    if result.downtime_seconds is not None and result.kind is CommandKind.RESCALE:
+        state = replace(state, restarts=(*state.restarts, (at, result.downtime_seconds))[-RESTARTS_KEPT:])
+    if result.incarnation is not None and result.incarnation != state.incarnation:
+        state = replace(
+            state, incarnation=result.incarnation, run_since=at, window=(), busy_until=0.0, last_batch_id=None
+        )
+    # A run that rolled back proves that the last good size still works, and that the ordered one does not.
+    return replace(state, parallelism=result.parallelism, failures=0)

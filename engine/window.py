@@ -1,0 +1,142 @@
+"""Taking a snapshot into the window: sums of offsets, time inside micro-batches, and what breaks continuity.
+
+A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*: the
+difference across it means nothing, so the window begins anew instead of giving a wild rate. A gap in the sequence
+is none: counters survive it; only the time it hides is not counted, neither as busy nor as idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.state import MAX_SLICES, JobState, Slice
+from schemas.snapshot import JobState as ClusterState
+from schemas.snapshot import MetricSnapshot, Part
+
+
+def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> JobState:
+    """Return the state with the snapshot taken into a window of `window_seconds`."""
+    at = snapshot.observed_at.timestamp()
+    topics = tuple((source.topic, len(source.end_offsets)) for source in snapshot.sources)
+    new_run = snapshot.incarnation is not None and snapshot.incarnation != state.incarnation
+    if new_run:
+        began = snapshot.incarnation_started_at
+        state = replace(
+            state,
+            incarnation=snapshot.incarnation,
+            run_since=began.timestamp() if began else at,
+            window=(),
+            busy_until=0.0,
+            last_batch_id=None,
+            parallelism=None if state.in_flight is None else state.in_flight.to_parallelism,
+        )
+    if topics and topics != state.topics:
+        state = replace(state, topics=topics, window=())
+    if snapshot.state is not ClusterState.RUNNING:
+        return replace(state, window=(), busy_until=0.0, last_batch_id=None)
+    return _append(state, snapshot, at, window_seconds)
+
+
+def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds: float) -> JobState:
+    piece, busy_until, last_batch_id = _slice(state, snapshot, at)
+    window = state.window
+    if window and _broken(window[-1], piece):
+        window = ()
+    since = at if not window else state.window_since
+    shortest = window_seconds / MAX_SLICES
+    if len(window) > 1 and at - window[-2].at <= shortest:
+        window = (*window[:-1], _merged(window[-1], piece))
+    else:
+        window = (*window, piece)
+    horizon = at - window_seconds - 1e-6
+    first = 0
+    while window[first].at < horizon:
+        first += 1
+    return replace(
+        state,
+        window=window[first:] if first else window,
+        window_since=since,
+        busy_until=busy_until,
+        last_batch_id=last_batch_id,
+    )
+
+
+def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice, float, int | None]:
+    """Return the snapshot as a slice, with the marks up to which batches are now accounted for."""
+    previous = state.window[-1].at if state.window else at - snapshot.interval_seconds
+    busy_until = max(state.busy_until, previous if not state.window else 0.0)
+    last_batch_id = state.last_batch_id
+    busy = duration = products = 0.0
+    records = squares = outputs = 0
+    outputs_known = True
+    # Batches that finished unseen hide time that was neither surely busy nor surely idle.
+    batches = snapshot.batches
+    whole = Part.PROGRESS not in snapshot.missing and not snapshot.batches_left_out
+    if batches and last_batch_id is not None and batches[0].batch_id > last_batch_id + 1:
+        whole = False
+    for batch in batches:
+        start = batch.started_at.timestamp()
+        end = start + batch.duration_seconds
+        busy += max(0.0, end - max(start, busy_until))
+        busy_until = max(busy_until, end)
+        duration += batch.duration_seconds
+        records += batch.input_records
+        squares += batch.input_records * batch.input_records
+        products += batch.input_records * batch.duration_seconds
+        if batch.output_records is None:
+            outputs_known = False
+        else:
+            outputs += batch.output_records
+        last_batch_id = batch.batch_id
+    if snapshot.current_batch_started_at is not None:
+        busy += max(0.0, at - max(snapshot.current_batch_started_at.timestamp(), busy_until))
+        busy_until = max(busy_until, at)
+    piece = Slice(
+        at=at,
+        arrived=_total(source.end_offsets for source in snapshot.sources) if snapshot.sources else None,
+        committed=_total(source.committed_offsets for source in snapshot.sources) if snapshot.sources else None,
+        covered_seconds=max(0.0, at - previous) if whole else 0.0,
+        busy_seconds=busy if whole else 0.0,
+        batches=len(batches),
+        records=records,
+        duration_seconds=duration,
+        records_squared=squares,
+        records_times_seconds=products,
+        outputs=outputs if outputs_known and batches else None,
+    )
+    return piece, busy_until, last_batch_id
+
+
+def _total(columns: object) -> int | None:
+    """Return the sum over all partitions, or None when one of them is unknown."""
+    total = 0
+    for column in columns:  # type: ignore[attr-defined]
+        if None in column:
+            return None
+        total += sum(column)
+    return total
+
+
+def _broken(last: Slice, new: Slice) -> bool:
+    """Whether a counter fell: the topic was made anew, or the offsets were reset."""
+    return (last.arrived is not None and new.arrived is not None and new.arrived < last.arrived) or (
+        last.committed is not None and new.committed is not None and new.committed < last.committed
+    )
+
+
+def _merged(first: Slice, second: Slice) -> Slice:
+    """Return one slice for two neighbours: the counters of the later, the sums of both."""
+    outputs = None if second.outputs is None and first.outputs is None else (first.outputs or 0) + (second.outputs or 0)
+    return Slice(
+        at=second.at,
+        arrived=second.arrived if second.arrived is not None else first.arrived,
+        committed=second.committed if second.committed is not None else first.committed,
+        covered_seconds=first.covered_seconds + second.covered_seconds,
+        busy_seconds=first.busy_seconds + second.busy_seconds,
+        batches=first.batches + second.batches,
+        records=first.records + second.records,
+        duration_seconds=first.duration_seconds + second.duration_seconds,
+        records_squared=first.records_squared + second.records_squared,
+        records_times_seconds=first.records_times_seconds + second.records_times_seconds,
+        outputs=outputs,
+    )
