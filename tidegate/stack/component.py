@@ -31,6 +31,7 @@ class Component(ABC):
 
     @property
     def info(self) -> StackInfo:
+        """The record of the stack as it is now."""
         return StackInfo.load(self.work_dir)
 
     @abstractmethod
@@ -45,16 +46,18 @@ class Component(ABC):
     def healthy(self, info: StackInfo) -> bool:
         """Whether the process answers as it should; never waits for more than about 5 s and never raises."""
 
-    def environment(self, info: StackInfo) -> Mapping[str, str]:
+    def environment(self, info: StackInfo) -> Mapping[str, str]:  # noqa: ARG002 - for those that need it
         """Variables on top of the caller's own ones."""
         return {}
 
     @property
     def process(self) -> ProcessRecord | None:
+        """The process as it was last started; None if it was not, or was stopped."""
         return self.info.processes.get(self.name)
 
     @property
     def state(self) -> State:
+        """What it is now; `unhealthy` means that it runs but does not answer."""
         process = self.process
         if process is None:
             return "not started"
@@ -66,6 +69,7 @@ class Component(ABC):
 
     @property
     def log(self) -> Path:
+        """The file with all that it prints."""
         return self.work_dir / "logs" / f"{self.name}.log"
 
     def launch(self) -> None:

@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tidegate.stack.errors import StackError
+from tidegate.stack.info import StackInfo
+
 STAND_DOWN = b"stand down\n"
 
 
@@ -36,13 +39,11 @@ class Guardian:
 
 
 def main() -> int:
+    """The guardian's side: `WORK_DIR STACK_ID` on the command line, the pipe as standard input."""
     work_dir, stack_id = Path(sys.argv[1]), sys.argv[2]
     if sys.stdin.buffer.read() == STAND_DOWN:
         return 0
-    # Imported only when needed: the package imports this module.
-    from tidegate.stack.errors import StackError
-    from tidegate.stack.info import StackInfo
-    from tidegate.stack.stack import down
+    from tidegate.stack.stack import down  # noqa: PLC0415 - that module imports this one
 
     try:
         if StackInfo.load(work_dir).stack_id == stack_id:

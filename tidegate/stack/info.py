@@ -56,6 +56,7 @@ class StackInfo(BaseModel):
 
     @property
     def bootstrap_servers(self) -> str:
+        """Kafka for everybody who needs no proxy in between."""
         return f"127.0.0.1:{self.ports.kafka}"
 
     @property
@@ -68,34 +69,42 @@ class StackInfo(BaseModel):
 
     @property
     def redis_url(self) -> str:
+        """Redis, without its password."""
         return f"redis://127.0.0.1:{self.ports.redis}/0"
 
     @property
     def redis_password_file(self) -> Path:
+        """A file of mode 0600 with the password and nothing else."""
         return self.work_dir / "redis" / "password"
 
     @property
     def redis_password(self) -> str:
+        """The password, read from its file."""
         return self.redis_password_file.read_text(encoding="utf-8").strip()
 
     @property
     def spark_master(self) -> str:
+        """The master for `--master`."""
         return f"spark://127.0.0.1:{self.ports.spark_master}"
 
     @property
     def spark_rest(self) -> str:
+        """The master's REST submission server."""
         return f"http://127.0.0.1:{self.ports.spark_rest}"
 
     @property
     def spark_ui(self) -> str:
+        """The master's web page; `/json/` below it is the cluster's state."""
         return f"http://127.0.0.1:{self.ports.spark_master_ui}"
 
     @property
     def event_log_dir(self) -> Path:
+        """For `spark.eventLog.dir` of jobs."""
         return self.work_dir / "spark" / "events"
 
     @property
     def log_dir(self) -> Path:
+        """One log file for each component."""
         return self.work_dir / "logs"
 
     def save(self) -> None:
@@ -137,6 +146,7 @@ class _StackFile(BaseModel):
 
 
 def info_path(work_dir: Path) -> Path:
+    """Where the record of a work folder is."""
     return work_dir / "stack.json"
 
 

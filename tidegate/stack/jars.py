@@ -85,7 +85,9 @@ def read_lock(path: Path = LOCK) -> dict[str, dict[str, str]]:
 
 def write_lock(found: Mapping[str, Mapping[str, str]], path: Path = LOCK) -> None:
     """Writes what `read_lock` reads, sorted."""
-    lines = [f"{digest}  {name}/{jar}\n" for name, jars in sorted(found.items()) for jar, digest in sorted(jars.items())]
+    lines = [
+        f"{digest}  {name}/{jar}\n" for name, jars in sorted(found.items()) for jar, digest in sorted(jars.items())
+    ]
     path.write_text("".join(lines), encoding="utf-8")
 
 
@@ -108,7 +110,9 @@ def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[s
     return phrases
 
 
-def ensure_jars(jar_set: JarSet, java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ) -> list[Path]:
+def ensure_jars(
+    jar_set: JarSet, java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ
+) -> list[Path]:
     """The set's jars from the cache, fetched first if the cache lacks them or holds something else.
 
     `$TIDEGATE_JAR_FETCHER` (`maven` or `ivy`) forces the way. Raises StackError when a fetch fails, or when what came

@@ -29,6 +29,7 @@ class Java:
 
     @property
     def executable(self) -> Path:
+        """The `java` program."""
         return self.home / "bin" / "java"
 
 
@@ -36,7 +37,11 @@ def probe(executable: Path) -> Java:
     """Runs `executable` and returns what it is; raises StackError naming why it cannot be used."""
     try:
         answer = subprocess.run(
-            [executable, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
+            [executable, "-XshowSettings:properties", "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StackError(f"{executable} does not run: {error}") from error
@@ -47,10 +52,16 @@ def probe(executable: Path) -> Java:
     major = re.match(r"(?:1\.)?(\d+)", version)
     if major is None or int(major[1]) < OLDEST_JAVA:
         raise StackError(f"{executable} is Java {version}, but {OLDEST_JAVA} or later is needed")
-    modules = subprocess.run([executable, "--list-modules"], capture_output=True, text=True, timeout=60).stdout
+    modules = subprocess.run(
+        [executable, "--list-modules"], check=False, capture_output=True, text=True, timeout=60
+    ).stdout
     if NEEDED_MODULE not in modules:
         raise StackError(f"{executable} lacks the module {NEEDED_MODULE}, which Spark 4.2 needs")
     return Java(Path(found["java.home"]), version)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
@@ -89,7 +100,7 @@ def _install(apt: str, environ: Mapping[str, str]) -> None:
     last = ""
     for command in attempts:
         try:
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
+            done = subprocess.run(command, env=env, check=False, capture_output=True, text=True, timeout=900)
         except subprocess.TimeoutExpired as error:
             raise StackError(f"{' '.join(command)} took more than 900 s; {ADVICE}") from error
         last = f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-300:]}"

@@ -8,6 +8,7 @@ import uuid
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from typing_extensions import override
 
 from tidegate.stack.component import Component, port_open
 from tidegate.stack.errors import StackError
@@ -46,6 +47,7 @@ class Kafka(Component):
 
     name = "kafka"
 
+    @override
     def prepare(self, info: StackInfo) -> None:
         folder = self.work_dir / "kafka"
         folder.mkdir(exist_ok=True)
@@ -63,9 +65,11 @@ class Kafka(Component):
         if not (folder / "data" / "meta.properties").exists():
             self._format(info)
 
+    @override
     def command(self, info: StackInfo) -> list[str]:
         return [*self._java(info), "kafka.Kafka", str(self.work_dir / "kafka" / "server.properties")]
 
+    @override
     def healthy(self, info: StackInfo) -> bool:
         if not port_open(info.ports.kafka):
             return False
@@ -91,7 +95,9 @@ class Kafka(Component):
         settings = str(self.work_dir / "kafka" / "server.properties")
         command = [*self._java(info), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+            done = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=60, start_new_session=True
+            )
         except subprocess.TimeoutExpired as error:
             raise StackError("formatting Kafka's storage took more than 60 s") from error
         if done.returncode != 0:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -31,19 +32,19 @@ class ProcessRecord(BaseModel):
 
     @property
     def alive(self) -> bool:
+        """Whether this very process still runs; one that only waits to be reaped does not."""
         return _stat(self.pid)[1] == self.started_ticks
 
     @property
     def paused(self) -> bool:
+        """Whether it runs and is stopped by a signal."""
         return self.alive and _stat(self.pid)[0] == "T"
 
     def signal(self, number: signal.Signals) -> None:
         """Signals the whole group, unless the process is gone (then nothing happens)."""
         if self.alive:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
-            except ProcessLookupError:
-                pass
 
 
 def spawn(command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, stack_id: str) -> ProcessRecord:
@@ -79,7 +80,9 @@ def marked(stack_id: str) -> list[ProcessRecord]:
     return found
 
 
-def end_all(find: Callable[[], Sequence[ProcessRecord]], grace_seconds: float, limit_seconds: float = 30.0) -> list[int]:
+def end_all(
+    find: Callable[[], Sequence[ProcessRecord]], grace_seconds: float, limit_seconds: float = 30.0
+) -> list[int]:
     """Ends every process that `find` names, asking first and killing after the grace; returns those still alive.
 
     `find` is asked again and again, because a supervisor among them may start another one while it is being ended.
@@ -104,10 +107,8 @@ def end_all(find: Callable[[], Sequence[ProcessRecord]], grace_seconds: float, l
 
 def _signal_one(record: ProcessRecord, number: signal.Signals) -> None:
     if record.alive:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(record.pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def _stat(pid: int) -> tuple[str, int]:

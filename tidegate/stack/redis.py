@@ -14,6 +14,7 @@ from pathlib import Path
 
 from redis import Redis as Client
 from redis.exceptions import RedisError
+from typing_extensions import override
 
 from tidegate.stack.component import Component
 from tidegate.stack.errors import StackError
@@ -39,7 +40,7 @@ def find_redis(environ: Mapping[str, str] = os.environ) -> RedisServer:
     refusals = []
     for candidate in candidates:
         try:
-            answer = subprocess.run([candidate, "--version"], capture_output=True, text=True, timeout=30)
+            answer = subprocess.run([candidate, "--version"], check=False, capture_output=True, text=True, timeout=30)
         except (OSError, subprocess.TimeoutExpired) as error:
             refusals.append(f"{candidate} does not run: {error}")
             continue
@@ -55,6 +56,7 @@ class Redis(Component):
 
     name = "redis"
 
+    @override
     def prepare(self, info: StackInfo) -> None:
         folder = self.work_dir / "redis"
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -66,13 +68,13 @@ class Redis(Component):
             f'dir "{folder}"\nappendonly yes\nappendfsync everysec\nsave ""\ndaemonize no\n',
         )
 
+    @override
     def command(self, info: StackInfo) -> list[str]:
         return [str(info.redis_server), str(self.work_dir / "redis" / "redis.conf")]
 
+    @override
     def healthy(self, info: StackInfo) -> bool:
-        client = Client(
-            port=info.ports.redis, password=info.redis_password, socket_timeout=2, socket_connect_timeout=2
-        )
+        client = Client(port=info.ports.redis, password=info.redis_password, socket_timeout=2, socket_connect_timeout=2)
         try:
             return bool(client.ping())
         except RedisError:

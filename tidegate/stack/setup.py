@@ -49,6 +49,7 @@ class ProgressLine:
         self._open = False
 
     def __call__(self, text: str) -> None:
+        """Shows `text` as what goes on now."""
         if sys.stderr.isatty():
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self._open = True
@@ -56,6 +57,7 @@ class ProgressLine:
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
+        """Ends the line, so that other output can follow."""
         if self._open:
             print(file=sys.stderr)
             self._open = False

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
+from typing_extensions import override
 
 from tidegate.stack.component import Component
 from tidegate.stack.info import StackInfo
@@ -22,6 +23,7 @@ def _master_view(info: StackInfo) -> dict[str, Any] | None:
 
 
 class _SparkDaemon(Component):
+    @override
     def environment(self, info: StackInfo) -> Mapping[str, str]:
         return {
             "SPARK_HOME": str(info.spark_home),
@@ -35,6 +37,7 @@ class _SparkDaemon(Component):
             "PYSPARK_DRIVER_PYTHON": str(info.python),
         }
 
+    @override
     def prepare(self, info: StackInfo) -> None:
         for folder in ("conf", "local", "events", "recovery", "work"):
             (self.work_dir / "spark" / folder).mkdir(parents=True, exist_ok=True)
@@ -51,6 +54,7 @@ class SparkMaster(_SparkDaemon):
 
     name = "spark-master"
 
+    @override
     def command(self, info: StackInfo) -> list[str]:
         settings = {
             "spark.master.rest.enabled": "true",
@@ -64,6 +68,7 @@ class SparkMaster(_SparkDaemon):
         command = self._daemon(info, "org.apache.spark.deploy.master.Master", settings)
         return [*command, "--port", str(info.ports.spark_master), "--webui-port", str(info.ports.spark_master_ui)]
 
+    @override
     def healthy(self, info: StackInfo) -> bool:
         view = _master_view(info)
         return view is not None and view.get("status") == "ALIVE"
@@ -77,6 +82,7 @@ class SparkWorker(_SparkDaemon):
         self.number = number
         self.name = f"spark-worker-{number}"
 
+    @override
     def command(self, info: StackInfo) -> list[str]:
         settings = {"spark.worker.cleanup.enabled": "true", "spark.worker.cleanup.appDataTtl": 86400}
         command = self._daemon(info, "org.apache.spark.deploy.worker.Worker", settings)
@@ -84,6 +90,7 @@ class SparkWorker(_SparkDaemon):
         command += ["--work-dir", str(self.work_dir / "spark" / "work")]
         return [*command, "--webui-port", str(self._ui_port(info)), info.spark_master]
 
+    @override
     def healthy(self, info: StackInfo) -> bool:
         view = _master_view(info) or {}
         address = f":{self._ui_port(info)}"

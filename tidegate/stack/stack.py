@@ -10,6 +10,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,10 @@ GRACE_SECONDS = 6.0
 
 Progress = Callable[[str], None]
 _guardians: dict[Path, Guardian] = {}
+
+
+def silent(_text: str) -> None:
+    """Progress that nobody sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +63,17 @@ class Stack:
 
     @property
     def info(self) -> StackInfo:
+        """The record of the stack as it is now."""
         return StackInfo.load(self.work_dir)
 
     @property
     def components(self) -> list[Component]:
+        """All of them, whether they were started or not."""
         return [self.kafka, self.redis, self.master, *self.workers]
 
-    def start(self, *, kafka: bool = False, redis: bool = False, spark: bool = False, on_progress: Progress) -> None:
+    def start(
+        self, *, kafka: bool = False, redis: bool = False, spark: bool = False, on_progress: Progress = silent
+    ) -> None:
         """Starts the chosen components that do not run yet, side by side, and waits until all are healthy."""
         chosen: list[Component] = []
         if redis:
@@ -97,7 +106,7 @@ def up(
     worker_slots: int = DEFAULT_WORKER_SLOTS,
     worker_memory: str = DEFAULT_WORKER_MEMORY,
     tied: bool = False,
-    on_progress: Progress = lambda text: None,
+    on_progress: Progress = silent,
 ) -> StackInfo:
     """Starts the stack and returns once it is healthy; on any failure, Ctrl-C included, everything is ended again.
 
@@ -153,7 +162,7 @@ def down(
     *,
     purge: bool = False,
     wait_seconds: float = 0.0,
-    on_progress: Progress = lambda text: None,
+    on_progress: Progress = silent,
 ) -> bool:
     """Ends the stack of `work_dir` with all drivers and executors it launched; False if there was none.
 
@@ -206,10 +215,9 @@ def _ours(info: StackInfo) -> list[ProcessRecord]:
 
 
 def _end(info: StackInfo) -> None:
-    try:
+    # Without a newer record, the one at hand is still right, and the mark finds the rest.
+    with suppress(StackError):
         info = StackInfo.load(info.work_dir)
-    except StackError:
-        pass  # What was recorded before is still right; the mark finds the rest.
     if survivors := end_all(lambda: _ours(info), GRACE_SECONDS):
         raise StackError(f"these processes of the stack did not end: {survivors}")
     info_path(info.work_dir).unlink(missing_ok=True)
