@@ -1,0 +1,141 @@
+"""The control directory: how actuator and driver speak to each other without a network between them.
+
+    <control_dir>/<job_id>/fence                         the newest run allowed on the checkpoint   (actuator)
+    <control_dir>/<job_id>/stop                          every run older than this is to end        (actuator)
+    <control_dir>/<job_id>/running-<epoch>-<run>.json    who runs, written when the driver arrives  (driver)
+    <control_dir>/<job_id>/stopped-<epoch>-<run>.json    how its queries ended                      (driver)
+
+A run is named by its *token* (epoch, run): the epoch of the command that started it, and the how-manieth start of
+that command it is (a roll-back is one more, and so is a start whose fate a crash left unknown). Tokens only grow, so a
+marker left over from an earlier restart can never stop or fence the run that came after it. Files are JSON, written
+beside and renamed: a reader sees a whole file or none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+_RUNNING = re.compile(r"running-(\d+)-(\d+)\.json")
+
+
+class Token(NamedTuple):
+    """A run of a job. Tokens of one job are ordered: the greater one is the newer run."""
+
+    epoch: int
+    run: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.run}"
+
+
+class ControlError(ValueError):
+    """A control file or its place is not what it should be; the text names the file and what was found."""
+
+
+class Control:
+    """The control directory of one job."""
+
+    def __init__(self, control_dir: str | Path, job_id: str) -> None:
+        if not JOB_ID.fullmatch(job_id) or ".." in job_id:
+            raise ControlError(f"job_id {job_id[:80]!r} may not name a directory")
+        self.path = Path(control_dir) / job_id
+
+    def fence(self) -> tuple[Token, str] | None:
+        """Return the newest run allowed on the checkpoint and who allowed it, or None where none was ever written."""
+        data = self._read("fence")
+        return None if data is None else (self._token_of("fence", data), str(data.get("owner", "")))
+
+    def raise_fence(self, token: Token, owner: str) -> bool:
+        """Allow `token` and forbid every older run. Return False if another owner's or a newer one holds already."""
+        held = self.fence()
+        if held is None or held[0] < token:
+            self._write("fence", {"epoch": token.epoch, "run": token.run, "owner": owner})
+            return True
+        return held == (token, owner)
+
+    def stop_marker(self) -> tuple[Token, float] | None:
+        """Return (the first run that may stay, seconds the others have to reach a batch boundary), or None."""
+        data = self._read("stop")
+        if data is None:
+            return None
+        return self._token_of("stop", data), _number(self.path / "stop", data, "deadline_seconds")
+
+    def request_stop(self, token: Token, command_id: str, deadline_seconds: float) -> None:
+        """Ask every run older than `token` to end at a batch boundary within the deadline."""
+        marker = self.stop_marker()
+        if marker is None or marker[0] < token:
+            self._write(
+                "stop",
+                {
+                    "epoch": token.epoch,
+                    "run": token.run,
+                    "command_id": command_id,
+                    "deadline_seconds": deadline_seconds,
+                },
+            )
+
+    def write_running(self, token: Token, facts: dict[str, Any]) -> None:
+        """Say who runs."""
+        self._write(f"running-{token}.json", facts)
+
+    def write_stopped(self, token: Token, facts: dict[str, Any]) -> None:
+        """Say how the run's queries ended."""
+        self._write(f"stopped-{token}.json", facts)
+
+    def runs(self) -> list[Token]:
+        """Return every run that has arrived in a driver, oldest first."""
+        found = [_RUNNING.fullmatch(path.name) for path in self.path.glob("running-*.json")]
+        return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
+
+    def running(self, token: Token) -> dict[str, Any] | None:
+        """Return what the run says of itself, or None if its driver has not arrived."""
+        return self._read(f"running-{token}.json")
+
+    def stopped(self, token: Token) -> dict[str, Any] | None:
+        """Return how the run's queries ended, or None if it has not said so."""
+        return self._read(f"stopped-{token}.json")
+
+    def _token_of(self, name: str, data: dict[str, Any]) -> Token:
+        place = self.path / name
+        return Token(int(_number(place, data, "epoch")), int(_number(place, data, "run")))
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            text = (self.path / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise ControlError(f"{self.path / name}: not JSON ({error}): {text[:80]!r}") from None
+        if not isinstance(data, dict):
+            raise ControlError(f"{self.path / name}: a JSON object is expected, found {text[:80]!r}")
+        return data
+
+    def _write(self, name: str, data: dict[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(data, file)
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp is private; the driver may run as another user than the actuator
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(self.path / name)
+        except BaseException:
+            Path(temporary).unlink()
+            raise
+
+
+def _number(place: Path, data: dict[str, Any], field: str) -> float:
+    value = data.get(field)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ControlError(f"{place}: {field} must be a number of at least 0, found {value!r}")
+    return value

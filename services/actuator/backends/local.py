@@ -1,0 +1,96 @@
+"""Local `spark-submit`: each driver in a process group of its own on this machine. For laptops and tests.
+
+A submission id is `<pid>-<start tick>` of the group's leader: it outlives the actuator, so a successor on the same
+machine can ask for it and end it, and a recycled pid is never taken for the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from schemas.job import JobSpec
+from services.actuator.backends import BackendRefused, DriverState, Run, python_env
+
+
+class Local:
+    """`spark-submit` on this machine. With a `local[…]` master, the parallelism replaces the thread count."""
+
+    def __init__(self, log_dir: Path | None = None) -> None:
+        self._log_dir = log_dir or Path(tempfile.gettempdir())
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def submit(self, run: Run) -> str:
+        """Start a driver, return its id."""
+        app = run.spec.application
+        master = f"local[{run.parallelism}]" if app.master.startswith("local") else app.master
+        log = self._log_dir / f"{run.spec.job_id}-{run.token}.log"
+        command = [sys.executable, "-m", "pyspark.find_spark_home"]
+        try:
+            home = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+            with log.open("ab") as out:
+                child = subprocess.Popen(
+                    [f"{home}/bin/spark-submit", *run.submit_args(master)],
+                    env=os.environ | python_env() | app.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise BackendRefused(f"spark-submit of {run.spec.job_id} ({log}): {error}") from error
+        submission_id = f"{child.pid}-{_start_tick(child.pid)}"
+        self._children[submission_id] = child
+        return submission_id
+
+    def state(self, spec: JobSpec, submission_id: str) -> DriverState:
+        """Return whether any process of the driver's group lives."""
+        del spec
+        child = self._children.get(submission_id)
+        if child is not None:
+            child.poll()  # a dead child that nobody waited for still has a pid
+        pid, _, tick = submission_id.partition("-")
+        if not pid.isdigit() or not tick.isdigit():
+            return DriverState.ABSENT
+        if _start_tick(int(pid)) == int(tick):
+            return DriverState.RUNNING
+        # the leader is gone; its group's id cannot be given away while a member lives
+        return DriverState.RUNNING if child is not None and _group_alive(int(pid)) else DriverState.ENDED
+
+    def kill(self, spec: JobSpec, submission_id: str) -> None:
+        """End the driver's whole group by force; ending one that has ended is fine."""
+        if self.state(spec, submission_id).alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(submission_id.partition("-")[0]), signal.SIGKILL)
+
+    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
+        """Return False: a local application is its driver's process."""
+        del spec, application_id
+        return False
+
+    def live_drivers(self, spec: JobSpec) -> frozenset[str]:
+        """Return the ids of the drivers that this actuator started and that live."""
+        return frozenset(child for child in list(self._children) if self.state(spec, child).alive)
+
+
+def _start_tick(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot (field 22 of proc(5) stat); None if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

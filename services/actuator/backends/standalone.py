@@ -1,0 +1,103 @@
+"""Spark standalone: drivers through the master's REST submission, who is alive from its `/json/`.
+
+The master's REST gateway (`org.apache.spark.deploy.rest`, protocol v1) starts JVM classes only, so a PySpark driver
+is submitted as `SparkSubmit` itself, in client mode, with the script among its arguments: the driver then stands on a
+worker, under the master's supervision. Ended applications stay listed for a while: only the state counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from schemas.job import JobSpec
+from services.actuator.backends import LAUNCHER, BackendRefused, BackendUnreachable, DriverState, Run
+
+_PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
+_ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
+
+
+class Standalone:
+    """A standalone master, found by the spec's `rest_url` and `master_ui_url`. Thread-safe."""
+
+    def __init__(self, timeout_seconds: float = 10.0) -> None:
+        self._http = httpx.Client(timeout=timeout_seconds, trust_env=False)
+
+    def submit(self, run: Run) -> str:
+        """Start a driver, return its id; `BackendUnreachable` leaves open whether it was started."""
+        app = run.spec.application
+        answer = self._ask(
+            "POST",
+            f"{_rest(run.spec)}/v1/submissions/create",
+            {
+                "action": "CreateSubmissionRequest",
+                "clientSparkVersion": "4.2.0",
+                "appResource": LAUNCHER.as_uri(),
+                "mainClass": "org.apache.spark.deploy.SparkSubmit",
+                "appArgs": run.submit_args(app.master),
+                "environmentVariables": {"SPARK_ENV_LOADED": "1", **app.env},
+                "sparkProperties": {
+                    "spark.app.name": run.spec.job_id,
+                    "spark.master": app.master,
+                    "spark.driver.memory": f"{app.driver_memory_mb}m",
+                    "spark.driver.cores": "1",
+                    "spark.driver.supervise": "false",
+                },
+            },
+        )
+        if not answer.get("success") or "submissionId" not in answer:
+            raise BackendRefused(f"{app.rest_url}: {answer.get('message', answer)}")
+        return str(answer["submissionId"])
+
+    def state(self, spec: JobSpec, submission_id: str) -> DriverState:
+        """Return what the master says of a driver."""
+        answer = self._ask("GET", f"{_rest(spec)}/v1/submissions/status/{submission_id}")
+        if not answer.get("success"):
+            return DriverState.ABSENT
+        said = str(answer.get("driverState"))
+        if said == "RUNNING":
+            return DriverState.RUNNING
+        return DriverState.PENDING if said in _PENDING else DriverState.ENDED
+
+    def kill(self, spec: JobSpec, submission_id: str) -> None:
+        """End a driver by force; ending one that has ended is fine."""
+        self._ask("POST", f"{_rest(spec)}/v1/submissions/kill/{submission_id}")
+
+    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
+        """Return whether the application still holds, or waits for, slots."""
+        return any(
+            app.get("id") == application_id and app.get("state") in _ALIVE_APPLICATION
+            for app in self._master(spec).get("activeapps", [])
+        )
+
+    def live_drivers(self, spec: JobSpec) -> frozenset[str]:
+        """Return the ids of all drivers that the master counts as active."""
+        return frozenset(str(driver["id"]) for driver in self._master(spec).get("activedrivers", []))
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def _master(self, spec: JobSpec) -> dict[str, Any]:
+        url = spec.application.master_ui_url
+        if url is None:
+            raise BackendRefused(f"job {spec.job_id}: application.master_ui_url is needed by the standalone backend")
+        return self._ask("GET", f"{url.rstrip('/')}/json/")
+
+    def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            response = self._http.request(method, url, json=body)
+            answer = response.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise BackendUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
+        if not isinstance(answer, dict):
+            raise BackendUnreachable(f"{method} {url}: a JSON object is expected, found {str(answer)[:80]!r}")
+        return answer
+
+
+def _rest(spec: JobSpec) -> str:
+    url = spec.application.rest_url
+    if url is None:
+        raise BackendRefused(f"job {spec.job_id}: application.rest_url is needed by the standalone backend")
+    return url.rstrip("/")

@@ -1,0 +1,68 @@
+"""What has been done, per command and per job, as the results topic tells it. The topic is the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from schemas.command import CommandKind
+from schemas.result import ActionResult, Phase
+
+_GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What was done to one job."""
+
+    epoch: int = -1
+    """The highest epoch of a command that was accepted."""
+    last_good: int | None = None
+    """The newest size at which the job committed a batch."""
+    incarnation: str | None = None
+    submissions: list[str] = field(default_factory=list)
+    """Cluster ids of every driver submitted for the job, oldest first."""
+
+
+class Ledger:
+    """Results by command and by job. Taking a result in twice changes nothing."""
+
+    def __init__(self, results: Iterable[ActionResult] = ()) -> None:
+        self._commands: dict[str, dict[str, ActionResult]] = {}
+        self._jobs: dict[str, JobRecord] = {}
+        for result in results:
+            self.take(result)
+
+    def take(self, result: ActionResult) -> None:
+        """Take in a result, from the topic or just produced."""
+        known = self._commands.setdefault(result.command_id, {})
+        if result.result_id in known:
+            return
+        known[result.result_id] = result
+        job = self._jobs.setdefault(result.job_id, JobRecord())
+        if result.phase is not Phase.REJECTED:
+            job.epoch = max(job.epoch, result.epoch)
+        if result.submission_id and result.submission_id not in job.submissions:
+            job.submissions.append(result.submission_id)
+        if result.phase in _GOOD and result.kind is not CommandKind.STOP:
+            job.last_good = result.parallelism
+            job.incarnation = result.incarnation or job.incarnation
+
+    def results(self, command_id: str) -> list[ActionResult]:
+        """Return a command's results, oldest first; none if nothing was done."""
+        return list(self._commands.get(command_id, {}).values())
+
+    def ended(self, command_id: str) -> bool:
+        """Whether nothing more is to be done for a command."""
+        return any(result.phase.terminal for result in self.results(command_id))
+
+    def find(self, command_id: str, phase: Phase, attempt: int | None = None) -> ActionResult | None:
+        """Return a command's newest result of a phase (of an attempt), or None."""
+        for result in reversed(self.results(command_id)):
+            if result.phase is phase and attempt in (None, result.attempt):
+                return result
+        return None
+
+    def job(self, job_id: str) -> JobRecord:
+        """Return what was done to a job; an empty record if nothing was."""
+        return self._jobs.get(job_id, JobRecord())

@@ -1,0 +1,148 @@
+"""The restart protocol as a pure machine: events in, the next action out, illegal moves raise and change nothing.
+
+A command is carried out in steps, and each step is a result on the results topic, acknowledged *before* the next
+action begins. So the newest result of a command says which action was under way, and a successor that knows nothing
+else can do that action again: every action is written so that doing it twice is doing it once.
+
+    state      the action it stands for                    its events
+    ACCEPTED   FIND what runs; nothing was touched yet     Found · NothingRuns · Outfenced
+    STOPPING   STOP it at a batch boundary, or by force    Gone · WouldNotStop · Outfenced
+    STOPPED    ANNOUNCE the start, or be done (`stop`)     Announced · Done
+    STARTING   SUBMIT the run with the attempt's size      Submitted · NotSubmitted · Outfenced
+    RUNNING    VERIFY by the first committed batch         Committed · Silent
+
+The fence is raised inside FIND, STOP and SUBMIT, always before the cluster is touched. An attempt that fails (it was
+not accepted by the cluster, or committed nothing in time) goes back to STOPPING once, as attempt 2, with the last good
+size; a second failure is FAILED. There is no way from anywhere to STARTING that does not pass through STOPPED: that
+is the invariant "never two writers on one checkpoint" (I4), and `tests/property/test_restart_machine.py` walks it.
+
+    ACCEPTED ─Found─> STOPPING ─Gone─> STOPPED ─Announced─> STARTING ─Submitted─> RUNNING ─Committed─> VERIFIED
+        └─NothingRuns───────────────────^ │ Done                │ NotSubmitted       │ Silent           (ROLLED_BACK in
+                        ^                 └──> VERIFIED         v                    v                   attempt 2)
+                        └──────── once, attempt 2, last good size ───────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from schemas.command import CommandKind, ScalingCommand
+from schemas.result import ActionResult, Phase
+
+
+class Action(Enum):
+    """What is to be done in a state."""
+
+    ADMIT = "admit"
+    FIND = "find"
+    STOP = "stop"
+    ANNOUNCE = "announce"
+    SUBMIT = "submit"
+    VERIFY = "verify"
+    NOTHING = "nothing"
+
+
+class Event(Enum):
+    """What can come of an action."""
+
+    ADMITTED = "admitted"
+    REFUSED = "refused"
+    OUTFENCED = "outfenced"
+    FOUND = "found"
+    NOTHING_RUNS = "nothing runs"
+    GONE = "gone"
+    WOULD_NOT_STOP = "would not stop"
+    ANNOUNCED = "announced"
+    DONE = "done"
+    SUBMITTED = "submitted"
+    NOT_SUBMITTED = "not submitted"
+    COMMITTED = "committed"
+    SILENT = "silent"
+
+
+class IllegalMove(RuntimeError):
+    """The event cannot happen in this state; the state is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How far a command has come. `phase` is None before its first result."""
+
+    kind: CommandKind
+    target: int
+    """The ordered size; 0 for `stop`."""
+    last_good: int | None
+    """The size to roll back to; None when no size is known to have worked."""
+    phase: Phase | None = None
+    attempt: int = 1
+
+    @property
+    def parallelism(self) -> int:
+        """The size this attempt aims at."""
+        return self.target if self.attempt == 1 else (self.last_good or self.target)
+
+
+ACTIONS: dict[Phase | None, Action] = {
+    None: Action.ADMIT,
+    Phase.ACCEPTED: Action.FIND,
+    Phase.STOPPING: Action.STOP,
+    Phase.STOPPED: Action.ANNOUNCE,
+    Phase.STARTING: Action.SUBMIT,
+    Phase.RUNNING: Action.VERIFY,
+}
+
+MOVES: dict[tuple[Phase | None, Event], Phase] = {
+    (None, Event.ADMITTED): Phase.ACCEPTED,
+    (None, Event.REFUSED): Phase.REJECTED,
+    (Phase.ACCEPTED, Event.OUTFENCED): Phase.REJECTED,
+    (Phase.ACCEPTED, Event.FOUND): Phase.STOPPING,
+    (Phase.ACCEPTED, Event.NOTHING_RUNS): Phase.STOPPED,
+    # the cluster did not answer: nothing was touched
+    (Phase.ACCEPTED, Event.WOULD_NOT_STOP): Phase.FAILED,
+    (Phase.STOPPING, Event.GONE): Phase.STOPPED,
+    (Phase.STOPPING, Event.WOULD_NOT_STOP): Phase.FAILED,
+    (Phase.STOPPING, Event.OUTFENCED): Phase.FAILED,
+    (Phase.STOPPED, Event.ANNOUNCED): Phase.STARTING,
+    (Phase.STOPPED, Event.DONE): Phase.VERIFIED,
+    (Phase.STARTING, Event.SUBMITTED): Phase.RUNNING,
+    (Phase.STARTING, Event.NOT_SUBMITTED): Phase.STOPPING,
+    (Phase.STARTING, Event.OUTFENCED): Phase.FAILED,
+    (Phase.RUNNING, Event.COMMITTED): Phase.VERIFIED,
+    (Phase.RUNNING, Event.SILENT): Phase.STOPPING,
+}
+
+
+def begin(command: ScalingCommand, last_good: int | None) -> Restart:
+    """Return the state of a command of which nothing was done."""
+    return Restart(command.kind, command.to_parallelism, last_good)
+
+
+def resume(command: ScalingCommand, last_good: int | None, results: Iterable[ActionResult]) -> Restart:
+    """Return the state that a command's results, oldest first, tell of."""
+    state = begin(command, last_good)
+    for result in results:
+        state = replace(state, phase=result.phase, attempt=result.attempt)
+    return state
+
+
+def next_action(state: Restart) -> Action:
+    """Return what is to be done now; NOTHING when the command has ended."""
+    return ACTIONS.get(state.phase, Action.NOTHING)
+
+
+def advance(state: Restart, event: Event) -> Restart:
+    """Return the state after `event`; raise `IllegalMove` where it cannot happen."""
+    phase = MOVES.get((state.phase, event))
+    if phase is None:
+        raise IllegalMove(f"{event.name} cannot happen in {state.phase}, attempt {state.attempt}")
+    if (event is Event.DONE) != (state.kind is CommandKind.STOP) and state.phase is Phase.STOPPED:
+        raise IllegalMove(f"{event.name} is not how a {state.kind} goes on from {state.phase}")
+    if phase is Phase.VERIFIED and state.attempt > 1:
+        phase = Phase.ROLLED_BACK
+    if event in (Event.SILENT, Event.NOT_SUBMITTED):
+        if state.attempt > 1 or state.last_good is None:
+            return replace(state, phase=Phase.FAILED)
+        return replace(state, phase=phase, attempt=2)
+    return replace(state, phase=phase)
