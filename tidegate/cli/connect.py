@@ -1,0 +1,100 @@
+"""Finding the broker: an option or variable, else the embedded stack that runs here, else an error that says so."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from schemas.job import JobSpec
+from tidegate.cli.problems import Problem
+from tidegate.client import ClientSettings, current_specs
+from tidegate.stack import StackError, StackInfo
+
+DEFAULT_STACK_DIR = Path(".tidegate/stack")
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        envvar="TIDEGATE_BOOTSTRAP_SERVERS",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="Kafka brokers; without it the running embedded stack is used.",
+    ),
+]
+Prefix = Annotated[
+    str | None,
+    typer.Option(
+        "--topic-prefix", envvar="TIDEGATE_TOPIC_PREFIX", help="Prefix of the topics.", show_default="tidegate."
+    ),
+]
+StackDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--work-dir", envvar="TIDEGATE_STACK_DIR", help="Folder of the embedded stack.", show_default=".tidegate/stack"
+    ),
+]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, as `tidegate jobs` shows it.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="AGE|INSTANT", help="Such as 90s, 10m, 2h, 1d, or 2026-01-31T12:00:00Z."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, as on the topic, instead of text for people.")]
+
+
+def stack_dir(given: Path | None = None) -> Path:
+    """Return the embedded stack's folder."""
+    return given or Path(os.environ.get("TIDEGATE_STACK_DIR") or DEFAULT_STACK_DIR)
+
+
+def connect(bootstrap_servers: str | None, topic_prefix: str | None = None) -> ClientSettings:
+    """Return the settings to reach the broker with; raises `Problem` when nobody said where one is."""
+    given: dict[str, object] = {} if topic_prefix is None else {"topic_prefix": topic_prefix}
+    if bootstrap_servers is not None:
+        return ClientSettings(bootstrap_servers=bootstrap_servers, **given)  # type: ignore[arg-type]
+    try:
+        info = StackInfo.load(stack_dir())
+    except StackError:
+        raise Problem(
+            f"no broker is given and no embedded stack runs in {stack_dir()}",
+            "give --bootstrap-servers HOST:PORT, set TIDEGATE_BOOTSTRAP_SERVERS, or start one with `tidegate up`",
+        ) from None
+    given |= {"redis_url": info.redis_url, "redis_password": info.redis_password}
+    return ClientSettings(bootstrap_servers=info.bootstrap_servers, **given)  # type: ignore[arg-type]
+
+
+def spec_of(settings: ClientSettings, job: str) -> JobSpec:
+    """Return a job's spec in force; raises `Problem` naming the jobs there are."""
+    specs = current_specs(settings)
+    if job not in specs:
+        known = ", ".join(specs) if specs else "none; `tidegate apply job.yaml` adds one"
+        raise Problem(f"there is no job {job!r} under Tidegate at {settings.bootstrap_servers}", f"known jobs: {known}")
+    return specs[job]
+
+
+_AGE = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h|d)$")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def instant_of(since: str | None, name: str = "--since") -> datetime | None:
+    """Return the instant an option means: an age before now, or an RFC 3339 instant; raises `Problem` otherwise."""
+    if since is None:
+        return None
+    if matched := _AGE.match(since.strip()):
+        return datetime.now(UTC) - timedelta(seconds=float(matched[1]) * _UNITS[matched[2]])
+    try:
+        instant = datetime.fromisoformat(since)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise Problem(
+            f"{name} {since!r} is neither an age nor an instant",
+            "write 90s, 10m, 2h, 1d, or an instant with its offset such as 2026-01-31T12:00:00Z",
+        )
+    return instant

@@ -1,0 +1,182 @@
+"""`doctor`: one line per thing that must be right, and what to do where it is not."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import httpx
+import redis
+import typer
+from confluent_kafka.admin import AdminClient
+
+from runtime.kafka import check_topics, ensure_topics
+from schemas.topics import TOPICS
+from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir
+from tidegate.cli.problems import NO, problem_of
+from tidegate.cli.screen import stdout, styled, table
+from tidegate.client import ClientSettings, Unreachable, check_reachable
+from tidegate.stack import StackError, StackInfo, status
+from tidegate.stack.jars import JAR_SETS, cache_root, checksums, differences, read_lock
+from tidegate.stack.java import find_java
+from tidegate.stack.redis import find_redis
+
+ENOUGH_MEMORY_GB = 4.0
+"""The demo's Kafka, Redis, Spark master, worker, driver and eight executors together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's."""
+
+    verdict: Literal["ok", "warn", "fail"]
+    what: str
+    found: str
+    remedy: str = ""
+
+
+def doctor(
+    work_dir: StackDir = None,
+    create_topics: Annotated[bool, typer.Option("--create-topics", help="Create missing topics.")] = False,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+) -> None:
+    """Check everything Tidegate needs, here and at the broker. Exit code 1 when something fails.
+
+    Example:  tidegate doctor
+    """
+    findings = [*here(), *servers(stack_dir(work_dir), bootstrap_servers, topic_prefix, create_topics)]
+    rows = [[styled(f.verdict), f.what, f.found, f.remedy] for f in findings]
+    stdout().print(table("", ["", "what", "found", "what to do"], rows))
+    if any(f.verdict == "fail" for f in findings):
+        raise typer.Exit(NO)
+
+
+def here() -> Iterator[Finding]:
+    """Yield what is found on this machine."""
+    yield _python()
+    yield _probe("Java", _java, "install a Java 17 or newer runtime, or set JAVA_HOME")
+    yield _probe("jars", _jars, "`tidegate up` fetches them")
+    yield _probe("Redis server", _redis_server, "install redis-server")
+    yield _memory()
+    yield _probe("loopback ports", _port, "nothing may forbid listening on 127.0.0.1")
+
+
+def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topics: bool) -> Iterator[Finding]:
+    """Yield what is found of the stack, the broker, the topics, Redis and the Spark master."""
+    info = None
+    try:
+        info = StackInfo.load(folder)
+        states = ", ".join(f"{c.name} {c.state}" for c in status(folder))
+        well = all(str(c.state) in ("running", "not started") for c in status(folder))
+        remedy = "" if well else "`tidegate down`, then `tidegate up`; the logs are in " + str(info.log_dir)
+        yield Finding("ok" if well else "fail", "embedded stack", states, remedy)
+    except StackError as error:
+        if bootstrap is None:
+            yield Finding("warn", "embedded stack", str(error), "`tidegate up`, or give --bootstrap-servers")
+            return
+    given: dict[str, object] = {} if prefix is None else {"topic_prefix": prefix}
+    if info is not None and bootstrap in (None, info.bootstrap_servers):
+        bootstrap = info.bootstrap_servers
+        given |= {"redis_url": info.redis_url, "redis_password": info.redis_password}
+    settings = ClientSettings(bootstrap_servers=bootstrap, **given)  # type: ignore[arg-type]
+    yield from _broker(settings, create_topics)
+    yield _redis(settings)
+    if info is not None:
+        yield _probe("Spark master", lambda: _master(info), "see its log in " + str(info.log_dir))
+
+
+def _python() -> Finding:
+    found = f"{platform.python_version()} at {sys.executable}"
+    if sys.version_info[:2] != (3, 11):
+        return Finding("warn", "Python", found, "Tidegate is tested on Python 3.11")
+    return Finding("ok", "Python", found)
+
+
+def _java() -> str:
+    java = find_java()
+    return f"{java.version} in {java.home}"
+
+
+def _redis_server() -> str:
+    server = find_redis()
+    return f"{server.version} at {server.executable}"
+
+
+def _jars() -> str:
+    locked, folder = read_lock(), cache_root() / "jars"
+    wrong = [phrase for jars in JAR_SETS for phrase in differences(locked[jars.name], checksums(folder / jars.name))]
+    if wrong:
+        raise StackError(f"{folder}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""))
+    return f"{sum(len(locked[jars.name]) for jars in JAR_SETS)} in {folder}, checksums right"
+
+
+def _memory() -> Finding:
+    text = Path("/proc/meminfo").read_text(encoding="utf-8") if Path("/proc/meminfo").exists() else ""
+    free = next((int(line.split()[1]) / 1e6 for line in text.splitlines() if line.startswith("MemAvailable")), None)
+    if free is None:
+        return Finding("warn", "memory", "cannot be told here", f"the demo needs about {ENOUGH_MEMORY_GB:g} GB")
+    verdict: Literal["ok", "warn"] = "ok" if free >= ENOUGH_MEMORY_GB else "warn"
+    remedy = "" if verdict == "ok" else f"the demo needs about {ENOUGH_MEMORY_GB:g} GB"
+    return Finding(verdict, "memory", f"{free:.1f} GB available", remedy)
+
+
+def _port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+    return "free ports can be had"
+
+
+def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
+    try:
+        check_reachable(settings)
+    except Unreachable as error:
+        yield Finding("fail", "Kafka", str(error), "start it, or check the address and the listener's security")
+        return
+    brokers = AdminClient(settings.kafka()).list_topics(timeout=10).brokers
+    yield Finding("ok", "Kafka", f"{len(brokers)} broker at {settings.bootstrap_servers}")
+    try:
+        created = ensure_topics(settings) if create_topics else []
+        partitions = check_topics(settings)
+    except Exception as error:  # noqa: BLE001  (a doctor reports whatever is wrong)
+        problem = problem_of(error) or error
+        remedy = "`tidegate doctor --create-topics`; topics that exist with other counts must be deleted first"
+        yield Finding("fail", "topics", str(problem), remedy)
+        return
+    note = f", created {len(created)}" if created else ""
+    what = f"{len(TOPICS)} with the prefix {settings.topic_prefix!r}, co-partitioned by {partitions}{note}"
+    yield Finding("ok", "topics", what)
+
+
+def _redis(settings: ClientSettings) -> Finding:
+    password = settings.redis_password.get_secret_value() if settings.redis_password else None
+    remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as the services have them"
+    try:
+        client = redis.Redis.from_url(
+            settings.redis_url, username=settings.redis_username, password=password, socket_timeout=3
+        )
+        with client:
+            version = client.info("server")["redis_version"]
+    except redis.RedisError as error:
+        return Finding("fail", "Redis", f"{settings.redis_url}: {error}", remedy)
+    if password is None:
+        return Finding("warn", "Redis", f"{version} at {settings.redis_url}, open without a password", "set a password")
+    return Finding("ok", "Redis", f"{version} at {settings.redis_url}, the password is right")
+
+
+def _master(info: StackInfo) -> str:
+    seen = httpx.get(f"{info.spark_ui}/json/", timeout=5).raise_for_status().json()
+    return f"{seen['status']}, {len(seen['workers'])} worker, {seen['coresused']} of {seen['cores']} slots used"
+
+
+def _probe(what: str, look: Callable[[], str], remedy: str) -> Finding:
+    try:
+        return Finding("ok", what, look())
+    except Exception as error:  # noqa: BLE001  (a doctor reports whatever is wrong)
+        return Finding("fail", what, str(error).splitlines()[0] if str(error) else type(error).__name__, remedy)

@@ -1,0 +1,62 @@
+"""The `tidegate` command put together."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from platform import python_version
+
+import typer
+
+from engine.decide import ENGINE_VERSION
+from tidegate.cli import doctor, offline, specs, stack, tail, why
+from tidegate.cli.problems import EXIT_CODES, Door
+from tidegate.cli.screen import stdout
+
+app = typer.Typer(
+    name="tidegate",
+    cls=Door,
+    help="Scales Spark Structured Streaming jobs on Kafka lag, and explains every decision.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (
+    specs.apply,
+    why.jobs,
+    why.why,
+    tail.tail,
+    specs.pause,
+    specs.resume,
+    specs.scale,
+    specs.remove,
+    offline.decide,
+    stack.up,
+    stack.down,
+    stack.status,
+    doctor.doctor,
+):
+    app.command(epilog=EXIT_CODES)(command)
+
+
+@app.command("version", epilog=EXIT_CODES)
+def show_version() -> None:
+    """Show the versions of Tidegate, its engine and Python.
+
+    Example:  tidegate version
+    """
+    try:
+        ours = version("tidegate")
+    except PackageNotFoundError:  # run from a tree that is not installed
+        ours = "from source"
+    stdout().print(f"tidegate {ours}, engine {ENGINE_VERSION}, Python {python_version()}")
+
+
+def main() -> None:
+    """Run the command; the entry point of the `tidegate` script."""
+    warnings.simplefilter("ignore", ResourceWarning)
+    app()

@@ -1,0 +1,129 @@
+"""Reading JobSpecs from YAML or JSON: every problem is named with file, line, field and value, before anything is done.
+
+The text is read as YAML 1.1 (of which JSON is a part) without its two traps: times stay text, and a key written
+twice is refused instead of the last one winning.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from engine.validate import check_spec
+from schemas.job import JobSpec
+from tidegate.cli.problems import Problem
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without implicit timestamps; a duplicate key is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value}: written twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_specs(path: Path) -> list[JobSpec]:
+    """Return the JobSpecs of a file, one per YAML document; raises `Problem` naming everything that is wrong."""
+    return parse_specs(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_specs(text: str, name: str) -> list[JobSpec]:
+    """Return the JobSpecs in a text; `name` is what its problems are placed in."""
+    loader = _Loader(text)
+    specs: list[JobSpec] = []
+    problems: list[str] = []
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            assert node is not None  # noqa: S101  (check_node has just said so)
+            data = loader.construct_document(node)
+            spec, found = _spec(data, node)
+            problems += [f"{name}:{line}: {problem}" for line, problem in found]
+            if spec is not None:
+                specs.append(spec)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise Problem(f"{name}:{line}: {error.problem}", "the file is read as YAML or JSON") from None
+    except yaml.YAMLError as error:
+        raise Problem(f"{name}: {error}", "the file is read as YAML or JSON in UTF-8") from None
+    finally:
+        loader.dispose()
+    if problems:
+        raise Problem("\n       ".join(problems), "deploy/examples has a spec that works")
+    if not specs:
+        raise Problem(f"{name}: there is no spec in it", "deploy/examples has a spec that works")
+    twice = sorted({s.job_id for s in specs if sum(o.job_id == s.job_id for o in specs) > 1})
+    if twice:
+        raise Problem(f"{name}: job_id {twice[0]!r} is in it more than once")
+    return specs
+
+
+def _spec(data: object, node: yaml.Node) -> tuple[JobSpec | None, list[tuple[int, str]]]:
+    if not isinstance(data, dict):
+        return None, [(node.start_mark.line + 1, f"a spec is a mapping of fields, found {type(data).__name__}")]
+    try:
+        spec = JobSpec.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        return None, [(_line(node, d["loc"]), _told(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
+    except (TypeError, ValueError) as error:  # what YAML can say and JSON cannot, such as .nan or a binary value
+        return None, [(node.start_mark.line + 1, f"not a JSON value: {error}")]
+    problems = check_spec(spec)
+    return spec, [(_line(node, problem.partition(":")[0].split(".")), problem) for problem in problems]
+
+
+def _told(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:
+    field = ".".join(map(str, loc)) or "(the whole spec)"
+    if kind == "missing":
+        return f"{field}: this field is required"
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(loc[-1]), _fields_at(loc[:-1]), n=1)
+        return f"{field}: unknown field" + (f"; did you mean {near[0]!r}?" if near else "")
+    if kind == "value_error":
+        return f"{field}: {message.removeprefix('Value error, ')}"
+    return f"{field}: {message}, found {value!r:.120}"
+
+
+def _fields_at(loc: tuple[int | str, ...]) -> Sequence[str]:
+    model: type[BaseModel] = JobSpec
+    for part in loc:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        choices = [annotation, *getattr(annotation, "__args__", ())]
+        inner = [c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)]
+        if not inner:
+            return ()
+        model = inner[0]
+    return list(model.model_fields)
+
+
+def _line(node: yaml.Node, loc: Sequence[int | str]) -> int:
+    """Return the line of the deepest field of `loc` that the text has."""
+    line = node.start_mark.line + 1
+    for part in loc:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if k.value == str(part)), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and str(part).isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line

@@ -1,0 +1,80 @@
+"""`up`, `down`, `status`: the embedded stack from the command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runtime.kafka import ensure_topics
+from tidegate.cli.connect import StackDir, stack_dir
+from tidegate.cli.problems import NO
+from tidegate.cli.screen import stderr, stdout, styled, table
+from tidegate.client import ClientSettings
+from tidegate.stack import StackInfo
+from tidegate.stack import down as end_stack
+from tidegate.stack import status as stack_status
+from tidegate.stack import up as start_stack
+
+
+def up(
+    work_dir: StackDir = None,
+    slots: Annotated[int, typer.Option("--slots", min=1, help="Task slots of the worker; may exceed the cores.")] = 12,
+    memory: Annotated[str, typer.Option("--memory", help="Memory that the worker hands out.")] = "8g",
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of Tidegate's topics.")] = 8,
+) -> None:
+    """Start Kafka, Redis and Spark on free loopback ports, all in one folder, and create Tidegate's topics.
+
+    Ctrl-C while it starts ends everything again; afterwards it runs until `tidegate down`.
+
+    Example:  tidegate up && tidegate doctor
+    """
+    folder = stack_dir(work_dir)
+    console = stderr()
+    info = start_stack(folder, worker_slots=slots, worker_memory=memory, on_progress=console.print)
+    created = ensure_topics(ClientSettings(bootstrap_servers=info.bootstrap_servers), partitions=partitions)
+    console.print(f"created {len(created)} topics" if created else "the topics are there already")
+    show_stack(info)
+    again = "" if work_dir is None else f" --work-dir {folder}"
+    stdout().print(f"\nnext: `tidegate doctor`, `tidegate apply job.yaml`; `tidegate down{again}` ends it")
+
+
+def show_stack(info: StackInfo) -> None:
+    """Print where everything of a running stack is."""
+    rows: list[list[object]] = [
+        ["Kafka", info.bootstrap_servers],
+        ["Redis", f"{info.redis_url}, password in {info.redis_password_file}"],
+        ["Spark master", f"{info.spark_master}, REST {info.spark_rest}, web {info.spark_ui}"],
+        ["slots", f"{info.worker_slots}, {info.worker_memory}"],
+        ["event logs", info.event_log_dir],
+        ["logs", info.log_dir],
+    ]
+    stdout().print(table("", ["what", "where"], rows))
+
+
+def down(
+    work_dir: StackDir = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove its data and logs as well.")] = False,
+) -> None:
+    """End the embedded stack with all drivers and executors it launched. Data and logs stay, unless --purge.
+
+    Example:  tidegate down --purge
+    """
+    console = stderr()
+    found = end_stack(stack_dir(work_dir), purge=purge, wait_seconds=30, on_progress=console.print)
+    stdout().print("ended" if found else f"no stack runs in {stack_dir(work_dir)}")
+
+
+def status(work_dir: StackDir = None) -> None:
+    """Show the embedded stack's components. Exit code 1 when one of them does not run, or there is no stack.
+
+    Example:  tidegate status
+    """
+    components = stack_status(stack_dir(work_dir))
+    if not components:
+        stdout().print(f"no stack runs in {stack_dir(work_dir)}; `tidegate up` starts one")
+        raise typer.Exit(NO)
+    rows: list[list[object]] = [[c.name, styled(str(c.state)), c.pid or "", c.endpoint, c.log] for c in components]
+    stdout().print(table("", ["component", "state", "pid", "where", "log"], rows, right=["pid"]))
+    if any(str(c.state) not in ("running", "not started") for c in components):
+        raise typer.Exit(NO)

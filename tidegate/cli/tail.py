@@ -1,0 +1,167 @@
+"""`tail`: the topics as they are, for people or as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.text import Text
+
+from schemas.command import ScalingCommand
+from schemas.dead_letter import DeadLetter
+from schemas.decision import Decision
+from schemas.envelope import value_of
+from schemas.result import ActionResult
+from schemas.snapshot import MetricSnapshot
+from schemas.wire import Wire
+from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
+from tidegate.cli.screen import clock, figure, size, stderr, stdout, styled, table
+from tidegate.client import BadRecord, Received, received
+
+
+class Stream(StrEnum):
+    """What can be tailed."""
+
+    SNAPSHOTS = "snapshots"
+    DECISIONS = "decisions"
+    COMMANDS = "commands"
+    RESULTS = "results"
+    DEAD_LETTERS = "dead-letters"
+
+
+class View(NamedTuple):
+    """How one topic is shown: a column is (heading, least width), the last takes what is left."""
+
+    model: type[Wire]
+    columns: tuple[tuple[str, int], ...]
+    row: Callable[[Any], tuple[object, ...]]
+
+
+def _snapshot(s: MetricSnapshot) -> tuple[object, ...]:
+    pairs = [p for source in s.sources for p in zip(source.end_offsets, source.committed_offsets, strict=True)]
+    known = bool(pairs) and all(end is not None and done is not None for end, done in pairs)
+    lag = sum((end or 0) - (done or 0) for end, done in pairs) if known else None
+    missing = f"missing: {', '.join(part.value for part in s.missing)}" if s.missing else ""
+    records = sum(batch.input_records for batch in s.batches)
+    slots = "?" if s.slots_granted is None else s.slots_granted
+    batches = len(s.batches) + s.batches_left_out
+    when = clock(s.observed_at)
+    return when, s.job_id, s.sequence, s.state.value, slots, figure(lag), batches, figure(records), missing
+
+
+def _decision(d: Decision) -> tuple[object, ...]:
+    sizes = f"{d.current_parallelism} -> {d.final_parallelism}"
+    return clock(d.decided_at), d.job_id, d.sequence, sizes, styled(d.status.value), d.sentence
+
+
+def _command(c: ScalingCommand) -> tuple[object, ...]:
+    sizes = f"{c.from_parallelism} -> {c.to_parallelism}"
+    return clock(c.issued_at), c.job_id, c.epoch, c.kind.value, sizes, clock(c.expires_at), c.reason
+
+
+def _result(r: ActionResult) -> tuple[object, ...]:
+    down = "" if r.downtime_seconds is None else f"{r.downtime_seconds:.1f} s"
+    said = r.sentence if r.code == "OK" else f"{r.code}: {r.sentence}"
+    return clock(r.at), r.job_id, r.epoch, r.kind.value, size(r.parallelism), styled(r.phase.value), down, said
+
+
+def _letter(d: DeadLetter) -> tuple[object, ...]:
+    return clock(d.seen_at), f"{d.topic}/{d.partition}/{d.offset}", d.consumer, d.code, d.error
+
+
+_COMMON = (("time", 8), ("job", 12), ("sequence", 10))
+VIEWS: dict[Stream, View] = {
+    Stream.SNAPSHOTS: View(
+        MetricSnapshot,
+        (*_COMMON, ("state", 8), ("slots", 5), ("lag", 9), ("batches", 7), ("records", 8), ("", 0)),
+        _snapshot,
+    ),
+    Stream.DECISIONS: View(Decision, (*_COMMON, ("slots", 8), ("status", 18), ("why", 0)), _decision),
+    Stream.COMMANDS: View(
+        ScalingCommand,
+        (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("slots", 8), ("void", 8), ("why", 0)),
+        _command,
+    ),
+    Stream.RESULTS: View(
+        ActionResult,
+        (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("size", 8), ("phase", 11), ("downtime", 8), ("", 0)),
+        _result,
+    ),
+    Stream.DEAD_LETTERS: View(
+        DeadLetter, (("time", 8), ("record", 30), ("consumer", 10), ("code", 13), ("error", 0)), _letter
+    ),
+}
+
+
+def tail(
+    stream: Annotated[Stream, typer.Argument(help="Which topic.")],
+    job: Annotated[str | None, typer.Option("--job", help="Only this job (of dead letters: only this key).")] = None,
+    since: Since = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come, until Ctrl-C.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="The newest N; with -f, the next N.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+) -> None:
+    """Show events: the newest 20, or all since an instant, or those that come from now on.
+
+    Example:  tidegate tail decisions --job rates --since 10m
+              tidegate tail results -f --json | jq .phase
+    """
+    settings = connect(bootstrap_servers, topic_prefix)
+    view = VIEWS[stream]
+    start = instant_of(since if since or not follow else "0s")
+    events = received(view.model, settings, job=job, since=start, follow=follow, on_error=_skipped)
+    if follow:
+        _follow(view, islice(events, limit), as_json)
+        return
+    count = limit or (None if since else 20)
+    # Several partitions are read one after the other: only the time of writing puts them in order.
+    newest = sorted(_newest(events, count), key=lambda one: one.written_at)
+    newest = newest[-count:] if count else newest
+    if as_json:
+        for one in newest:
+            typer.echo(value_of(one.event).decode())
+    elif newest:
+        right = {"sequence", "lag", "batches", "records", "epoch", "downtime"}
+        rows = [view.row(one.event) for one in newest]
+        stdout().print(table("", [name for name, _ in view.columns], rows, right=right))
+    else:
+        stderr().print(f"no {stream.value} " + (f"of {job} " if job else "") + (f"since {since}" if since else "yet"))
+
+
+def _newest(events: Iterator[Received[Any]], count: int | None) -> list[Received[Any]]:
+    """Return events worth sorting: the newest `count` of each partition hold the newest `count` of all."""
+    kept: dict[int, deque[Received[Any]]] = {}
+    for one in events:
+        kept.setdefault(one.partition, deque(maxlen=count)).append(one)
+    return [one for partition in kept.values() for one in partition]
+
+
+def _follow(view: View, events: Iterator[Received[Any]], as_json: bool) -> None:
+    if as_json:
+        for one in events:
+            print(value_of(one.event).decode(), flush=True)  # flushed: a pipe wants a line when it is there
+        return
+    console = stdout()
+    if console.is_terminal:
+        console.print("  ".join(f"{name:<{width}}" for name, width in view.columns), style="bold")
+    for one in events:
+        line = Text()
+        for (_, width), cell in zip(view.columns, view.row(one.event), strict=True):
+            text = cell if isinstance(cell, Text) else Text(str(cell))
+            line.append_text(text).append(" " * (max(0, width - len(text)) + 2))
+        line.rstrip()
+        console.print(line)
+        console.file.flush()
+
+
+def _skipped(bad: BadRecord) -> None:
+    stderr().print(f"skipped {json.dumps(str(bad))[1:-1]}", style="yellow", markup=False)

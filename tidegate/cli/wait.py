@@ -1,0 +1,124 @@
+"""Following a manual request from the spec to the verified restart, as `tidegate scale --wait` shows it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from rich.live import Live
+from rich.text import Text
+
+from schemas.decision import Decision
+from schemas.job import JobSpec
+from schemas.result import ActionResult, Phase
+from tidegate.cli.problems import NO
+from tidegate.cli.screen import clock, size, stdout, styled
+from tidegate.client import ClientSettings, received
+
+MANUAL = "MANUAL"
+"""The reason code of a decision that took up an operator's request."""
+
+
+@dataclass
+class Request:
+    """What is known of a request so far; fed with events in any order, pure."""
+
+    version: int
+    """Version of the spec that carries it."""
+    parallelism: int
+    lines: list[tuple[datetime, str, str]] = field(default_factory=list)
+    """(when, word, sentence), what was worth telling."""
+    ended: bool = False
+    succeeded: bool = False
+    _command: str | None = None
+    _told: str = ""
+    _early: list[ActionResult] = field(default_factory=list)
+
+    def decision(self, decision: Decision) -> None:
+        """Take in a decision of the job."""
+        if self.ended or self._command or decision.spec_version < self.version:
+            return
+        if decision.sentence != self._told:
+            self._told = decision.sentence
+            self.lines.append((decision.decided_at, decision.status.value, decision.sentence))
+        if decision.command is not None and decision.command.manual:
+            self._command = decision.command.command_id
+            for result in self._early:
+                self.result(result)
+        elif decision.command is None and self.parallelism == decision.current_parallelism:
+            self.ended = self.succeeded = True  # it has that size already
+
+    def result(self, result: ActionResult) -> None:
+        """Take in a phase; those of other commands are left alone."""
+        if self._command is None:
+            self._early.append(result)  # the results' topic may be read ahead of the decisions'
+        if self.ended or result.command_id != self._command:
+            return
+        text = result.sentence or size(result.parallelism)
+        if result.downtime_seconds is not None:
+            text += f" (downtime {result.downtime_seconds:.1f} s)"
+        self.lines.append((result.at, result.phase.value, text))
+        if result.phase.terminal:
+            self.ended, self.succeeded = True, result.phase is Phase.VERIFIED
+
+
+def follow_manual(settings: ClientSettings, spec: JobSpec, began: datetime, timeout_seconds: float) -> int:
+    """Show a manual request's way until it ends; return the exit code."""
+    assert spec.manual is not None  # noqa: S101  (the caller has just written it)
+    request = Request(spec.version, spec.manual.parallelism)
+    events: queue.Queue[Decision | ActionResult | Exception] = queue.Queue()
+    stop = threading.Event()
+    deadline = time.monotonic() + timeout_seconds
+    threads = [_pump(settings, model, spec.job_id, began, events, stop) for model in (Decision, ActionResult)]
+    console = stdout()
+    shown = 0
+    try:
+        with Live(console=console, refresh_per_second=4, transient=True) as live:
+            while not request.ended and time.monotonic() < deadline:
+                live.update(Text(f"waiting for the services, {deadline - time.monotonic():.0f} s left"))
+                try:
+                    event = events.get(timeout=0.25)
+                except queue.Empty:
+                    continue
+                if isinstance(event, Exception):
+                    raise event
+                if isinstance(event, Decision):
+                    request.decision(event)
+                else:
+                    request.result(event)
+                for at, word, sentence in request.lines[shown:]:
+                    console.print(clock(at), styled(word), sentence, markup=False)
+                shown = len(request.lines)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(5)
+    if request.succeeded:
+        return 0
+    if not request.ended:
+        console.print(f"not done after {timeout_seconds:g} s; `tidegate why {spec.job_id}` tells how it stands")
+    return NO
+
+
+def _pump(
+    settings: ClientSettings,
+    model: type[Decision | ActionResult],
+    job: str,
+    began: datetime,
+    events: queue.Queue[Decision | ActionResult | Exception],
+    stop: threading.Event,
+) -> threading.Thread:
+    def run() -> None:
+        since = began - timedelta(seconds=5)
+        try:
+            for one in received(model, settings, job=job, since=since, follow=True, stop=stop.is_set):
+                events.put(one.event)
+        except Exception as error:  # noqa: BLE001  (handed to the one who waits)
+            events.put(error)
+
+    thread = threading.Thread(target=run, name=f"follow-{model.__name__}", daemon=True)
+    thread.start()
+    return thread
