@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue
 
 from schemas.command import ScalingCommand
 from schemas.job import JobSpec
@@ -138,10 +139,24 @@ class Observed:
     neighbours: tuple[Neighbour, ...] = ()
 
 
+def _finite(state: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse NaN and infinity, which `JsonValue` lets through and JSON cannot hold."""
+    left: list[tuple[str, JsonValue]] = list(state.items())
+    while left:
+        at, value = left.pop()
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError(f"{at} must be a finite number, found {value}")
+        if isinstance(value, dict):
+            left += [(f"{at}.{name}", item) for name, item in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{at}.{place}", item) for place, item in enumerate(value)]
+    return state
+
+
 class Keyframe(Wire):
     """The engine's whole state before this decision, and the spec in force: a replay can start here."""
 
-    state: dict[str, JsonValue]
+    state: Annotated[dict[str, JsonValue], AfterValidator(_finite)]
     spec: JobSpec
 
 

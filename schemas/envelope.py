@@ -28,6 +28,8 @@ from schemas.topics import BY_MODEL, Topic
 from schemas.wire import Wire, identity
 
 Headers = list[tuple[str, bytes]]
+ANY_KEY = b"(any key)"
+"""Given to `decode` as the key, this very object: the key is not to be checked. A null key is one that is wrong."""
 MAX_VALUE_BYTES = 1_000_000
 """Kafka's own default limit of a message; a larger value is not one of ours."""
 
@@ -131,12 +133,13 @@ def decode(
     model: type[W],
     value: bytes | None,
     headers: Iterable[tuple[str, bytes | None]] | None = None,
-    key: bytes | None = None,
+    key: bytes | None = ANY_KEY,
 ) -> W:
     """Return the event in a record, or raise `Unreadable`. Unknown fields are dropped, unknown majors refused.
 
     A record without `ce_type`, such as one typed into a console producer, is taken for what its topic holds. A
-    given `key` must be the one the event asks for: a misplaced event would be handled by the wrong worker.
+    given `key` must be the one the event asks for, and None is not: a misplaced event would be handled by the wrong
+    worker. Of a name that stands twice in one JSON object the last value holds, as everywhere in Tidegate.
     """
     topic = BY_MODEL[model]
     _check_type(topic, headers)
@@ -148,8 +151,8 @@ def decode(
         event = model.model_validate_json(value, extra="ignore")
     except ValidationError as error:
         raise _unreadable(error) from None
-    if key is not None and topic.key != "original" and key != cast(str, getattr(event, topic.key)).encode():
-        raise Unreadable("WRONG_KEY", f"key {key[:80]!r}, but {topic.key} is {getattr(event, topic.key)!r}")
+    if key is not ANY_KEY and topic.key != "original" and key != cast(str, getattr(event, topic.key)).encode():
+        raise Unreadable("WRONG_KEY", f"key {key and key[:80]!r}, but {topic.key} is {getattr(event, topic.key)!r}")
     return event
 
 
