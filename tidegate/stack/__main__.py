@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from tidegate.stack.errors import StackError
-from tidegate.stack.setup import ProgressLine
 from tidegate.stack.stack import (
     DEFAULT_WORK_DIR,
     DEFAULT_WORKER_MEMORY,
@@ -16,6 +15,7 @@ from tidegate.stack.stack import (
     status,
     up,
 )
+from tidegate.stack.toolbox import ProgressLine
 
 
 def main(arguments: list[str] | None = None) -> int:

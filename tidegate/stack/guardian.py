@@ -13,6 +13,8 @@ from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo
 
 STAND_DOWN = b"stand down\n"
+# Not `-m`: the package imports this module, and a second copy of it would run.
+PROGRAM = "import sys; from tidegate.stack.guardian import main; sys.exit(main())"
 
 
 class Guardian:
@@ -21,7 +23,7 @@ class Guardian:
     def __init__(self, work_dir: Path, stack_id: str) -> None:
         with (work_dir / "logs" / "guardian.log").open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tidegate.stack.guardian", str(work_dir), stack_id],
+                [sys.executable, "-c", PROGRAM, str(work_dir), stack_id],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -53,7 +55,3 @@ def main() -> int:
         print(error, flush=True)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,8 @@ from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo
 from tidegate.stack.jars import class_path
 
-# The second listener advertises the port of a proxy: whoever starts at the proxy stays behind it.
+# The second listener advertises the port of a proxy: whoever starts at the proxy stays behind it. A killed broker may
+# come back only when its old session has ended, which takes 9 s by default.
 SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -26,6 +27,8 @@ advertised.listeners=PLAINTEXT://127.0.0.1:{broker},PROXIED://127.0.0.1:{proxy}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 log.dirs={data}
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=500
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216

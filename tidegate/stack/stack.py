@@ -22,8 +22,8 @@ from tidegate.stack.kafka import Kafka
 from tidegate.stack.ports import free_ports
 from tidegate.stack.processes import ProcessRecord, end_all, marked
 from tidegate.stack.redis import Redis
-from tidegate.stack.setup import prepare
 from tidegate.stack.spark import SparkMaster, SparkWorker
+from tidegate.stack.toolbox import prepare
 
 DEFAULT_WORK_DIR = Path(".tidegate/stack")
 DEFAULT_WORKER_SLOTS = 8

@@ -1,0 +1,72 @@
+# Every target does its own set-up: Python packages with hashes, Java, the jars of Kafka and of Spark's Kafka connector,
+# a Redis server. What is there already is not done again.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+UV := .tidegate/uv/bin/uv
+COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml
+
+.PHONY: help demo test check bench up down lock schemas setup
+
+help:  ## what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
+	$(BIN)/tidegate demo
+
+test: setup  ## all tests against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED)  ## lint, format, types, import directions, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy .
+	$(BIN)/lint-imports
+	$(BIN)/python -m schemas.generate --check
+
+bench: setup  ## benchmarks, as ratios against a floor or a peer
+	$(BIN)/python -m bench
+
+up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
+	$(BIN)/tidegate up
+
+down: $(INSTALLED)  ## end them and everything they launched
+	$(BIN)/tidegate down
+
+schemas: $(INSTALLED)  ## write the JSON Schema files and the AsyncAPI document
+	$(BIN)/python -m schemas.generate
+
+lock: $(UV)  ## resolve all Python packages anew and write the lock files
+	$(COMPILE) --extra dev -o requirements.lock
+	mkdir -p deploy/requirements
+	for service in collector decider actuator; do $(COMPILE) --extra $$service -o deploy/requirements/$$service.lock; done
+
+setup: $(INSTALLED)
+	@$(BIN)/python -m tidegate.stack.setup
+
+$(UV):
+	$(PYTHON) -m venv .tidegate/uv
+	.tidegate/uv/bin/pip install --quiet --disable-pip-version-check uv
+
+# Debian's python3.11 may come without ensurepip: then its own package is the remedy, or another pip fills the venv.
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+		|| { echo "Python 3.11 is needed: install it, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@if [ ! -x $(BIN)/pip ]; then \
+		if ! $(PYTHON) -c 'import ensurepip' 2>/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing Debian's python3.11-venv"; \
+			apt-get update -q >/dev/null; apt-get install -q -y --no-install-recommends python3.11-venv >/dev/null; \
+		fi; \
+		$(PYTHON) -m venv .venv 2>/dev/null \
+			|| { $(PYTHON) -m venv --without-pip .venv && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } \
+			|| { rm -rf .venv; echo "$(PYTHON) can make no virtual environment: install python3.11-venv" >&2; exit 1; }; \
+	fi
+	@echo "installing the packages of requirements.lock (the first time: some minutes)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
