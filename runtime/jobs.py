@@ -15,11 +15,22 @@ log = logging.getLogger(__name__)
 
 
 class JobsView:
-    """Every JobSpec by job id; the highest version holds, a tombstone removes. Not thread-safe: one owner polls it."""
+    """Every JobSpec by job id; the highest version holds, a tombstone removes. Not thread-safe: one owner polls it.
 
-    def __init__(self, settings: ServiceSettings, on_unreadable: Callable[..., None] | None = None) -> None:
+    A spec that cannot be read, or in which `check` finds problems, is told to `on_unreadable` with its record, and the
+    version before it stays in force.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        on_unreadable: Callable[..., None] | None = None,
+        *,
+        check: Callable[[JobSpec], list[str]] | None = None,
+    ) -> None:
         self._reader = TopicReader(settings, [JOBS.named(settings.topic_prefix)])
         self._on_unreadable = on_unreadable
+        self._check = check
         self._specs: dict[str, JobSpec] = {}
 
     def load(self, timeout_seconds: float = 60.0) -> None:
@@ -59,6 +70,8 @@ class JobsView:
             return job_id if self._specs.pop(job_id, None) else None
         try:
             spec = decode(JobSpec, value, message.headers(), key)  # type: ignore[attr-defined]
+            if self._check and (problems := self._check(spec)):
+                raise Unreadable("INVALID", "; ".join(problems))
         except Unreadable as error:
             log.warning("jobs topic, offset %s: unreadable spec kept out: %s", message.offset(), error)  # type: ignore[attr-defined]
             if self._on_unreadable:

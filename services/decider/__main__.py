@@ -1,0 +1,36 @@
+"""`python -m services.decider`: run the decider with settings from `TIDEGATE_…` variables."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from pydantic import ValidationError
+
+from runtime.kafka import TopicsDoNotFit
+from runtime.logs import configure
+from services.decider.app import run
+from services.decider.settings import DeciderSettings
+
+
+def main() -> int:
+    """Run until a signal; return 2 for settings or topics that do not fit."""
+    try:
+        settings = DeciderSettings()
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            where = ".".join(map(str, problem["loc"])) or "settings"
+            sys.stderr.write(f"decider: {where}: {problem['msg']}\n")
+        return 2
+    configure("decider", settings)
+    for chatty in ("faust", "mode", "aiokafka"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        run(settings)
+    except TopicsDoNotFit as error:
+        logging.getLogger("decider").critical("%s", error)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

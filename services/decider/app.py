@@ -1,0 +1,167 @@
+"""The decider put together: `build` takes every dependency, `run` makes them from settings and runs until a signal.
+
+    jobs ──thread──> specs ─┐
+    snapshots, results ──agent──> Handler ──> decisions, commands, dead letters, state table
+                                     └──> Redis, mended by a task when it has forgotten
+
+One agent takes snapshots and results, one record at a time, so a pipeline's events have one order and no offset is
+ever acknowledged before a smaller one. Whatever the handler cannot handle ends the process with the record
+unacknowledged; a supervisor starts it again and the same record gives the same ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import faust
+from prometheus_client import CollectorRegistry
+
+from runtime.clock import Clock, SystemClock
+from runtime.dead_letters import DeadLetterLimit
+from runtime.health import Health
+from schemas.decision import RedisView
+from schemas.topics import RESULTS, SNAPSHOTS
+from services.decider.handler import Handler, Incoming
+from services.decider.ledger import RedisLedger, connect
+from services.decider.metrics import Metrics
+from services.decider.ports import Ledger, Outbox, Specs
+from services.decider.rebuild import read_standing
+from services.decider.settings import DeciderSettings
+from services.decider.shell import RAW, FaustOutbox, new_app, prepare_topics
+from services.decider.specs import SpecsInForce
+from services.decider.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+EX_SOFTWARE = 70
+"""The exit status (sysexits.h) that says: something unexpected, start me again."""
+
+
+def die(why: str, error: BaseException | None = None) -> NoReturn:
+    """End the process at once: nothing is acknowledged, committed or flushed on the way out."""
+    log.critical("%s; the process ends and what was in work is repeated", why, exc_info=error)
+    logging.shutdown()
+    os._exit(EX_SOFTWARE)
+
+
+def build(
+    settings: DeciderSettings,
+    *,
+    specs: Specs,
+    ledger: Ledger,
+    clock: Clock,
+    registry: CollectorRegistry,
+    beat: Callable[[], None] = lambda: None,
+    wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
+    on_error: Callable[[str, BaseException], None] = die,
+) -> faust.App:
+    """Return the Faust app of the decider. `wrap` may put something between the handler and its outbox."""
+    app = new_app(settings)
+    names = [topic.named(settings.topic_prefix) for topic in (SNAPSHOTS, RESULTS)]
+    # The table keeps bytes: what they mean is the handler's business, and recovery does not parse them.
+    table = app.Table("state", key_type=bytes, value_type=bytes)
+    metrics = Metrics(registry)
+    handler = Handler(
+        specs=specs,
+        ledger=ledger,
+        outbox=wrap(FaustOutbox(app, table, settings)),
+        clock=clock,
+        metrics=metrics,
+        limit=DeadLetterLimit(settings.dead_letter_limit),
+    )
+    handle = dict(zip(names, (handler.snapshot, handler.result), strict=True))
+
+    @app.agent(app.topic(*names, **RAW), name="decider", concurrency=1)  # type: ignore[untyped-decorator]
+    async def decide(stream: Any) -> None:
+        async for event in stream.events():
+            message = event.message
+            try:
+                await handle[message.topic](
+                    Incoming(
+                        message.topic,
+                        message.partition,
+                        message.offset,
+                        message.key,
+                        message.value,
+                        headers_of(message.headers),
+                    )
+                )
+            except BaseException as error:  # noqa: BLE001 - Faust would acknowledge the event and go on
+                where = f"{message.topic}/{message.partition} offset {message.offset}"
+                on_error(f"{where} could not be handled", error)
+
+    @app.task  # type: ignore[untyped-decorator]
+    async def mend() -> None:
+        """Keep the heart beating, and rebuild the ledger when it has forgotten."""
+        while True:
+            beat()
+            if await ledger.condition() is RedisView.REBUILDING:
+                await _mend(settings, specs, ledger, clock, metrics)
+            await asyncio.sleep(1.0)
+
+    return app
+
+
+def headers_of(found: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """Return a record's headers as pairs; Faust hands them on as a list or as a mapping."""
+    if not found:
+        return ()
+    return tuple(found.items() if hasattr(found, "items") else found)
+
+
+async def _mend(settings: DeciderSettings, specs: Specs, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+    try:
+        holds = await asyncio.to_thread(read_standing, settings, specs, clock.now())
+    except Exception as error:  # noqa: BLE001 - whatever it is, nothing is granted meanwhile, and it is tried again
+        log.warning("the topics cannot be read to rebuild redis: %s", error)
+        return
+    if await ledger.restore(holds):
+        metrics.rebuilds.inc()
+        log.info("redis rebuilt from the topics: %d holds", len(holds))
+
+
+def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox) -> NoReturn:
+    """Run the decider until SIGTERM or SIGINT."""
+    clock = SystemClock()
+    registry = CollectorRegistry()
+    health = Health(clock, registry)
+    health.serve(settings.health_host, settings.health_port)
+    prepare_topics(settings)
+    specs = SpecsInForce(settings, clock, poll_seconds=settings.jobs_poll_seconds)
+    specs.start(on_failure=lambda error: die("the jobs topic cannot be followed", error))
+    ledger = RedisLedger(
+        connect(settings),
+        clock,
+        prefix=settings.redis_prefix,
+        timeout_seconds=settings.redis_timeout_seconds,
+        retry_seconds=settings.redis_retry_seconds,
+    )
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    app = build(settings, specs=specs, ledger=ledger, clock=clock, registry=registry, beat=health.beat, wrap=wrap)
+    watchdog = Watchdog(
+        settings,
+        clock,
+        group=settings.group,
+        partitions=lambda: _own_partitions(app),
+        patience_seconds=settings.stall_seconds,
+        on_stall=die,
+    )
+    watchdog.start()
+    worker = faust.Worker(app, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
+    worker.spinner = None
+    worker.execute_from_commandline()
+    raise SystemExit(0)  # it never returns; Faust says so only in a comment
+
+
+def _own_partitions(app: faust.App) -> list[tuple[str, int]]:
+    """Return the partitions assigned to this process, changelogs left out; none while there is no consumer yet."""
+    consumer = app.consumer
+    if consumer is None:
+        return []
+    topics = set(consumer.app.topics.acking_topics)
+    return [(p.topic, p.partition) for p in consumer.assignment() if p.topic in topics]

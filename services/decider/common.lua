@@ -1,0 +1,43 @@
+-- What every script of the ledger begins with. Times are epoch seconds given by the caller: a key's time to live only
+-- sweeps up. A key of a type or content that is not ours means that the view cannot be trusted: the marker goes, which
+-- denies every change until the whole view has been rebuilt from the topics.
+
+local REBUILDING = 'rebuilding'
+
+local function decoded(raw)
+  local fine, value = pcall(cjson.decode, raw)
+  if fine and type(value) == 'table' and type(value.decision_id) == 'string' and type(value['until']) == 'number' then
+    return value
+  end
+  return nil
+end
+
+-- Returns the cooldown as a table, nil if there is none, or false if the key is damaged.
+local function cooldown_at(key)
+  local raw = redis.pcall('GET', key)
+  if type(raw) == 'table' then return false end
+  if not raw then return nil end
+  return decoded(raw) or false
+end
+
+-- Returns the job's own entry (or nil) and the slots of all others, or false if the key is damaged.
+local function pool_at(key, job, now)
+  local flat = redis.pcall('HGETALL', key)
+  if flat.err then return false end
+  local own, others = nil, 0
+  for i = 1, #flat, 2 do
+    local entry = decoded(flat[i + 1])
+    if not entry or type(entry.slots) ~= 'number' then return false end
+    if flat[i] == job then
+      own = entry
+    elseif entry['until'] > now then
+      others = others + entry.slots
+    end
+  end
+  return true, own, others
+end
+
+local function damaged(marker)
+  redis.call('DEL', marker)
+  return {REBUILDING}
+end

@@ -1,0 +1,236 @@
+"""Handling: a snapshot becomes a decision, a result becomes memory. Everything outside is a port.
+
+The order is the guarantee. For a snapshot: see, decide, reserve, publish the decision, publish the command, keep the
+state; only then does the caller acknowledge the snapshot. Each step waits for the one before to be acknowledged, so a
+crash anywhere repeats the snapshot from the state before it, and with it the same decision id and command id; the
+reservation is owned by that id and says yes again; the actuator drops the command it has seen.
+
+A snapshot ends as exactly one of: a decision; a dead letter (unreadable, or of a job nobody has declared); dropped,
+because its sequence has been decided on. What the handler raises is not for going on: the process must end, with the
+event unacknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from engine.decide import ENGINE_VERSION, step
+from engine.state import JobState
+from runtime.clock import Clock
+from runtime.dead_letters import DeadLetterLimit, dead_letter
+from schemas.decision import Decision, Neighbour, Observed, decision_id
+from schemas.envelope import Unreadable, decode, trace_from
+from schemas.job import JobSpec
+from schemas.result import ActionResult, Phase
+from schemas.snapshot import MetricSnapshot
+from services.decider.metrics import Metrics
+from services.decider.ports import Answer, Ledger, Outbox, Specs, TooLargeToPublish, hold_for
+from services.decider.records import JobRecord, key_of
+
+log = logging.getLogger(__name__)
+
+CONSUMER = "decider"
+DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
+"""Phases in which the master shows none of the job's slots as used, though all of them are spoken for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One record as it came from Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class BrokenPromise(RuntimeError):
+    """The engine ordered a command although it was told that the reservation was refused."""
+
+
+class Handler:
+    """Handles one record at a time; the state of a job is in the outbox's table, with the live object beside it."""
+
+    def __init__(
+        self, *, specs: Specs, ledger: Ledger, outbox: Outbox, clock: Clock, metrics: Metrics, limit: DeadLetterLimit
+    ) -> None:
+        self._specs = specs
+        self._ledger = ledger
+        self._outbox = outbox
+        self._clock = clock
+        self._metrics = metrics
+        self._limit = limit
+        self._live: dict[bytes, tuple[bytes, JobRecord]] = {}
+        self._warned: dict[str, float] = {}
+
+    async def snapshot(self, incoming: Incoming) -> None:
+        """Decide on a snapshot, or bury it, or drop it because it has been decided on."""
+        began = self._clock.monotonic()
+        try:
+            snapshot = decode(MetricSnapshot, incoming.value, incoming.headers, incoming.key)
+            spec = self._spec_of(snapshot)
+        except Unreadable as error:
+            self._metrics.snapshots.labels("buried").inc()
+            await self._bury(incoming, error)
+            return
+        self._limit.good()
+        key = key_of(spec.pipeline_id, spec.job_id)
+        record = self._record(key)
+        if snapshot.sequence <= record.state.last_sequence:
+            self._metrics.snapshots.labels("dropped").inc()
+            return
+        state, decision = await self._decide(record, snapshot, spec)
+        trace = trace_from(incoming.headers)
+        await self._outbox.publish(decision, trace_id=trace)
+        if decision.command is not None:
+            await self._outbox.publish(decision.command, trace_id=trace)
+            self._metrics.commands.labels(decision.command.kind.value).inc()
+        await self._keep(incoming.partition, key, record.decided(state, decision))
+        self._metrics.snapshots.labels("decided").inc()
+        self._metrics.decide_seconds.observe(self._clock.monotonic() - began)
+
+    async def result(self, incoming: Incoming) -> None:
+        """Remember a result for the job's next snapshot, and give back what its command held."""
+        try:
+            result = decode(ActionResult, incoming.value, incoming.headers, incoming.key)
+        except Unreadable as error:
+            self._metrics.results.labels("buried").inc()
+            await self._bury(incoming, error)
+            return
+        self._limit.good()
+        spec = self._specs.get(result.job_id)
+        if spec is None or spec.pipeline_id != result.pipeline_id:
+            self._metrics.results.labels("dropped").inc()
+            return
+        # The ledger first: repeated after a crash it changes nothing, left out it would leave the slots promised.
+        if result.phase.terminal:
+            await self._ledger.settle(spec.job_id, spec.pool_id, result.command_id, None)
+        elif result.phase in DOWN:
+            await self._ledger.settle(spec.job_id, spec.pool_id, result.command_id, result.parallelism)
+        key = key_of(spec.pipeline_id, spec.job_id)
+        record = self._record(key)
+        if result.result_id in record.seen:
+            self._metrics.results.labels("dropped").inc()
+            return
+        await self._keep(incoming.partition, key, record.told(result))
+        self._metrics.results.labels("taken").inc()
+
+    def _spec_of(self, snapshot: MetricSnapshot) -> JobSpec:
+        """Return the spec in force, or raise `Unreadable` for a snapshot that nobody has asked for."""
+        spec = self._specs.get(snapshot.job_id)
+        if spec is None:
+            self._warn(snapshot.job_id, "it is not on the jobs topic")
+            # Readable, so no sign of a wrong topic or version: it does not count towards the limit.
+            raise _Unwanted("NO_JOB", f"job_id: {snapshot.job_id!r} is not on the jobs topic")
+        if spec.pipeline_id != snapshot.pipeline_id:
+            self._warn(snapshot.job_id, f"it came as of pipeline {snapshot.pipeline_id}")
+            detail = f"pipeline_id: {snapshot.pipeline_id!r}, but version {spec.version} of {spec.job_id!r} has"
+            raise _Unwanted("WRONG_KEY", f"{detail} {spec.pipeline_id!r}")
+        return spec
+
+    async def _decide(self, record: JobRecord, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
+        """Return the state after the decision and the decision, whose command (if any) has been reserved."""
+        state, decision = step(record.state, snapshot, spec, await self._observe(record, snapshot, spec))
+        command = decision.command
+        if command is None:
+            return state, decision
+        pool = snapshot.pool
+        free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
+        answer = await self._ledger.reserve(hold_for(spec, command, snapshot.slots_granted or 0), free)
+        self._metrics.reservations.labels(answer.value).inc()
+        if answer is Answer.TAKEN:
+            return state, decision
+        seen = replace(await self._observe(record, snapshot, spec), reservation_refused=True)
+        state, decision = step(record.state, snapshot, spec, seen)
+        if decision.command is not None:
+            raise BrokenPromise(f"decision {decision.decision_id} of {spec.job_id} has a command nobody reserved")
+        return state, decision
+
+    async def _observe(self, record: JobRecord, snapshot: MetricSnapshot, spec: JobSpec) -> Observed:
+        """Return everything else this decision will depend on."""
+        view = await self._ledger.view(spec.job_id, spec.pool_id)
+        # A cooldown taken for this very decision, before a crash, does not stand in its way.
+        own = view.cooldown_owner == decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
+        return Observed(
+            at=self._clock.now(),
+            redis=view.redis,
+            cooldown_until=None if own else view.cooldown_until,
+            cooldown_owner=None if own else view.cooldown_owner,
+            pool_reserved=view.pool_reserved,
+            results=record.pending,
+            neighbours=tuple(self._neighbours(spec)),
+        )
+
+    def _neighbours(self, spec: JobSpec) -> Iterable[Neighbour]:
+        for link in self._specs.links(spec.job_id):
+            found = self._live.get(key_of(spec.pipeline_id, link.job_id))
+            record = found[1] if found else None
+            yield Neighbour(
+                job_id=link.job_id,
+                upstream=link.upstream,
+                topics=link.topics,
+                parallelism=record.parallelism if record else None,
+                evidence=record.evidence if record else None,
+            )
+
+    def _record(self, key: bytes) -> JobRecord:
+        """Return the job's record: the live one if the table still holds what it was written as."""
+        kept = self._outbox.kept(key)
+        if kept is None:
+            self._live.pop(key, None)
+            return JobRecord(JobState.new())
+        live = self._live.get(key)
+        if live is not None and live[0] is kept:
+            return live[1]
+        try:
+            record = JobRecord.from_bytes(kept)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            # Going on without the memory is safe (cooldown and fence are elsewhere too); standing still is not.
+            log.warning("the state of %s cannot be read and begins anew: %s", key.decode(), error)
+            self._metrics.states_lost.inc()
+            return JobRecord(JobState.new())
+        self._live[key] = (kept, record)
+        return record
+
+    async def _keep(self, partition: int, key: bytes, record: JobRecord) -> None:
+        raw = record.to_bytes()
+        await self._outbox.keep(partition, key, raw)
+        self._live[key] = (raw, record)
+
+    async def _bury(self, incoming: Incoming, error: Unreadable) -> None:
+        """Publish the record to the dead letters; past the limit raise `TooManyDeadLetters` instead."""
+        if not isinstance(error, _Unwanted):
+            self._limit.bad()
+        letter = dead_letter(
+            error,
+            consumer=CONSUMER,
+            topic=incoming.topic,
+            partition=incoming.partition,
+            offset=incoming.offset,
+            key=incoming.key,
+            value=incoming.value,
+            headers=incoming.headers,
+            seen_at=self._clock.now(),
+        )
+        try:
+            await self._outbox.publish(letter, key=incoming.key)
+        except TooLargeToPublish:
+            # Base64 makes a record a third larger than the broker may take; it still lies where the letter says.
+            bare = f"{letter.error} (bytes left out: too large for this topic)"
+            letter = letter.model_copy(update={"key": None, "value": None, "headers": (), "error": bare})
+            await self._outbox.publish(letter)
+
+    def _warn(self, job_id: str, why: str) -> None:
+        """Warn of a job's snapshots at most once a minute."""
+        now = self._clock.monotonic()
+        if now - self._warned.get(job_id, -60.0) >= 60.0:
+            self._warned[job_id] = now
+            log.warning("snapshots of job %s go to the dead letters: %s", job_id, why)
+
+
+class _Unwanted(Unreadable):
+    """A snapshot that can be read and has no job to decide for."""

@@ -1,0 +1,79 @@
+"""Rebuilding the ledger: what the topics say is held now, should Redis have forgotten.
+
+A cooldown runs from its command's time in the log. The slots of a command are held until its last result, or until
+they lapse. Commands are few (the reason why cooldowns exist), so their topic is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from runtime.kafka import TopicReader
+from runtime.settings import ServiceSettings
+from schemas.command import ScalingCommand
+from schemas.envelope import Unreadable, decode
+from schemas.result import ActionResult
+from schemas.topics import COMMANDS, RESULTS
+from services.decider.handler import DOWN
+from services.decider.ports import Hold, Specs, hold_for
+
+E = TypeVar("E", ScalingCommand, ActionResult)
+
+
+def standing(
+    commands: Iterable[ScalingCommand], results: Iterable[ActionResult], specs: Specs, now: datetime
+) -> list[Hold]:
+    """Return the newest hold of each job that still holds something at `now`, in the order of job ids."""
+    newest: dict[str, ActionResult] = {}
+    ended: set[str] = set()
+    for result in results:
+        newest[result.command_id] = result
+        if result.phase.terminal:
+            ended.add(result.command_id)
+    at = now.timestamp()
+    holds: dict[str, Hold] = {}
+    for command in commands:
+        spec = specs.get(command.job_id)
+        if spec is None:
+            continue
+        hold = hold_for(spec, command, command.from_parallelism)
+        if command.command_id in ended:
+            hold = replace(hold, slots=0, slots_until=0.0)
+        elif (last := newest.get(command.command_id)) is not None and last.phase in DOWN:
+            hold = replace(hold, slots=last.parallelism)
+        holds[command.job_id] = _merged(holds.get(command.job_id), hold)
+    return [
+        holds[job_id] for job_id in sorted(holds) if max(holds[job_id].slots_until, holds[job_id].cooldown_until) > at
+    ]
+
+
+def _merged(before: Hold | None, hold: Hold) -> Hold:
+    """Return the newer hold, with the cooldown of the one before if that lasts longer (a stop or start has none)."""
+    if before is None or before.cooldown_until <= hold.cooldown_until:
+        return hold
+    return replace(hold, cooldown_until=before.cooldown_until)
+
+
+def read_standing(settings: ServiceSettings, specs: Specs, now: datetime) -> list[Hold]:
+    """Read the topics and return what is held. Blocks; unreadable records hold nothing."""
+    commands = list(_read(settings, COMMANDS.named(settings.topic_prefix), ScalingCommand, None))
+    if not commands:
+        return []
+    # Results of a command come after it; the minute covers clocks that differ.
+    since = min(command.issued_at for command in commands) - timedelta(minutes=1)
+    return standing(commands, _read(settings, RESULTS.named(settings.topic_prefix), ActionResult, since), specs, now)
+
+
+def _read(settings: ServiceSettings, topic: str, model: type[E], since: datetime | None) -> Iterable[E]:
+    reader = TopicReader(settings, [topic], since=since)
+    try:
+        for message in reader.read_to_end():
+            try:
+                yield decode(model, message.value(), message.headers(), message.key())
+            except Unreadable:
+                continue
+    finally:
+        reader.close()

@@ -1,0 +1,26 @@
+-- Takes a hold, whole or not at all. Asked again by the same decision it answers as before.
+-- KEYS: cooldown, pool, marker.
+-- ARGV: now, job, decision, cooldown until (0: none), slots, slots until (0: none), free slots of the pool (-1: unknown).
+-- Returns {'taken' | 'cooldown' | 'pool' | 'rebuilding'}.
+local now, job, decision = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local cooldown_until, slots, slots_until = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local free = tonumber(ARGV[7])
+if redis.call('EXISTS', KEYS[3]) == 0 then return {REBUILDING} end
+local cooldown = cooldown_at(KEYS[1])
+local fine, own, others = pool_at(KEYS[2], job, now)
+if cooldown == false or not fine then return damaged(KEYS[3]) end
+
+if cooldown_until > 0 and cooldown and cooldown['until'] > now and cooldown.decision_id ~= decision then
+  return {'cooldown'}
+end
+local again = own and own.decision_id == decision
+if slots > 0 and free >= 0 and not again and others + slots > free then return {'pool'} end
+
+if cooldown_until > now then
+  local value = cjson.encode({decision_id = decision, ['until'] = cooldown_until})
+  redis.call('SET', KEYS[1], value, 'PX', math.ceil((cooldown_until - now) * 1000))
+end
+if slots_until > now and not again then
+  redis.call('HSET', KEYS[2], job, cjson.encode({slots = slots, decision_id = decision, ['until'] = slots_until}))
+end
+return {'taken'}

@@ -1,0 +1,27 @@
+-- Replaces the whole view by what the topics say, and writes the marker last. Atomic: of several deciders that rebuild
+-- at once the first one counts, and nobody's later reservation is overwritten.
+-- KEYS: marker. ARGV: now, prefix, holds as a JSON array.
+-- Returns {'restored'} or {'already'}.
+local now, prefix = tonumber(ARGV[1]), ARGV[2]
+if redis.call('EXISTS', KEYS[1]) == 1 then return {'already'} end
+for _, kind in ipairs({'cooldown:', 'pool:'}) do
+  local cursor = '0'
+  repeat
+    local page = redis.call('SCAN', cursor, 'MATCH', prefix .. kind .. '*', 'COUNT', 1000)
+    cursor = page[1]
+    for _, key in ipairs(page[2]) do redis.call('DEL', key) end
+  until cursor == '0'
+end
+for _, hold in ipairs(cjson.decode(ARGV[3])) do
+  if hold.cooldown_until > now then
+    local value = cjson.encode({decision_id = hold.decision_id, ['until'] = hold.cooldown_until})
+    local left = math.ceil((hold.cooldown_until - now) * 1000)
+    redis.call('SET', prefix .. 'cooldown:' .. hold.job_id, value, 'PX', left)
+  end
+  if hold.slots_until > now then
+    local value = cjson.encode({slots = hold.slots, decision_id = hold.decision_id, ['until'] = hold.slots_until})
+    redis.call('HSET', prefix .. 'pool:' .. hold.pool_id, hold.job_id, value)
+  end
+end
+redis.call('SET', KEYS[1], cjson.encode({rebuilt_at = now}))
+return {'restored'}

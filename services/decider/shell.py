@@ -1,0 +1,139 @@
+"""Faust as the decider uses it: the app's settings, and the outbox on its producer and table.
+
+What was found by running it (C1 of the reliability notes) is answered here and in `app.py`: raw bytes everywhere, one
+message in flight, no web server, no topics made by Faust, sessions of seconds instead of minutes, acknowledgements
+awaited, and a state that is in memory only once its changelog has it.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import faust
+from aiokafka.errors import KafkaError as ClientError  # type: ignore[import-untyped]
+from aiokafka.errors import MessageSizeTooLargeError
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from faust.exceptions import ProducerSendError
+
+from runtime.kafka import TopicsDoNotFit, check_topics
+from schemas.envelope import encode
+from schemas.topics import TOPICS
+from schemas.wire import Wire
+from services.decider.ports import TooLargeToPublish
+from services.decider.settings import DeciderSettings
+
+RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+MAX_REQUEST_BYTES = 4_000_000
+"""A dead letter holds its record in base64, so it may be larger than any event."""
+
+BUFFERED = 64
+"""Records taken from Kafka ahead of the one in work; what is left of them at a stop is read again."""
+
+
+def new_app(settings: DeciderSettings) -> faust.App:
+    """Return a Faust app that does no more than it is told to."""
+    return faust.App(
+        settings.group,
+        broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
+        broker_credentials=_credentials(settings),
+        broker_session_timeout=settings.session_timeout_seconds,
+        broker_heartbeat_interval=min(3.0, settings.session_timeout_seconds / 3),
+        broker_rebalance_timeout=60.0,
+        broker_commit_interval=1.0,
+        producer_request_timeout=settings.delivery_timeout_seconds,
+        producer_max_request_size=MAX_REQUEST_BYTES,
+        stream_buffer_maxsize=BUFFERED,
+        stream_wait_empty=True,
+        store="memory://",
+        table_standby_replicas=0,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        web_enabled=False,
+        autodiscover=False,
+        timezone=UTC,
+        datadir=Path(tempfile.gettempdir()) / settings.group,
+        worker_redirect_stdouts=False,
+    )
+
+
+def _credentials(settings: DeciderSettings) -> Any:
+    """Return Faust's credentials for the security protocol; None for plaintext."""
+    context = None
+    if settings.security_protocol.endswith("SSL"):
+        context = ssl.create_default_context(cafile=settings.ssl_ca_file)
+    if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
+        return faust.SASLCredentials(
+            mechanism=settings.sasl_mechanism,
+            username=settings.sasl_username,
+            password=settings.sasl_password.get_secret_value(),
+            ssl_context=context,
+        )
+    return None if context is None else faust.SSLCredentials(context)
+
+
+class FaustOutbox:
+    """The `Outbox` on a Faust app: its producer, and a table with its changelog."""
+
+    def __init__(self, app: faust.App, table: faust.Table, settings: DeciderSettings) -> None:
+        self._app = app
+        self._table = table
+        self._names = {topic: topic.named(settings.topic_prefix) for topic in TOPICS}
+        self._changelog = settings.changelog
+
+    async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
+        """Publish an event to its topic; return when the broker has acknowledged it."""
+        record = encode(event, trace_id=trace_id, key=key)
+        await self._send(self._names[record.topic], record.key or None, record.value, headers=record.headers)
+
+    async def keep(self, partition: int, key: bytes, value: bytes) -> None:
+        """Write a state to the changelog of a partition, and when that is acknowledged to the table.
+
+        Faust's own `table[key] = value` writes memory first and the changelog when it comes to it.
+        """
+        await self._send(self._changelog, key, value, partition=partition)
+        self._table.data[key] = value
+
+    def kept(self, key: bytes) -> bytes | None:
+        """Return the state last kept under the key."""
+        value: bytes | None = self._table.data.get(key)
+        return value
+
+    async def _send(
+        self, topic: str, key: bytes | None, value: bytes, *, partition: int | None = None, headers: Any = None
+    ) -> None:
+        try:
+            await self._app.producer.send_and_wait(topic, key, value, partition, None, headers)
+        except (ProducerSendError, ClientError) as error:
+            if isinstance(error, MessageSizeTooLargeError) or isinstance(error.__cause__, MessageSizeTooLargeError):
+                raise TooLargeToPublish(f"{len(value)} bytes for {topic}") from error
+            raise
+
+
+def prepare_topics(settings: DeciderSettings) -> None:
+    """Check the topics and make the changelog, with as many partitions as the snapshots have.
+
+    Raises `TopicsDoNotFit` naming the topic and the counts: the state of a pipeline must lie where its snapshots do.
+    """
+    partitions = check_topics(settings)
+    admin = AdminClient(settings.kafka())
+    changelog = NewTopic(
+        settings.changelog,
+        num_partitions=partitions,
+        replication_factor=settings.replication_factor,
+        config={"cleanup.policy": "compact"},
+    )
+    try:
+        admin.create_topics([changelog], request_timeout=30)[settings.changelog].result(timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        found = len(admin.list_topics(settings.changelog, timeout=30).topics[settings.changelog].partitions)
+        if found != partitions:
+            raise TopicsDoNotFit(
+                f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
+            ) from None

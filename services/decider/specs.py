@@ -1,0 +1,143 @@
+"""The specs in force: a thread owns the view of the jobs topic, everyone else reads what it last published.
+
+The published mapping is replaced as a whole and never changed, so the event loop reads it without a lock. A spec that
+cannot be read, or that the engine would refuse, goes to the dead letters, and the version before it stays in force.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from engine.validate import check_spec
+from runtime.clock import Clock
+from runtime.dead_letters import dead_letter
+from runtime.jobs import JobsView
+from runtime.kafka import Publisher
+from runtime.settings import ServiceSettings
+from schemas.envelope import Unreadable
+from schemas.job import JobSpec
+from services.decider.handler import CONSUMER
+from services.decider.ports import Link
+
+log = logging.getLogger(__name__)
+
+
+class SpecBook:
+    """Specs by job id, and the links between jobs of one pipeline. Immutable."""
+
+    def __init__(self, specs: Iterable[JobSpec]) -> None:
+        self._specs = {spec.job_id: spec for spec in specs}
+        pipelines: dict[str, list[JobSpec]] = defaultdict(list)
+        for job_id in sorted(self._specs):
+            pipelines[self._specs[job_id].pipeline_id].append(self._specs[job_id])
+        self._links = {
+            spec.job_id: tuple(_links(spec, jobs)) for jobs in pipelines.values() if len(jobs) > 1 for spec in jobs
+        }
+
+    def get(self, job_id: str) -> JobSpec | None:
+        """Return the job's spec, or None."""
+        return self._specs.get(job_id)
+
+    def links(self, job_id: str) -> tuple[Link, ...]:
+        """Return the jobs linked to this one, in the order of their ids."""
+        return self._links.get(job_id, ())
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self._specs)
+
+
+def _links(spec: JobSpec, jobs: Iterable[JobSpec]) -> Iterable[Link]:
+    for other in jobs:
+        if other.job_id == spec.job_id:
+            continue
+        for upstream, one, two in ((True, other, spec), (False, spec, other)):
+            shared = tuple(sorted(set(one.sinks) & set(two.sources)))
+            if shared:
+                yield Link(other.job_id, upstream, shared)
+
+
+class SpecsInForce:
+    """The `Specs` of a running decider. `start` returns when the topic has been read to its end."""
+
+    def __init__(self, settings: ServiceSettings, clock: Clock, *, poll_seconds: float) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._book = SpecBook(())
+        self._ready = threading.Event()
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._on_failure: Callable[[BaseException], None] | None = None
+        self._publisher: Publisher | None = None
+        self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
+
+    def start(self, on_failure: Callable[[BaseException], None], timeout_seconds: float = 60.0) -> None:
+        """Load the topic, then follow it; `on_failure` is called from the thread when that ends by an error."""
+        self._on_failure = on_failure
+        self._thread.start()
+        if not self._ready.wait(timeout_seconds):
+            raise TimeoutError(f"the jobs topic could not be read in {timeout_seconds:g} s")
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self._thread.join(timeout=10)
+
+    def get(self, job_id: str) -> JobSpec | None:
+        """Return the job's spec, or None."""
+        return self._book.get(job_id)
+
+    def links(self, job_id: str) -> tuple[Link, ...]:
+        """Return the jobs linked to this one, in the order of their ids."""
+        return self._book.links(job_id)
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the decider must not go on with old specs
+            self._failure = error
+            if self._ready.is_set() and self._on_failure is not None:
+                self._on_failure(error)
+        finally:
+            self._ready.set()
+
+    def _follow(self) -> None:
+        view = JobsView(self._settings, self._bury, check=check_spec)
+        try:
+            view.load()
+            self._book = SpecBook(view)
+            log.info("%d jobs under Tidegate", len(self._book))
+            self._ready.set()
+            while not self._stopping.wait(self._poll_seconds):
+                changed = view.poll()
+                if changed:
+                    self._book = SpecBook(view)
+                    log.info("specs changed: %s", ", ".join(sorted(set(changed))))
+        finally:
+            view.close()
+            if self._publisher is not None:
+                self._publisher.close()
+
+    def _bury(self, message: Any, error: Unreadable) -> None:
+        """Bury an unusable spec. Read again after a restart it is buried again, as the same letter by its id."""
+        if self._publisher is None:
+            self._publisher = Publisher(self._settings)
+        letter = dead_letter(
+            error,
+            consumer=CONSUMER,
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            key=message.key(),
+            value=message.value(),
+            headers=message.headers(),
+            seen_at=self._clock.now(),
+        )
+        self._publisher.publish(letter, key=message.key() or b"")
