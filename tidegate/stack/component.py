@@ -120,8 +120,14 @@ class Component(ABC):
             raise StackError(f"{self.name} (pid {process.pid}) survived SIGKILL")
 
     def pause(self) -> None:
-        """Freezes it (SIGSTOP), so that its peers see a hang and not a closed connection."""
-        self._running().signal(signal.SIGSTOP)
+        """Freezes it (SIGSTOP), so that its peers see a hang and not a closed connection; returns when it is frozen."""
+        process = self._running()
+        process.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 5
+        while not process.paused:
+            if not process.alive or time.monotonic() > deadline:
+                raise StackError(f"{self.name} (pid {process.pid}) could not be paused")
+            time.sleep(0.01)
 
     def resume(self) -> None:
         """Lets a paused one go on (SIGCONT)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import uuid
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -52,10 +53,17 @@ class Kafka(Component):
 
     @override
     def prepare(self, info: StackInfo) -> None:
+        self.write_settings(info)
+        if not (self.work_dir / "kafka" / "data" / "meta.properties").exists():
+            self._format(info)
+
+    def write_settings(self, info: StackInfo) -> Path:
+        """Writes `server.properties` and returns where it is."""
         folder = self.work_dir / "kafka"
         folder.mkdir(exist_ok=True)
         ports = info.ports
-        (folder / "server.properties").write_text(
+        settings = folder / "server.properties"
+        settings.write_text(
             SETTINGS.format(
                 broker=ports.kafka,
                 proxied=ports.kafka_proxied,
@@ -65,8 +73,7 @@ class Kafka(Component):
             ),
             encoding="utf-8",
         )
-        if not (folder / "data" / "meta.properties").exists():
-            self._format(info)
+        return settings
 
     @override
     def command(self, info: StackInfo) -> list[str]:

@@ -1,0 +1,160 @@
+"""What all tests share: the servers, the tiers, and the rule that a logged ERROR fails a test."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.provider import ProcessProvider, SparkCluster, StackProvider
+
+TIERS = {
+    "unit": "one module, no servers",
+    "property": "properties of the pure core, with generated input",
+    "contract": "the wire format and the files generated from it",
+    "integration": "one hop against real servers",
+    "faults": "the same with something broken on purpose",
+    "e2e": "the whole loop on real Kafka, Redis and Spark",
+}
+OURS = (
+    "schemas",
+    "engine",
+    "twin",
+    "runtime",
+    "services",
+    "collector",
+    "decider",
+    "actuator",
+    "launcher",
+    "replay",
+    "tidegate",
+)
+TESTS = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Lets the caller choose where the servers come from."""
+    parser.addoption(
+        "--stack",
+        choices=("embedded", "containers", "attach"),
+        default="embedded",
+        help="servers as processes of this run (default), as containers, or the stack that runs in TIDEGATE_STACK_DIR",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the markers."""
+    for tier, meaning in TIERS.items():
+        config.addinivalue_line("markers", f"{tier}: {meaning} (set by the folder)")
+    config.addinivalue_line("markers", "expects_errors(reason): our code logs an ERROR in this test, for this reason")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks each test with the tier whose folder it is in."""
+    for item in items:
+        if tier := _tier(item.path):
+            item.add_marker(tier)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fails a test during which our code logged an ERROR, unless it is marked with `expects_errors`."""
+    marker = item.get_closest_marker("expects_errors")
+    if marker is not None and not (marker.args or marker.kwargs.get("reason")):
+        raise pytest.UsageError(f"{item.nodeid}: expects_errors needs a reason")
+    collector = _ErrorCollector()
+    logging.getLogger().addHandler(collector)
+    try:
+        outcome = yield
+    finally:
+        logging.getLogger().removeHandler(collector)
+    if collector.messages and marker is None:
+        pytest.fail("logged as an ERROR: " + "; ".join(collector.messages), pytrace=False)
+    return outcome
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints how many tests of each tier there were."""
+    counts: dict[str, Counter[str]] = {tier: Counter() for tier in TIERS}
+    for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            if tier := _tier(Path(terminalreporter.config.rootpath, report.nodeid.partition("::")[0])):
+                counts[tier][outcome] += 1
+    lines = [
+        f"{tier:<12} {sum(count.values()):5}  " + ", ".join(f"{number} {outcome}" for outcome, number in count.items())
+        for tier, count in counts.items()
+        if count
+    ]
+    if lines:
+        terminalreporter.section("tests per tier")
+        terminalreporter.write_line("\n".join(lines))
+
+
+@pytest.fixture(scope="session")
+def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackProvider]:
+    """Kafka, Redis and Spark for this run; nothing is started before `need` (or a fixture below) asks for it."""
+    choice = request.config.getoption("--stack")
+    provider: StackProvider
+    if choice == "attach":
+        work_dir = os.environ.get("TIDEGATE_STACK_DIR")
+        if not work_dir:
+            raise pytest.UsageError("--stack=attach needs the work folder of a running stack in TIDEGATE_STACK_DIR")
+        provider = ProcessProvider(Path(work_dir), attach=True)
+    elif choice == "containers":
+        from tests.support import containers  # noqa: PLC0415 - needs Docker's client, which the others do not
+
+        if reason := containers.why_no_docker():
+            pytest.skip(reason)
+        provider = containers.ContainerProvider(tmp_path_factory.mktemp("stack"))
+    else:
+        provider = ProcessProvider(tmp_path_factory.mktemp("stack"), attach=False)
+    yield provider
+    provider.close()
+
+
+@pytest.fixture
+def kafka(stack: StackProvider) -> str:
+    """The bootstrap servers of a healthy broker."""
+    return stack.need(kafka=True).bootstrap_servers
+
+
+@pytest.fixture
+def redis_url(stack: StackProvider) -> str:
+    """The URL, password included, of a healthy Redis."""
+    info = stack.need(redis=True)
+    return info.redis_url.replace("redis://", f"redis://:{info.redis_password}@")
+
+
+@pytest.fixture
+def spark(stack: StackProvider) -> SparkCluster:
+    """A healthy standalone cluster."""
+    info = stack.need(spark=True)
+    return SparkCluster(
+        master=info.spark_master,
+        rest=info.spark_rest,
+        ui=info.spark_ui,
+        event_log_dir=info.event_log_dir,
+        connector_jars=info.connector_jars,
+        slots=info.worker_slots,
+    )
+
+
+class _ErrorCollector(logging.Handler):
+    """Keeps the ERRORs of our own loggers."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.partition(".")[0] in OURS + SERVICES:
+            self.messages.append(f"{record.name}: {record.getMessage()}")
+
+
+def _tier(path: Path) -> str | None:
+    folder = path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
+    return folder if folder in TIERS else None
