@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-MAX_SLICES = 30
+MAX_SLICES = 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ is none: counters survive it; only the time it hides is not counted, neither as 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from engine.state import MAX_SLICES, JobState, Slice
 from schemas.snapshot import JobState as ClusterState
@@ -43,8 +44,9 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
     if window and _broken(window[-1], piece):
         window = ()
     since = at if not window else state.window_since
-    shortest = window_seconds / MAX_SLICES
-    if len(window) > 1 and at - window[-2].at <= shortest:
+    # Whole intervals, so that slices never fall just short of their length and outnumber the limit.
+    shortest = ceil(window_seconds / MAX_SLICES / snapshot.interval_seconds) * snapshot.interval_seconds
+    if len(window) > 1 and at - window[-2].at <= shortest + 1e-6:
         window = (*window[:-1], _merged(window[-1], piece))
     else:
         window = (*window, piece)
@@ -95,16 +97,21 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
         at=at,
         arrived=_total(source.end_offsets for source in snapshot.sources) if snapshot.sources else None,
         committed=_total(source.committed_offsets for source in snapshot.sources) if snapshot.sources else None,
-        covered_seconds=max(0.0, at - previous) if whole else 0.0,
-        busy_seconds=busy if whole else 0.0,
+        covered_seconds=_micro(max(0.0, at - previous)) if whole else 0.0,
+        busy_seconds=_micro(busy) if whole else 0.0,
         batches=len(batches),
         records=records,
-        duration_seconds=duration,
+        duration_seconds=_micro(duration),
         records_squared=squares,
-        records_times_seconds=products,
+        records_times_seconds=_micro(products),
         outputs=outputs if outputs_known and batches else None,
     )
     return piece, busy_until, last_batch_id
+
+
+def _micro(seconds: float) -> float:
+    """Return a sum at the resolution of its terms: the noise below a microsecond only makes the state longer."""
+    return round(seconds, 6)
 
 
 def _total(columns: object) -> int | None:
@@ -131,12 +138,12 @@ def _merged(first: Slice, second: Slice) -> Slice:
         at=second.at,
         arrived=second.arrived if second.arrived is not None else first.arrived,
         committed=second.committed if second.committed is not None else first.committed,
-        covered_seconds=first.covered_seconds + second.covered_seconds,
-        busy_seconds=first.busy_seconds + second.busy_seconds,
+        covered_seconds=_micro(first.covered_seconds + second.covered_seconds),
+        busy_seconds=_micro(first.busy_seconds + second.busy_seconds),
         batches=first.batches + second.batches,
         records=first.records + second.records,
-        duration_seconds=first.duration_seconds + second.duration_seconds,
+        duration_seconds=_micro(first.duration_seconds + second.duration_seconds),
         records_squared=first.records_squared + second.records_squared,
-        records_times_seconds=first.records_times_seconds + second.records_times_seconds,
+        records_times_seconds=_micro(first.records_times_seconds + second.records_times_seconds),
         outputs=outputs,
     )

@@ -89,7 +89,8 @@ class Flip271:
         ),
         "CAPACITY_UNKNOWN": Reason("the job's capacity cannot be told from what was measured"),
         "WITHIN_BAND": Reason(
-            "{arrival:.0f} records/s arrive, and the capacity of {capacity:.0f}/s lies in the band {low:.0f}..{high:.0f}/s"
+            "{arrival:.0f} records/s arrive, and the capacity of {capacity:.0f}/s "
+            "lies in the band {low:.0f}..{high:.0f}/s"
         ),
         "CAPACITY_TOO_LOW": Reason(
             "{arrival:.0f} records/s arrive and {lag} wait, which asks for {wanted:.0f}/s; "

@@ -1,0 +1,167 @@
+"""What must hold of step() whatever comes in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.decide import step
+from engine.state import JobState, from_wire, to_wire
+from schemas.decision import Decision, Observed, RedisView
+from schemas.envelope import decode, value_of
+from schemas.job import JobSpec
+from schemas.snapshot import JobState as ClusterState
+from schemas.snapshot import MetricSnapshot, Part
+from tests.support.events import batch, job, observed, snapshot, steady
+
+offsets = st.one_of(st.none(), st.integers(0, 10**12))
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[tuple[MetricSnapshot, Observed]]:
+    """Any stream of snapshots the contract allows: gaps, resets, unknowns, restarts, odd batches."""
+    pairs = []
+    number = 0
+    for _ in range(draw(st.integers(1, 25))):
+        number += draw(st.integers(1, 4))
+        state = draw(st.sampled_from(list(ClusterState)))
+        batches = [
+            batch(number, draw(st.integers(0, 50)), draw(st.integers(0, 10**6)), draw(st.floats(0, 100)))
+            for _ in range(draw(st.integers(0, 3)))
+        ]
+        shot = snapshot(
+            number,
+            arrived=draw(offsets),
+            committed=draw(offsets),
+            partitions=draw(st.sampled_from([1, 8, 9])),
+            slots=draw(st.one_of(st.none(), st.integers(0, 32))),
+            free=draw(st.one_of(st.none(), st.integers(0, 32))),
+            batches=batches,
+            missing=draw(st.lists(st.sampled_from(list(Part)), unique=True, max_size=3)),
+            state=state,
+            incarnation=draw(st.sampled_from([None, "app-1", "app-2"])),
+        )
+        view = observed(shot, redis=draw(st.sampled_from(list(RedisView))), pool_reserved=draw(st.integers(0, 8)))
+        pairs.append((shot, view))
+    return pairs
+
+
+def decide(spec: JobSpec, pairs: list[tuple[MetricSnapshot, Observed]]) -> tuple[JobState, list[Decision]]:
+    """Return the state and decisions after a stream."""
+    state, decisions = JobState.new(), []
+    for shot, view in pairs:
+        state, decision = step(state, shot, spec, view)
+        decisions.append(decision)
+    return state, decisions
+
+
+@settings(max_examples=150, deadline=None)
+@given(streams(), st.integers(1, 8), st.integers(0, 8))
+def test_a_command_is_always_within_bounds(pairs: list[tuple[MetricSnapshot, Observed]], low: int, more: int) -> None:
+    """Whatever is measured, a command's size lies between minimum and maximum (I7), and only with Redis answering."""
+    spec = job(min_parallelism=low, max_parallelism=low + more)
+    for decision in decide(spec, pairs)[1]:
+        if decision.command is not None:
+            assert low <= decision.command.to_parallelism <= low + more
+            assert decision.command.from_parallelism != decision.command.to_parallelism
+            assert decision.observed.redis is RedisView.OK
+
+
+@settings(max_examples=100, deadline=None)
+@given(streams())
+def test_every_decision_survives_the_wire_and_the_state_too(pairs: list[tuple[MetricSnapshot, Observed]]) -> None:
+    """No input makes a decision or a state that JSON cannot carry exactly: no NaN, no infinity."""
+    state, decisions = decide(job(), pairs)
+    for decision in decisions:
+        assert decode(Decision, value_of(decision)) == decision
+    wire = json.dumps(to_wire(state), allow_nan=False)
+    assert from_wire(json.loads(wire)) == state
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams(), st.integers(0, 24))
+def test_a_replay_may_stop_and_go_on_anywhere(pairs: list[tuple[MetricSnapshot, Observed]], cut: int) -> None:
+    """Going on from a state written to the wire gives the same bytes as never having stopped."""
+    spec = job()
+    whole = [value_of(d) for d in decide(spec, pairs)[1]]
+    state, first = decide(spec, pairs[:cut])
+    state = from_wire(json.loads(json.dumps(to_wire(state))))
+    rest = []
+    for shot, view in pairs[cut:]:
+        state, decision = step(state, shot, spec, view)
+        rest.append(decision)
+    assert [value_of(d) for d in [*first, *rest]] == whole
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(1, 5000),
+    st.integers(100, 5000),
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.sampled_from([7, 8, 64, 99]),
+)
+def test_more_lag_never_asks_for_less(rate: int, capacity: int, lag: int, more: int, partitions: int) -> None:
+    """Two jobs alike but for their lag: the one with more never gets the smaller size."""
+    spec = job()
+
+    def wanted(behind: int) -> int:
+        shots = steady(7, rate=rate, capacity=capacity, lag=behind, partitions=partitions)
+        return decide(spec, [(s, observed(s)) for s in shots])[1][-1].proposed_parallelism
+
+    assert wanted(lag + more) >= wanted(lag)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([Part.END_OFFSETS, Part.COMMITTED_OFFSETS, Part.PROGRESS]), min_size=1, unique=True),
+    st.integers(1, 500),
+)
+def test_missing_figures_never_scale_down(missing: list[Part], rate: int) -> None:
+    """Take any needed figure away from a job that would be scaled down: it keeps its size (I12)."""
+    shots = []
+    for shot in steady(30, rate=rate, capacity=100_000, slots=12):
+        change: dict[str, Any] = {"missing": tuple(missing)}
+        if Part.PROGRESS in missing:
+            change["batches"] = ()
+        if Part.END_OFFSETS in missing or Part.COMMITTED_OFFSETS in missing:
+            change["sources"] = ()
+        shots.append(shot.model_copy(update=change))
+    for decision in decide(job(), [(s, observed(s)) for s in shots])[1]:
+        assert decision.final_parallelism >= decision.current_parallelism
+
+
+PROGRAM = """
+from hashlib import sha256
+from engine.decide import step
+from engine.state import JobState
+from schemas.envelope import value_of
+from tests.support.events import job, observed, steady
+state, digest = JobState.new(), sha256()
+for shot in steady(120, rate=811, capacity=790):
+    state, decision = step(state, shot, job(), observed(shot))
+    digest.update(value_of(decision))
+print(digest.hexdigest())
+"""
+
+
+def test_decisions_do_not_depend_on_the_process() -> None:
+    """Other processes with other hash seeds give the same bytes."""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+    assert len(digests) == 1

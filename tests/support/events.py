@@ -1,0 +1,155 @@
+"""Builders of wire events for tests: a job, its snapshots and what the decider observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from schemas.command import CommandKind
+from schemas.decision import Observed
+from schemas.job import Application, JobSpec, Scaling
+from schemas.result import ActionResult, Phase, result_id
+from schemas.snapshot import JobState, MetricSnapshot, MicroBatch, Part, Pool, SourceOffsets, snapshot_id
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+FAST_FLIP271: dict[str, Any] = {
+    "metrics_window_seconds": 60.0,
+    "stabilization_interval_seconds": 0.0,
+    "catch_up_duration_seconds": 60.0,
+    "restart_time_seconds": 30.0,
+    "scale_down_interval_seconds": 0.0,
+}
+"""flip271 with short times, so that a test needs a handful of snapshots."""
+
+
+def job(job_id: str = "rates", *, version: int = 1, pipeline_id: str | None = None, **scaling: Any) -> JobSpec:
+    """Return a spec; keyword arguments go to `Scaling`, and `manual`, `running`, `executor_cores` to their places."""
+    spec: dict[str, Any] = {name: scaling.pop(name) for name in ("manual", "running") if name in scaling}
+    settings: dict[str, Any] = {
+        "policy": "flip271",
+        "policy_options": FAST_FLIP271,
+        "min_parallelism": 1,
+        "max_parallelism": 16,
+        "guards": {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
+    }
+    application = Application(
+        script="/jobs/rates.py",
+        checkpoint_location=f"/checkpoints/{job_id}",
+        event_log_dir="/events",
+        control_dir="/control",
+        executor_cores=scaling.pop("executor_cores", 1),
+    )
+    return JobSpec(
+        job_id=job_id,
+        pipeline_id=pipeline_id or job_id,
+        version=version,
+        sources=("in",),
+        sinks=("out",),
+        interval_seconds=10,
+        application=application,
+        scaling=Scaling(**(settings | scaling)),
+        **spec,
+    )
+
+
+def snapshot(
+    number: int,
+    *,
+    job_id: str = "rates",
+    pipeline_id: str | None = None,
+    arrived: int | None = 0,
+    committed: int | None = 0,
+    partitions: int = 8,
+    slots: int | None = 4,
+    batches: Sequence[MicroBatch] = (),
+    free: int | None = 100,
+    missing: Sequence[Part] = (),
+    state: JobState = JobState.RUNNING,
+    incarnation: str | None = "app-1",
+    **more: Any,
+) -> MetricSnapshot:
+    """Return the `number`-th ten-second snapshot; offsets are given as totals, spread over the partitions."""
+    at = START + timedelta(seconds=10 * number)
+    sequence = int(at.timestamp())
+    used = slots or 0
+    pool = (
+        Pool(pool_id="default", slots_total=used + free, slots_used=used, workers_alive=1) if free is not None else None
+    )
+    return MetricSnapshot(
+        snapshot_id=snapshot_id(job_id, sequence),
+        job_id=job_id,
+        pipeline_id=pipeline_id or job_id,
+        sequence=sequence,
+        interval_seconds=10,
+        observed_at=at,
+        state=state,
+        incarnation=incarnation,
+        sources=(
+            SourceOffsets(
+                topic="in", end_offsets=_spread(arrived, partitions), committed_offsets=_spread(committed, partitions)
+            ),
+        ),
+        batches=tuple(batches),
+        slots_granted=slots,
+        pool=pool,
+        missing=tuple(missing),
+        **more,
+    )
+
+
+def batch(number: int, batch_id: int, records: int, seconds: float) -> MicroBatch:
+    """Return a micro-batch that ended just when snapshot `number` was taken."""
+    end = START + timedelta(seconds=10 * number)
+    return MicroBatch(
+        batch_id=batch_id, started_at=end - timedelta(seconds=seconds), duration_seconds=seconds, input_records=records
+    )
+
+
+def steady(
+    count: int, *, rate: int, capacity: int, slots: int = 4, first: int = 0, lag: int = 0, **more: Any
+) -> list[MetricSnapshot]:
+    """Return snapshots of a job into which `rate` records/s flow and which can do `capacity` records/s."""
+    arrived, committed = 1_000_000 + lag, 1_000_000
+    snapshots = []
+    for number in range(first, first + count):
+        done = min(arrived + 10 * rate - committed, 10 * capacity)
+        arrived, committed = arrived + 10 * rate, committed + done
+        took = (batch(number, number, done, done / capacity),) if done else ()
+        snapshots.append(snapshot(number, arrived=arrived, committed=committed, slots=slots, batches=took, **more))
+    return snapshots
+
+
+def observed(of: MetricSnapshot, **more: Any) -> Observed:
+    """Return what a decider saw a second after the snapshot."""
+    return Observed(at=of.observed_at + timedelta(seconds=1), **more)
+
+
+def result(
+    command_id: str,
+    phase: Phase,
+    number: int,
+    *,
+    kind: CommandKind = CommandKind.RESCALE,
+    job_id: str = "rates",
+    **more: Any,
+) -> ActionResult:
+    """Return a result at the time of snapshot `number`."""
+    return ActionResult(
+        result_id=result_id(command_id, phase),
+        command_id=command_id,
+        job_id=job_id,
+        pipeline_id=job_id,
+        kind=kind,
+        phase=phase,
+        epoch=1,
+        at=START + timedelta(seconds=10 * number),
+        **({"parallelism": 4} | more),
+    )
+
+
+def _spread(total: int | None, partitions: int) -> tuple[int | None, ...]:
+    if total is None:
+        return (None,) * partitions
+    share, rest = divmod(total, partitions)
+    return tuple(share + (1 if index < rest else 0) for index in range(partitions))

@@ -1,0 +1,328 @@
+"""step(): who proposes, what the guards leave, and what is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from engine.decide import KEYFRAME_EVERY, MAX_FAILURES, AlreadyDecided, step
+from engine.state import JobState, from_wire, to_wire
+from schemas.command import CommandKind
+from schemas.decision import Decision, RedisView, Status
+from schemas.envelope import decode, value_of
+from schemas.job import JobSpec, ManualScale, Mode
+from schemas.result import ActionResult, Phase
+from schemas.snapshot import JobState as ClusterState
+from schemas.snapshot import MetricSnapshot, Part
+from tests.support.events import START, job, observed, result, snapshot, steady
+
+
+def run(
+    spec: JobSpec, snapshots: Iterable[MetricSnapshot], state: JobState | None = None, **seen: Any
+) -> tuple[JobState, list[Decision]]:
+    """Return the state and decisions after some snapshots."""
+    state = state or JobState.new()
+    decisions = []
+    for each in snapshots:
+        state, decision = step(state, each, spec, observed(each, **seen))
+        decisions.append(decision)
+    return state, decisions
+
+
+def overloaded(count: int = 8, **more: Any) -> list[MetricSnapshot]:
+    """Return a job of 4 slots that can do 400/s and gets 800/s."""
+    return steady(count, rate=800, capacity=400, **more)
+
+
+def codes(decision: Decision) -> list[str]:
+    """Return the codes of a trail, in order."""
+    return [entry.code for entry in decision.trail]
+
+
+def test_an_overloaded_job_is_scaled_up() -> None:
+    """Twice the load asks for more than twice the size, and says why with the numbers."""
+    _, decisions = run(job(), overloaded())
+    last = next(d for d in decisions if d.command)
+    assert last.status is Status.PENDING_SCALE_UP
+    assert last.command is not None
+    assert last.command.command_id == last.decision_id
+    assert last.command.to_parallelism == last.final_parallelism > 8 - 1
+    assert last.sentence.startswith("Scale up from 4 to 8 slots: 800 records/s arrive")
+    assert decisions[0].status is Status.FINE
+    assert codes(decisions[0]) == ["WINDOW_FILLING"]
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    """A decision is a pure function of its inputs, to the byte."""
+    one = [value_of(decision) for decision in run(job(), overloaded())[1]]
+    two = [value_of(decision) for decision in run(job(), overloaded())[1]]
+    assert one == two
+
+
+def test_a_decision_survives_the_wire() -> None:
+    """Every decision reads back as what was written, trail, evidence and keyframe included."""
+    for decision in run(job(), overloaded())[1]:
+        assert decode(Decision, value_of(decision)) == decision
+
+
+def test_a_keyframe_starts_a_replay() -> None:
+    """From the state and spec in a keyframe the same decisions follow."""
+    spec = job()
+    shots = steady(KEYFRAME_EVERY + 20, rate=300, capacity=400)
+    _, decisions = run(spec, shots)
+    assert [i for i, d in enumerate(decisions) if d.keyframe] == [0, KEYFRAME_EVERY]
+    frame = decode(Decision, value_of(decisions[KEYFRAME_EVERY])).keyframe
+    assert frame is not None
+    _, again = run(frame.spec, shots[KEYFRAME_EVERY:], from_wire(frame.state))
+    assert again == decisions[KEYFRAME_EVERY:]
+
+
+def test_a_new_spec_version_carries_a_keyframe() -> None:
+    """The jobs topic is compacted, so a replay gets the spec from the decisions themselves."""
+    state, _ = run(job(), steady(3, rate=1, capacity=2))
+    _, decisions = run(job(version=2), steady(2, rate=1, capacity=2, first=3), state)
+    assert [d.keyframe is not None for d in decisions] == [True, False]
+
+
+def test_a_duplicate_is_refused_and_changes_nothing() -> None:
+    """A snapshot at or below the newest sequence is not decided again."""
+    shots = steady(3, rate=1, capacity=2)
+    state, _ = run(job(), shots)
+    for old in shots:
+        with pytest.raises(AlreadyDecided):
+            step(state, old, job(), observed(old))
+
+
+def test_while_a_command_is_under_way_nothing_else_is_ordered() -> None:
+    """One change at a time: a second wish waits for the first command's end."""
+    spec = job()
+    state, decisions = run(spec, overloaded(8))
+    ordered = next(d for d in decisions if d.command)
+    after = decisions[decisions.index(ordered) + 1 :]
+    assert after
+    assert all(d.command is None and d.status is Status.PENDING_SCALE_UP for d in after)
+    assert "COMMAND_IN_FLIGHT" in codes(after[0])
+    assert state.in_flight is not None
+    assert state.in_flight.command_id == ordered.decision_id
+
+
+def ordered_state(spec: JobSpec) -> tuple[JobState, Decision]:
+    """Return a state with a command under way, and the decision that ordered it."""
+    state, decisions = run(spec, overloaded(7))
+    return state, next(d for d in decisions if d.command)
+
+
+def test_a_verified_restart_teaches_size_and_downtime() -> None:
+    """The verified result sets the size, keeps the measured downtime and ends the command."""
+    spec = job()
+    state, ordered = ordered_state(spec)
+    done = result(ordered.decision_id, Phase.VERIFIED, 8, parallelism=8, incarnation="app-2", downtime_seconds=17.5)
+    shot = snapshot(9, slots=8, incarnation="app-2")
+    state, decision = step(state, shot, spec, observed(shot, results=(done,)))
+    assert state.in_flight is None
+    assert decision.current_parallelism == 8
+    assert [seconds for _, seconds in state.restarts] == [17.5]
+
+
+def test_a_rolled_back_restart_keeps_the_last_good_size() -> None:
+    """After a roll-back the size is the one that runs, not the one that was ordered."""
+    spec = job()
+    state, ordered = ordered_state(spec)
+    back = result(ordered.decision_id, Phase.ROLLED_BACK, 8, parallelism=4, incarnation="app-3", code="NO_BATCH")
+    shot = snapshot(9, slots=4, incarnation="app-3")
+    state, decision = step(state, shot, spec, observed(shot, results=(back,)))
+    assert decision.current_parallelism == 4
+    assert state.in_flight is None
+
+
+def test_a_command_nobody_began_is_forgotten_after_its_expiry() -> None:
+    """An expired command does not block the job for ever."""
+    spec = job(command_ttl_seconds=20.0)
+    state, _ = ordered_state(spec)
+    shots = steady(8, rate=800, capacity=400, first=20)
+    _, decisions = run(spec, shots, state)
+    assert any(d.command for d in decisions)
+
+
+def test_results_of_a_lost_state_are_adopted() -> None:
+    """A decider that starts without state does not order a second change into a running one."""
+    spec = job()
+    going = result("someone-elses", Phase.STOPPING, 0, parallelism=8)
+    state = JobState.new()
+    decisions = []
+    for number, shot in enumerate(overloaded(9)):
+        state, decision = step(state, shot, spec, observed(shot, results=(going,) if number == 0 else ()))
+        decisions.append(decision)
+    assert all(d.command is None for d in decisions)
+    assert "COMMAND_IN_FLIGHT" in codes(decisions[-1])
+
+
+def test_a_job_that_should_run_is_started() -> None:
+    """A job never started begins with its initial size."""
+    shot = snapshot(1, state=ClusterState.STOPPED, incarnation=None, slots=None)
+    _, decision = step(JobState.new(), shot, job(initial_parallelism=3), observed(shot))
+    assert decision.command is not None
+    assert (decision.command.kind, decision.command.to_parallelism) == (CommandKind.START, 3)
+    assert (
+        decision.sentence
+        == "Start with 3 slots: the job is meant to run and does not (stopped), so it is started with 3 slots."
+    )
+
+
+def test_a_job_that_died_is_started_at_its_size() -> None:
+    """A crash is repaired, not scaled: the restart keeps the size and sets no cooldown."""
+    spec = job()
+    state, _ = run(spec, steady(4, rate=300, capacity=400))
+    dead = snapshot(5, state=ClusterState.FAILED, incarnation="app-1", slots=None)
+    state, decision = step(state, dead, spec, observed(dead))
+    assert decision.command is not None
+    assert (decision.command.kind, decision.command.to_parallelism) == (CommandKind.START, 4)
+    assert state.last_action_at is None
+
+
+def crash_loop(spec: JobSpec, loops: int) -> tuple[JobState, list[Decision]]:
+    """Return what follows when every start fails."""
+    state = JobState.new()
+    decisions: list[Decision] = []
+    for number in range(loops):
+        shot = snapshot(number, state=ClusterState.STOPPED, incarnation=None, slots=None)
+        failed: tuple[ActionResult, ...] = ()
+        if decisions and decisions[-1].command:
+            failed = (result(decisions[-1].decision_id, Phase.FAILED, number, kind=CommandKind.START, code="NO_BATCH"),)
+        state, decision = step(state, shot, spec, observed(shot, results=failed))
+        decisions.append(decision)
+    return state, decisions
+
+
+def test_a_job_that_keeps_failing_is_left_to_a_person() -> None:
+    """A job that cannot start is not started for ever; a new version of the spec tries again."""
+    state, decisions = crash_loop(job(), 8)
+    assert sum(d.command is not None for d in decisions) == MAX_FAILURES
+    assert codes(decisions[-1]) == ["NEEDS_A_HUMAN"]
+    shot = snapshot(20, state=ClusterState.STOPPED, incarnation=None, slots=None)
+    _, decision = step(state, shot, job(version=2), observed(shot))
+    assert decision.command is not None
+
+
+def test_a_job_not_meant_to_run_is_stopped_and_left_stopped() -> None:
+    """`running: false` stops the job once and leaves it alone."""
+    state, _ = run(job(), steady(3, rate=1, capacity=2))
+    off = job(version=2, running=False)
+    shot = snapshot(5)
+    state, decision = step(state, shot, off, observed(shot))
+    assert decision.command is not None
+    assert (decision.command.kind, decision.command.to_parallelism) == (CommandKind.STOP, 0)
+    done = result(decision.decision_id, Phase.VERIFIED, 6, kind=CommandKind.STOP, parallelism=0)
+    shot = snapshot(6, state=ClusterState.STOPPED, slots=None)
+    _, decision = step(state, shot, off, observed(shot, results=(done,)))
+    assert decision.command is None
+    assert decision.sentence == "Stay stopped: the job is stopped, as its spec wants."
+
+
+def test_unknown_is_not_dead() -> None:
+    """When the cluster cannot say whether the job runs, nothing is started."""
+    state, _ = run(job(), steady(3, rate=1, capacity=2))
+    shot = snapshot(5, state=ClusterState.UNKNOWN, incarnation=None, slots=None, missing=[Part.JOB_STATE])
+    _, decision = step(state, shot, job(), observed(shot))
+    assert decision.command is None
+    assert codes(decision) == ["JOB_STATE_UNKNOWN"]
+
+
+def manual(size: int, version: int = 2, **scaling: Any) -> JobSpec:
+    """Return a spec with an open request for a size."""
+    request = ManualScale(request_id="r-1", parallelism=size, reason="launch day", requested_at=START)
+    return job(version=version, manual=request, **scaling)
+
+
+def test_an_operators_size_is_ordered_once() -> None:
+    """A manual request goes out as a command, past the policy, and is not repeated when done."""
+    state, _ = run(job(), steady(3, rate=1, capacity=200))
+    shot = snapshot(4)
+    state, decision = step(state, shot, manual(6), observed(shot))
+    assert decision.command is not None
+    assert (decision.command.to_parallelism, decision.command.manual) == (6, True)
+    assert "an operator asked for 6 slots: launch day" in decision.sentence
+    done = result(decision.decision_id, Phase.VERIFIED, 5, parallelism=6, incarnation="app-2")
+    shot = snapshot(6, slots=6, incarnation="app-2")
+    _, decision = step(state, shot, manual(6), observed(shot, results=(done,)))
+    assert decision.command is None
+    assert "MANUAL" not in codes(decision)
+
+
+def test_an_operators_size_obeys_the_bounds() -> None:
+    """A manual request is bent by maximum, partitions and pool like any wish."""
+    state, _ = run(job(), steady(3, rate=1, capacity=200))
+    shot = snapshot(4, free=3)
+    _, decision = step(state, shot, manual(50, max_parallelism=12), observed(shot))
+    assert codes(decision) == ["MANUAL", "AT_MAXIMUM", "SOURCE_PARTITIONS", "POOL_EXHAUSTED"]
+    assert decision.final_parallelism == 7
+    assert decision.status is Status.POOL_EXHAUSTED
+
+
+def test_an_operators_size_waits_for_redis() -> None:
+    """A request that had to wait is done later, not dropped."""
+    state, _ = run(job(), steady(3, rate=1, capacity=200))
+    shot = snapshot(4)
+    state, decision = step(state, shot, manual(6), observed(shot, redis=RedisView.UNREACHABLE))
+    assert decision.command is None
+    shot = snapshot(5)
+    _, decision = step(state, shot, manual(6), observed(shot))
+    assert decision.command is not None
+
+
+def test_advise_mode_shows_and_does_nothing() -> None:
+    """In advise mode the size stands in the decision and no command goes out."""
+    state, decisions = run(job(mode=Mode.ADVISE), overloaded())
+    assert decisions[-1].final_parallelism == 8
+    assert decisions[-1].command is None
+    assert decisions[-1].status is Status.PENDING_SCALE_UP
+    assert state.in_flight is None
+
+
+def test_a_job_outside_its_bounds_is_brought_inside() -> None:
+    """A new minimum above the present size is followed though the policy is content."""
+    state, _ = run(job(), steady(8, rate=300, capacity=400))
+    shots = steady(8, rate=300, capacity=400, first=8)[:1]
+    _, decisions = run(job(version=2, min_parallelism=6), shots, state)
+    assert decisions[-1].final_parallelism == 6
+    assert "AT_MINIMUM" in codes(decisions[-1])
+
+
+def test_state_stays_small() -> None:
+    """The state of a busy job with a default window stays under 4 kB of JSON."""
+    spec = job(policy_options={})
+    state, _ = run(spec, steady(400, rate=123_456, capacity=130_000))
+    assert len(json.dumps(to_wire(state), separators=(",", ":"))) <= 4096
+
+
+def test_idle_long_enough_is_scaled_down() -> None:
+    """An idle job is scaled down: zero traffic that was measured is a zero."""
+    spec = job(min_parallelism=1)
+    shots = [snapshot(n, arrived=1000, committed=1000) for n in range(9)]
+    _, decisions = run(spec, shots)
+    ordered = next(d for d in decisions if d.command)
+    assert ordered.final_parallelism < 4
+    assert codes(ordered)[0] == "IDLE"
+
+
+@pytest.mark.parametrize("part", [Part.END_OFFSETS, Part.COMMITTED_OFFSETS, Part.PROGRESS])
+def test_what_is_missing_never_scales_down(part: Part) -> None:
+    """The same silence, when it is a measurement that is missing, changes nothing (I12)."""
+    known = None if part is Part.END_OFFSETS else 1000
+    done = None if part is Part.COMMITTED_OFFSETS else 1000
+    shots = [snapshot(n, arrived=known, committed=done, missing=[part]) for n in range(20)]
+    _, decisions = run(job(), shots)
+    assert all(d.final_parallelism == 4 and d.command is None for d in decisions)
+
+
+def test_the_command_expires_after_the_specs_time() -> None:
+    """A command is void after the spec's time to live, reckoned from the decision."""
+    spec = job(command_ttl_seconds=45.0)
+    _, ordered = ordered_state(spec)
+    assert ordered.command is not None
+    assert ordered.command.expires_at - ordered.command.issued_at == timedelta(seconds=45)
+    assert ordered.command.epoch == ordered.sequence

@@ -1,0 +1,145 @@
+"""The window: rates across slices, time inside micro-batches, and what begins it anew."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from engine.evidence import gather
+from engine.state import MAX_SLICES, JobState, from_wire, to_wire
+from engine.window import observe
+from schemas.snapshot import JobState as ClusterState
+from schemas.snapshot import MetricSnapshot, Part, SourceOffsets
+from tests.support.events import START, batch, snapshot, steady
+
+WINDOW = 600.0
+
+
+def taken(*snapshots: MetricSnapshot, window: float = WINDOW) -> JobState:
+    """Return the state after some snapshots."""
+    state = JobState.new()
+    for each in snapshots:
+        state = observe(state, each, window)
+    return state
+
+
+def test_rates_are_those_of_the_offsets() -> None:
+    """Arrival and processing rates are the growth of end offsets and committed offsets per second."""
+    snapshots = steady(7, rate=1000, capacity=800)
+    evidence = gather(taken(*snapshots), snapshots[-1], 4)
+    assert evidence.arrival_rate == pytest.approx(1000)
+    assert evidence.processing_rate == pytest.approx(800)
+    assert evidence.lag_trend == pytest.approx(200)
+    assert evidence.true_processing_rate == pytest.approx(800)
+    assert evidence.utilization == pytest.approx(1.0)
+    # 7 intervals, each leaving 2,000 behind: 14,000 records are 17.5 s of work at 800/s.
+    assert evidence.lag_records == 14_000
+    assert evidence.lag_seconds == pytest.approx(17.5)
+
+
+def test_merging_slices_changes_no_rate() -> None:
+    """A long window is merged to few slices, and rates over it stay exact."""
+    snapshots = steady(60, rate=500, capacity=1000)
+    state = taken(*snapshots)
+    assert len(state.window) <= MAX_SLICES + 2
+    evidence = gather(state, snapshots[-1], 4)
+    assert evidence.arrival_rate == pytest.approx(500)
+    assert evidence.utilization == pytest.approx(0.5)
+    assert evidence.true_processing_rate == pytest.approx(1000)
+
+
+def test_old_slices_leave_the_window() -> None:
+    """The window forgets what is older than its length."""
+    state = taken(*steady(60, rate=500, capacity=1000), window=120.0)
+    assert state.window[-1].at - state.window[0].at <= 120.0
+
+
+def test_a_batch_longer_than_the_interval_is_busy_time_throughout() -> None:
+    """A batch over three intervals makes each of them busy, and is not counted twice when it ends."""
+    begun = START + timedelta(seconds=10)
+    during = [snapshot(n, arrived=n * 1000, current_batch_started_at=begun) for n in (2, 3)]
+    ended = snapshot(4, arrived=4000, committed=3000, batches=[batch(4, 1, 3000, 30.0)])
+    state = taken(snapshot(1, arrived=1000), *during, ended, window=120.0)
+    assert [s.busy_seconds for s in state.window[1:]] == pytest.approx([10.0, 10.0, 10.0])
+
+
+def test_a_long_batch_seen_only_at_its_end_counts_whole() -> None:
+    """Where the running batch was not seen, its time is accounted for when it ends."""
+    state = taken(snapshot(1), snapshot(2), snapshot(3), snapshot(4, committed=30, batches=[batch(4, 1, 30, 30.0)]))
+    assert sum(s.busy_seconds for s in state.window) == pytest.approx(30.0)
+
+
+def test_unseen_batches_are_neither_busy_nor_idle() -> None:
+    """A gap in batch ids hides time that counts neither as busy nor as idle."""
+    first = snapshot(1, batches=[batch(1, 1, 10, 2.0)])
+    gap = snapshot(2, batches=[batch(2, 5, 10, 2.0)])
+    state = taken(first, gap)
+    assert state.window[-1].covered_seconds == 0.0
+    assert gather(state, gap, 4).utilization is None
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        (snapshot(2, arrived=10, committed=5), "end offsets fell: the topic was made anew"),
+        (snapshot(2, arrived=2000, committed=100), "committed offsets fell: they were reset"),
+        (snapshot(2, arrived=2000, committed=900, partitions=9), "a partition was added"),
+        (snapshot(2, arrived=2000, committed=900, incarnation="app-2"), "another run of the job"),
+    ],
+)
+def test_a_discontinuity_begins_a_new_window(second: MetricSnapshot, why: str) -> None:
+    """What breaks continuity gives no rate at all instead of a wild one."""
+    state = taken(snapshot(1, arrived=1000, committed=500), second)
+    assert len(state.window) == 1, why
+    assert gather(state, second, 4).arrival_rate is None
+
+
+def test_a_missing_snapshot_is_a_gap_not_a_zero() -> None:
+    """Counters survive a gap: the rate across it is the true one."""
+    state = taken(snapshot(1, arrived=1000, committed=1000), snapshot(5, arrived=5000, committed=5000))
+    evidence = gather(state, snapshot(5), 4)
+    assert evidence.arrival_rate == pytest.approx(100.0)
+
+
+def test_unknown_offsets_stay_unknown() -> None:
+    """One unknown partition makes the sum unknown, and lag and rate with it."""
+    partial = SourceOffsets(topic="in", end_offsets=(5, None), committed_offsets=(1, 1))
+    shot = snapshot(1).model_copy(update={"sources": (partial,)})
+    evidence = gather(taken(shot), shot, 4)
+    assert evidence.lag_records is None
+    assert evidence.arrival_rate is None
+
+
+def test_missing_progress_is_not_idleness() -> None:
+    """Without progress the time is not covered, so utilization is unknown rather than zero."""
+    shots = [snapshot(n, arrived=n * 10, missing=[Part.PROGRESS]) for n in range(4)]
+    assert gather(taken(*shots), shots[-1], 4).utilization is None
+
+
+def test_an_idle_job_is_known_to_be_idle() -> None:
+    """A running job without batches has utilization zero: silence of an alive query is a measurement."""
+    shots = [snapshot(n, arrived=100, committed=100) for n in range(4)]
+    assert gather(taken(*shots), shots[-1], 4).utilization == 0.0
+
+
+def test_a_dead_job_has_no_window() -> None:
+    """Nothing measured before a stop is carried into what follows."""
+    state = taken(*steady(5, rate=10, capacity=20), snapshot(6, state=ClusterState.STOPPED, incarnation=None))
+    assert state.window == ()
+
+
+def test_overhead_and_cost_are_told_apart() -> None:
+    """Batches of different sizes show the fixed overhead and the cost per record."""
+    sizes = [100, 400, 200, 800, 300, 600, 500, 700]
+    # duration = 0.5 s + records * 1 ms
+    shots = [snapshot(n, batches=[batch(n, n, size, 0.5 + size / 1000)]) for n, size in enumerate(sizes)]
+    evidence = gather(taken(*shots), shots[-1], 4)
+    assert evidence.batch_overhead_seconds == pytest.approx(0.5)
+    assert evidence.record_cost_seconds == pytest.approx(4 * 0.001)
+
+
+def test_state_survives_the_wire() -> None:
+    """The state comes back from JSON exactly as it went."""
+    state = taken(*steady(40, rate=777, capacity=801))
+    assert from_wire(to_wire(state)) == state
