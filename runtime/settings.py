@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "TIDEGATE_"
 SECRETS_DIR = Path("/run/secrets")
-NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR"})
+NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STACK_ID"})
 """Variables of the embedded stack, which services may inherit."""
 
 
