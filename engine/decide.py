@@ -18,7 +18,7 @@ the decision and the spec in force; a replay can begin at any of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from pydantic import JsonValue
@@ -89,9 +89,9 @@ def step(state: JobState, snapshot: MetricSnapshot, spec: JobSpec, observed: Obs
 def _turn_to(state: JobState, spec: JobSpec) -> JobState:
     """Return the state under the spec in force: a new policy begins without memory, a new version forgives."""
     if state.policy != spec.scaling.policy:
-        state = replace(state, policy=spec.scaling.policy, memory={})
+        state = state.evolve(policy=spec.scaling.policy, memory={})
     if state.spec_version != spec.version:
-        state = replace(state, failures=0)
+        state = state.evolve(failures=0)
     return state
 
 
@@ -100,7 +100,7 @@ def _size(state: JobState, snapshot: MetricSnapshot) -> tuple[JobState, int]:
     if snapshot.state in DEAD:
         return state, 0
     if state.parallelism is None and snapshot.state in ALIVE and snapshot.slots_granted:
-        state = replace(state, parallelism=snapshot.slots_granted)
+        state = state.evolve(parallelism=snapshot.slots_granted)
     return state, state.parallelism or 0
 
 
@@ -112,7 +112,7 @@ def _count_end(state: JobState, snapshot: MetricSnapshot) -> JobState:
         return state
     lasted = snapshot.observed_at.timestamp() - (state.run_since or 0.0)
     failures = (0 if lasted >= STEADY_SECONDS else state.failures) + 1
-    return replace(state, failures=failures, incarnation=None, run_since=None)
+    return state.evolve(failures=failures, incarnation=None, run_since=None)
 
 
 def _asked_for(state: JobState, spec: JobSpec, snapshot: MetricSnapshot) -> bool:
@@ -277,8 +277,7 @@ def _after(
                 memory = policy.ordered(case, proposal, outcome.final)
     if case.manual and case.spec.manual is not None and (command is not None or not outcome.waits):
         manual_done = case.spec.manual.request_id
-    return replace(
-        state,
+    return state.evolve(
         decisions=state.decisions + 1,
         last_sequence=case.snapshot.sequence,
         spec_version=case.spec.version,

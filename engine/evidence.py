@@ -91,16 +91,19 @@ def _growth(window: Sequence[Slice], counter: str) -> float | None:
 
 def _slope(window: Sequence[Slice]) -> float | None:
     """Return the least-squares slope of the lag, records/s."""
-    points = [(piece.at - window[0].at, lag) for piece in window if (lag := piece.lag) is not None]
-    count = len(points)
-    if count < 2:
-        return None
-    mean_t = sum(t for t, _ in points) / count
-    mean_lag = sum(lag for _, lag in points) / count
-    spread = sum((t - mean_t) ** 2 for t, _ in points)
-    if spread <= 0:
-        return None
-    return sum((t - mean_t) * (lag - mean_lag) for t, lag in points) / spread
+    origin = window[0].at
+    count = lags = 0
+    times = squares = products = 0.0
+    for piece in window:
+        if piece.arrived is not None and piece.committed is not None:
+            t, lag = piece.at - origin, piece.arrived - piece.committed
+            count += 1
+            lags += lag
+            times += t
+            squares += t * t
+            products += t * lag
+    spread = count * squares - times * times
+    return (count * products - times * lags) / spread if count > 1 and spread > 0 else None
 
 
 def _fit(

@@ -27,7 +27,7 @@ def take_results(state: JobState, observed: Observed) -> JobState:
         now = observed.at.timestamp()
         unbegun = command.phase == "ordered" and now > command.expires_at + GRACE_SECONDS
         if unbegun or now > command.issued_at + LOST_SECONDS:
-            state = replace(state, in_flight=None)
+            state = state.evolve(in_flight=None)
     return state
 
 
@@ -36,25 +36,25 @@ def _take(state: JobState, result: ActionResult) -> JobState:
     at = result.at.timestamp()
     if not result.phase.terminal:
         if mine:
-            return replace(state, in_flight=replace(state.in_flight, phase=result.phase.value))  # type: ignore[type-var]
+            return state.evolve(in_flight=replace(state.in_flight, phase=result.phase.value))  # type: ignore[type-var]
         if state.in_flight is None:
             # Ordered by a decider whose state we do not have: it is under way all the same.
             adopted = InFlight(result.command_id, result.kind.value, result.parallelism, at, at, result.phase.value)
-            return replace(state, in_flight=adopted)
+            return state.evolve(in_flight=adopted)
         return state
     if mine:
-        state = replace(state, in_flight=None)
+        state = state.evolve(in_flight=None)
     if result.phase is Phase.FAILED:
-        return replace(state, failures=state.failures + 1)
+        return state.evolve(failures=state.failures + 1)
     if result.phase is Phase.REJECTED:
         return state
     if result.kind is CommandKind.STOP:
-        return replace(state, failures=0, window=())
+        return state.evolve(failures=0, window=())
     if result.downtime_seconds is not None and result.kind is CommandKind.RESCALE:
-        state = replace(state, restarts=(*state.restarts, (at, result.downtime_seconds))[-RESTARTS_KEPT:])
+        state = state.evolve(restarts=(*state.restarts, (at, result.downtime_seconds))[-RESTARTS_KEPT:])
     if result.incarnation is not None and result.incarnation != state.incarnation:
-        state = replace(
-            state, incarnation=result.incarnation, run_since=at, window=(), busy_until=0.0, last_batch_id=None
+        state = state.evolve(
+            incarnation=result.incarnation, run_since=at, window=(), busy_until=0.0, last_batch_id=None
         )
     # A run that rolled back proves that the last good size still works, and that the ordered one does not.
-    return replace(state, parallelism=result.parallelism, failures=0)
+    return state.evolve(parallelism=result.parallelism, failures=0)

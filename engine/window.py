@@ -7,7 +7,6 @@ is none: counters survive it; only the time it hides is not counted, neither as 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 from engine.state import MAX_SLICES, JobState, Slice
@@ -22,8 +21,7 @@ def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) ->
     new_run = snapshot.incarnation is not None and snapshot.incarnation != state.incarnation
     if new_run:
         began = snapshot.incarnation_started_at
-        state = replace(
-            state,
+        state = state.evolve(
             incarnation=snapshot.incarnation,
             run_since=began.timestamp() if began else at,
             window=(),
@@ -32,9 +30,9 @@ def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) ->
             parallelism=None if state.in_flight is None else state.in_flight.to_parallelism,
         )
     if topics and topics != state.topics:
-        state = replace(state, topics=topics, window=())
+        state = state.evolve(topics=topics, window=())
     if snapshot.state is not ClusterState.RUNNING:
-        return replace(state, window=(), busy_until=0.0, last_batch_id=None)
+        return state.evolve(window=(), busy_until=0.0, last_batch_id=None)
     return _append(state, snapshot, at, window_seconds)
 
 
@@ -54,8 +52,7 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
     first = 0
     while window[first].at < horizon:
         first += 1
-    return replace(
-        state,
+    return state.evolve(
         window=window[first:] if first else window,
         window_since=since,
         busy_until=busy_until,

@@ -20,7 +20,13 @@ def round_metric(value: float) -> float:
     """Return `value` rounded half up to 3 decimals, but never to 0 (`AutoScalerUtils.roundMetric`)."""
     if not math.isfinite(value):
         return value
-    rounded = float(Decimal(repr(float(value))).quantize(_THOUSANDTH, ROUND_HALF_UP))
+    # They round the shortest decimal form of the number. Python rounds the number itself; the two can differ only
+    # where that form ends in a 5 in the fourth place, so only there is the slow way taken.
+    text = repr(float(value))
+    if text[-1] == "5" and text[-5:-4] == ".":
+        rounded = float(Decimal(text).quantize(_THOUSANDTH, ROUND_HALF_UP))
+    else:
+        rounded = round(value, 3)
     return value if rounded == 0 else rounded
 
 

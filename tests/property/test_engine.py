@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.decide import step
+from engine.policies.flip271_rules import round_metric
 from engine.state import JobState, from_wire, to_wire
 from schemas.decision import Decision, Observed, RedisView
 from schemas.envelope import decode, value_of
@@ -135,6 +137,13 @@ def test_missing_figures_never_scale_down(missing: list[Part], rate: int) -> Non
         shots.append(shot.model_copy(update=change))
     for decision in decide(job(), [(s, observed(s)) for s in shots])[1]:
         assert decision.final_parallelism >= decision.current_parallelism
+
+
+@given(st.one_of(st.floats(0, 1e12), st.integers(0, 10**9).map(lambda n: n / 10_000)))
+def test_metrics_are_rounded_as_decimals(value: float) -> None:
+    """The quick rounding of metrics is that of the decimal form, half up, for every number."""
+    slow = float(Decimal(repr(value)).quantize(Decimal("0.001"), ROUND_HALF_UP))
+    assert round_metric(value) == (slow or value)
 
 
 PROGRAM = """
