@@ -57,7 +57,7 @@ class Launch:
         self._ended = threading.Event()
         driver = _DRIVER_DIR.search(str(Path.cwd()))  # a standalone worker starts a driver in a folder of its id
         self._facts: dict[str, Any] = {
-            "submission_id": driver[0] if driver else None,
+            "submission_id": driver[0] if driver else _process_id(os.getppid()),
             "epoch": token.epoch,
             "run": token.run,
             "parallelism": parallelism,
@@ -204,6 +204,12 @@ def main(argv: Sequence[str]) -> int:
     finally:
         launch.finish()
     return 0
+
+
+def _process_id(pid: int) -> str:
+    """Return pid and start tick (field 22 of proc(5) stat): the name a local driver's process group goes by."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    return f"{pid}-{stat.rpartition(')')[2].split()[19]}"
 
 
 def _say(text: str) -> None:

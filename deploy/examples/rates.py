@@ -33,7 +33,7 @@ def main() -> None:
 
     seconds = args.record_ms / 1000.0
 
-    @udf("string", useArrow=False)
+    @udf("string", useArrow=False)  # type: ignore[untyped-decorator]
     def work(value: str) -> str:
         time.sleep(seconds)
         return value

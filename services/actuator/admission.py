@@ -6,6 +6,7 @@ from datetime import datetime
 
 from schemas.command import CommandKind, ScalingCommand
 from schemas.job import JobSpec, Mode
+from services.actuator.checkpoint import CheckpointError, local_path
 
 CODES: dict[str, str] = {
     "NO_SUCH_JOB": "no JobSpec of that id is known",
@@ -16,6 +17,7 @@ CODES: dict[str, str] = {
     "NOT_MEANT_TO_RUN": "the JobSpec says the job is not to run",
     "INVALID_SIZE": "the size is outside the spec's bounds or not whole executors",
     "NO_BACKEND": "no backend of the spec's kind is set up in this actuator",
+    "UNREADABLE_CHECKPOINT": "the checkpoint is where this actuator cannot read",
     "OUTFENCED": "a newer epoch or another actuator holds the job's fence",
     "STOP_FAILED": "the old run could not be ended; nothing was started",
     "NOT_SUBMITTED": "the cluster did not take the new run",
@@ -39,6 +41,10 @@ def refusal(
         return "EXPIRED", f"The command expired {late:.1f} s before it could begin."
     if spec.application.backend not in backends:
         return "NO_BACKEND", f"This actuator has no {spec.application.backend} backend."
+    try:
+        local_path(spec.application.checkpoint_location)
+    except CheckpointError as error:
+        return "UNREADABLE_CHECKPOINT", str(error)
     if command.kind is CommandKind.STOP:
         return None
     if not spec.running:

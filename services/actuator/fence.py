@@ -27,14 +27,15 @@ log = logging.getLogger(__name__)
 FENCE_SECONDS = 30 * 86_400
 """Life of a fence in Redis: that of the results topic, which is the truth behind it."""
 
+_TRIES = 3
 _LUA = (Path(__file__).parent / "fence.lua").read_text(encoding="utf-8")
 
 
 class Fence(Protocol):
     """Where a run is made the newest of its job."""
 
-    def raise_to(self, control: Control, job_id: str, token: Token, owner: str) -> bool:
-        """Make `token` the newest run; False if a newer one, or the same one of another owner, holds."""
+    def take(self, control: Control, job_id: str, epoch: int, owner: str, above: int = 0) -> Token | None:
+        """Make a run of `epoch`, its number over `above` and every one before, the newest; None: outfenced."""
         ...
 
 
@@ -46,14 +47,30 @@ class RedisFence:
         self._prefix = prefix
         self._script = client.register_script(_LUA)
 
-    def raise_to(self, control: Control, job_id: str, token: Token, owner: str) -> bool:
-        """Make `token` the newest run; False if a newer one, or the same one of another owner, holds."""
+    def take(self, control: Control, job_id: str, epoch: int, owner: str, above: int = 0) -> Token | None:
+        """Make a run of `epoch`, its number over `above` and every one before, the newest; None: outfenced."""
+        held = control.fence()
+        known = [token.run for token in control.runs() if token.epoch == epoch]
+        if held is not None:
+            if held[0].epoch > epoch:
+                return None
+            known += [held[0].run] if held[0].epoch == epoch else []
+        token = Token(epoch, max([above, *known]) + 1)
+        for _ in range(_TRIES):
+            passed = self._ask_redis(job_id, token, owner)
+            if passed is None:
+                return token if control.raise_fence(token, owner) else None
+            if passed.epoch > epoch:
+                return None
+            token = Token(epoch, passed.run + 1)  # one who took it there and died before the control directory knew
+        return None
+
+    def _ask_redis(self, job_id: str, token: Token, owner: str) -> Token | None:
+        """Return the run that forbids `token`; None if none does, or if Redis does not say."""
         try:
-            key = f"{self._prefix}fence:{job_id}"
-            won = cast(int, self._script(keys=[key], args=[token.epoch, token.run, owner, FENCE_SECONDS]))
+            args: list[str | int] = [token.epoch, token.run, owner, FENCE_SECONDS]
+            answer = cast(list[int], self._script(keys=[f"{self._prefix}fence:{job_id}"], args=args))
         except redis.RedisError as error:
             log.warning("job %s: Redis cannot be asked (%s); ledger and control directory decide", job_id, error)
-        else:
-            if not won:
-                return False
-        return control.raise_fence(token, owner)
+            return None
+        return None if answer[0] else Token(answer[1], answer[2])

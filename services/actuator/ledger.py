@@ -63,6 +63,10 @@ class Ledger:
                 return result
         return None
 
+    def submissions(self) -> frozenset[str]:
+        """Return the cluster ids of every driver submitted for any job."""
+        return frozenset(submission for job in list(self._jobs.values()) for submission in job.submissions)
+
     def job(self, job_id: str) -> JobRecord:
         """Return what was done to a job; an empty record if nothing was."""
         return self._jobs.get(job_id, JobRecord())

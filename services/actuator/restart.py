@@ -5,13 +5,13 @@ action begins. So the newest result of a command says which action was under way
 else can do that action again: every action is written so that doing it twice is doing it once.
 
     state      the action it stands for                    its events
-    ACCEPTED   FIND what runs; nothing was touched yet     Found · NothingRuns · Outfenced
+    ACCEPTED   FIND what runs; nothing was touched yet     Found · NothingRuns · Unknown · Outfenced
     STOPPING   STOP it at a batch boundary, or by force    Gone · WouldNotStop · Outfenced
-    STOPPED    ANNOUNCE the start, or be done (`stop`)     Announced · Done
+    STOPPED    ANNOUNCE the start, or be done (`stop`)     Announced · Done · Outfenced
     STARTING   SUBMIT the run with the attempt's size      Submitted · NotSubmitted · Outfenced
     RUNNING    VERIFY by the first committed batch         Committed · Silent
 
-The fence is raised inside FIND, STOP and SUBMIT, always before the cluster is touched. An attempt that fails (it was
+The fence is raised inside STOP and ANNOUNCE, always before the cluster is touched. An attempt that fails (it was
 not accepted by the cluster, or committed nothing in time) goes back to STOPPING once, as attempt 2, with the last good
 size; a second failure is FAILED. There is no way from anywhere to STARTING that does not pass through STOPPED: that
 is the invariant "never two writers on one checkpoint" (I4), and `tests/property/test_restart_machine.py` walks it.
@@ -52,6 +52,8 @@ class Event(Enum):
     OUTFENCED = "outfenced"
     FOUND = "found"
     NOTHING_RUNS = "nothing runs"
+    UNKNOWN = "unknown"
+    """The cluster does not say what runs; nothing was touched."""
     GONE = "gone"
     WOULD_NOT_STOP = "would not stop"
     ANNOUNCED = "announced"
@@ -60,6 +62,8 @@ class Event(Enum):
     NOT_SUBMITTED = "not submitted"
     COMMITTED = "committed"
     SILENT = "silent"
+    ORPHANED = "orphaned"
+    """The job's spec was removed while the command was under way."""
 
 
 class IllegalMove(RuntimeError):
@@ -99,12 +103,12 @@ MOVES: dict[tuple[Phase | None, Event], Phase] = {
     (Phase.ACCEPTED, Event.OUTFENCED): Phase.REJECTED,
     (Phase.ACCEPTED, Event.FOUND): Phase.STOPPING,
     (Phase.ACCEPTED, Event.NOTHING_RUNS): Phase.STOPPED,
-    # the cluster did not answer: nothing was touched
-    (Phase.ACCEPTED, Event.WOULD_NOT_STOP): Phase.FAILED,
+    (Phase.ACCEPTED, Event.UNKNOWN): Phase.FAILED,
     (Phase.STOPPING, Event.GONE): Phase.STOPPED,
     (Phase.STOPPING, Event.WOULD_NOT_STOP): Phase.FAILED,
     (Phase.STOPPING, Event.OUTFENCED): Phase.FAILED,
     (Phase.STOPPED, Event.ANNOUNCED): Phase.STARTING,
+    (Phase.STOPPED, Event.OUTFENCED): Phase.FAILED,
     (Phase.STOPPED, Event.DONE): Phase.VERIFIED,
     (Phase.STARTING, Event.SUBMITTED): Phase.RUNNING,
     (Phase.STARTING, Event.NOT_SUBMITTED): Phase.STOPPING,
@@ -112,6 +116,8 @@ MOVES: dict[tuple[Phase | None, Event], Phase] = {
     (Phase.RUNNING, Event.COMMITTED): Phase.VERIFIED,
     (Phase.RUNNING, Event.SILENT): Phase.STOPPING,
 }
+
+MOVES |= {(phase, Event.ORPHANED): Phase.FAILED for phase in ACTIONS if phase is not None}
 
 
 def begin(command: ScalingCommand, last_good: int | None) -> Restart:
@@ -137,7 +143,9 @@ def advance(state: Restart, event: Event) -> Restart:
     phase = MOVES.get((state.phase, event))
     if phase is None:
         raise IllegalMove(f"{event.name} cannot happen in {state.phase}, attempt {state.attempt}")
-    if (event is Event.DONE) != (state.kind is CommandKind.STOP) and state.phase is Phase.STOPPED:
+    if (event is Event.DONE and state.kind is not CommandKind.STOP) or (
+        event is Event.ANNOUNCED and state.kind is CommandKind.STOP
+    ):
         raise IllegalMove(f"{event.name} is not how a {state.kind} goes on from {state.phase}")
     if phase is Phase.VERIFIED and state.attempt > 1:
         phase = Phase.ROLLED_BACK

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from schemas.job import JobSpec
-from services.actuator.backends import BackendRefused, DriverState, Run, python_env
+from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Run, python_env
 
 
 class Local:
@@ -74,8 +74,13 @@ class Local:
         return False
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
-        """Return the ids of the drivers that this actuator started and that live."""
-        return frozenset(child for child in list(self._children) if self.state(spec, child).alive)
+        """Return the ids of all process groups of this machine that run the launcher for the spec's job."""
+        wanted = [os.fsencode(LAUNCHER), b"--job-id", os.fsencode(spec.job_id)]
+        return frozenset(
+            f"{pid}-{_start_tick(pid)}"
+            for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+            if _leads(pid) and all(word in _words(pid) for word in wanted)
+        )
 
 
 def _start_tick(pid: int) -> int | None:
@@ -86,6 +91,20 @@ def _start_tick(pid: int) -> int | None:
         return None
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] == "Z" else int(fields[19])
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _group_alive(group: int) -> bool:

@@ -1,0 +1,32 @@
+"""`python -m services.actuator`: settings from the environment, then run until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from pydantic import ValidationError
+
+from runtime.clock import SystemClock
+from runtime.logs import configure
+from services.actuator.app import build
+from services.actuator.settings import ActuatorSettings
+
+
+def main() -> int:
+    """Run the actuator; return 0 after a signal, 2 for settings that cannot be."""
+    try:
+        settings = ActuatorSettings()
+    except ValidationError as error:
+        sys.stderr.write(f"actuator: {error}\n")
+        return 2
+    configure("actuator", settings)
+    actuator = build(settings, clock=SystemClock())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: actuator.stop())
+    actuator.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
