@@ -151,7 +151,7 @@ class _ErrorCollector(logging.Handler):
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.partition(".")[0] in OURS + SERVICES:
+        if record.name.partition(".")[0] in OURS:
             self.messages.append(f"{record.name}: {record.getMessage()}")
 
 

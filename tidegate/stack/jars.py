@@ -111,16 +111,16 @@ def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[s
 
 
 def ensure_jars(
-    jar_set: JarSet, java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ
+    jar_set: JarSet, java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ, lock: Path = LOCK
 ) -> list[Path]:
     """The set's jars from the cache, fetched first if the cache lacks them or holds something else.
 
     `$TIDEGATE_JAR_FETCHER` (`maven` or `ivy`) forces the way. Raises StackError when a fetch fails, or when what came
     is not what `jars.lock` says.
     """
-    expected = read_lock().get(jar_set.name)
+    expected = read_lock(lock).get(jar_set.name)
     if not expected:
-        raise StackError(f"jars.lock has no lines for {jar_set.name}: run python -m tidegate.stack.setup --write-lock")
+        raise StackError(f"{lock} has no lines for {jar_set.name}: run python -m tidegate.stack.setup --write-lock")
     target = cache_root(environ) / "jars" / jar_set.name
     cached = checksums(target)
     wrong = differences(expected, cached)

@@ -1,0 +1,105 @@
+"""The record of a stack, its lock and its ports."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.stack.errors import StackError
+from tidegate.stack.info import Ports, StackInfo, info_path, locked
+from tidegate.stack.ports import free_ports
+from tidegate.stack.processes import ProcessRecord
+
+
+def sample(work_dir: Path) -> StackInfo:
+    """A stack with one component."""
+    ports = Ports(
+        kafka=1,
+        kafka_controller=2,
+        kafka_proxied=3,
+        kafka_proxy=4,
+        redis=5,
+        spark_master=6,
+        spark_rest=7,
+        spark_master_ui=8,
+        spark_worker_uis=(9,),
+    )
+    return StackInfo(
+        stack_id="s",
+        state="up",
+        work_dir=work_dir,
+        ports=ports,
+        java_home=Path("/java"),
+        spark_home=Path("/spark"),
+        redis_server=Path("/redis-server"),
+        kafka_jars=(),
+        connector_jars=(Path("/a.jar"),),
+        worker_slots=8,
+        worker_memory="6g",
+        python=Path("/python"),
+        processes={"kafka": ProcessRecord(pid=7, started_ticks=9)},
+    )
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    """`down`, in another process and on another day, knows all that `up` knew."""
+    info = sample(tmp_path)
+    info.save()
+    assert StackInfo.load(tmp_path) == info
+    assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
+
+
+def test_the_password_is_only_in_its_file(tmp_path: Path) -> None:
+    """`stack.json` can be shown to anybody."""
+    info = sample(tmp_path)
+    info.redis_password_file.parent.mkdir()
+    info.redis_password_file.write_text("hunter2\n")
+    info.save()
+    assert info.redis_password == "hunter2"
+    assert "hunter2" not in info_path(tmp_path).read_text()
+
+
+def test_no_stack_is_said_plainly(tmp_path: Path) -> None:
+    """The error of a missing stack names the folder."""
+    with pytest.raises(StackError, match=f"no stack in {tmp_path}"):
+        StackInfo.load(tmp_path)
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """File, field and reason are in the error."""
+    sample(tmp_path).save()
+    path = info_path(tmp_path)
+    path.write_text(path.read_text().replace('"worker_slots": 8', '"worker_slots": "many"'))
+    with pytest.raises(StackError, match=r"stack\.json is not readable: stack\.worker_slots: .*integer"):
+        StackInfo.load(tmp_path)
+
+
+def test_the_lock_is_free_again_when_its_holder_is_killed(tmp_path: Path) -> None:
+    """A crash never leaves a work folder locked; a live holder keeps it."""
+    program = (
+        "import sys, time; from pathlib import Path; from tidegate.stack.info import locked\n"
+        "with locked(Path(sys.argv[1]), 'up.lock', wait_seconds=0): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(StackError, match="another process"), locked(tmp_path, "up.lock", wait_seconds=0.1):
+                pass
+        finally:
+            holder.kill()
+    with locked(tmp_path, "up.lock", wait_seconds=5):
+        pass
+
+
+def test_ports_are_distinct_free_and_not_those_of_outgoing_connections() -> None:
+    """A killed server finds its port free again, because no client is ever given it."""
+    first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert max(ports) < first_ephemeral or first_ephemeral < 16000
+    for port in ports:
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0

@@ -1,0 +1,145 @@
+"""The jar cache, with a stand-in for Maven that "downloads" what a test says."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tidegate.stack.errors import StackError
+from tidegate.stack.fetch import Artifact
+from tidegate.stack.jars import JAR_SETS, JarSet, ensure_jars, read_lock, spark_home, write_lock
+from tidegate.stack.java import Java
+
+JAVA = Java(Path("/nowhere"), "17")
+SET = JarSet("set-1", (Artifact("org.example", "a", "1"),), transitive=True)
+
+
+class Shop:
+    """A cache, a lock file and a Maven; `stock` is what Maven brings."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.progress: list[str] = []
+        self.environ = {"PATH": f"{folder}/bin:/usr/bin:/bin", "TIDEGATE_CACHE": str(folder / "cache")}
+        self.cached = folder / "cache" / "jars" / SET.name
+        (folder / "bin").mkdir()
+        self.stock({"a-1.jar": "a", "b-1.jar": "b"})
+        self.lock({"a-1.jar": "a", "b-1.jar": "b"})
+
+    def stock(self, jars: dict[str, str], *, code: int = 0) -> None:
+        """Lets Maven bring `jars` and end with `code`."""
+        copies = "".join(f'printf %s {text} > "$out/{name}"; echo "Copying {name}"\n' for name, text in jars.items())
+        maven = self.folder / "bin" / "mvn"
+        maven.write_text(
+            '#!/bin/sh\nfor word; do case "$word" in -DoutputDirectory=*) out="${word#*=}";; esac; done\n'
+            f'mkdir -p "$out"\n{copies}echo called >> {self.folder}/calls\nexit {code}\n'
+        )
+        maven.chmod(0o755)
+
+    def lock(self, jars: dict[str, str]) -> None:
+        """Locks `jars` with the checksums of the given texts."""
+        write_lock({SET.name: {name: sha256(text) for name, text in jars.items()}}, self.folder / "jars.lock")
+
+    def get(self) -> list[Path]:
+        """What the caller of `ensure_jars` gets."""
+        return ensure_jars(SET, JAVA, self.progress.append, self.environ, self.folder / "jars.lock")
+
+    @property
+    def fetches(self) -> int:
+        """How often Maven was asked."""
+        calls = self.folder / "calls"
+        return len(calls.read_text().splitlines()) if calls.exists() else 0
+
+
+def sha256(text: str) -> str:
+    """The checksum of a text's bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """A shop that is in order."""
+    return Shop(tmp_path)
+
+
+def test_jars_are_fetched_once(shop: Shop) -> None:
+    """The second run takes what the first one cached."""
+    first = shop.get()
+    assert [jar.name for jar in first] == ["a-1.jar", "b-1.jar"]
+    assert shop.get() == first
+    assert shop.fetches == 1
+    assert shop.progress == ["fetching jars of set-1: 1 of 2", "fetching jars of set-1: 2 of 2"]
+
+
+@pytest.mark.parametrize("damage", ["content", "missing", "extra"])
+def test_a_damaged_cache_is_fetched_again(shop: Shop, damage: str) -> None:
+    """Whatever is wrong with a cached set, it is replaced and the user told why."""
+    shop.get()
+    if damage == "content":
+        (shop.cached / "a-1.jar").write_text("other")
+    elif damage == "missing":
+        (shop.cached / "a-1.jar").unlink()
+    else:
+        (shop.cached / "c-1.jar").write_text("c")
+    shop.get()
+    assert shop.fetches == 2
+    assert any("not as locked" in line for line in shop.progress)
+    assert sorted(jar.name for jar in shop.cached.iterdir()) == ["a-1.jar", "b-1.jar"]
+
+
+@pytest.mark.parametrize(
+    ("stock", "message"),
+    [
+        ({"a-1.jar": "evil", "b-1.jar": "b"}, f"a-1.jar has sha256 {sha256('evil')}"),
+        ({"a-1.jar": "a"}, "b-1.jar is missing"),
+        ({"a-1.jar": "a", "b-1.jar": "b", "c-1.jar": "c"}, "c-1.jar is not in jars.lock"),
+    ],
+)
+def test_jars_that_are_not_as_locked_never_reach_the_cache(shop: Shop, stock: dict[str, str], message: str) -> None:
+    """What was fetched but is not what was locked is refused with the jar's name, and nothing of it stays."""
+    shop.stock(stock)
+    with pytest.raises(StackError, match="refused") as refusal:
+        shop.get()
+    assert message in str(refusal.value)
+    assert list(shop.cached.parent.iterdir()) == []
+
+
+def test_a_forced_fetcher_that_fails_says_how(shop: Shop) -> None:
+    """The error carries the exit code and the last lines of the program."""
+    shop.stock({}, code=7)
+    shop.environ["TIDEGATE_JAR_FETCHER"] = "maven"
+    with pytest.raises(StackError, match="mvn ended with 7"):
+        shop.get()
+
+
+def test_an_unknown_fetcher_is_refused(shop: Shop) -> None:
+    """A typing error in the setting does not silently mean something else."""
+    shop.environ["TIDEGATE_JAR_FETCHER"] = "gradle"
+    with pytest.raises(StackError, match="TIDEGATE_JAR_FETCHER is 'gradle'"):
+        shop.get()
+
+
+@pytest.mark.parametrize(
+    "line", ["abc  set/a.jar", f"{'0' * 64} set/a.jar", f"{'0' * 64}  a.jar", f"{'0' * 64}  s/../a.jar"]
+)
+def test_a_bad_line_in_the_lock_is_named(tmp_path: Path, line: str) -> None:
+    """File, line number and text of a bad line are in the error."""
+    lock = tmp_path / "jars.lock"
+    lock.write_text(f"{1:064}  set/good.jar\n{line}\n")
+    with pytest.raises(StackError) as error:
+        read_lock(lock)
+    assert f"{lock}:2" in str(error.value)
+    assert repr(line) in str(error.value)
+
+
+def test_the_committed_lock_covers_exactly_the_sets_in_use() -> None:
+    """A changed version cannot be committed without its checksums, nor leave old ones behind."""
+    assert set(read_lock()) == {jar_set.name for jar_set in JAR_SETS}
+
+
+def test_the_connector_doubles_nothing_that_pyspark_ships() -> None:
+    """Two versions of one library on Spark's class path break in ways that nobody understands."""
+    shipped = {jar.name.rpartition("-")[0] for jar in (spark_home() / "jars").glob("*.jar")}
+    added = {jar.rpartition("-")[0] for jar in read_lock()["spark-kafka-4.2.0"]}
+    assert len(added) == 4
+    assert not added & shipped
