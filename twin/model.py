@@ -1,0 +1,158 @@
+"""What a twin job is: the figures that decide how long a micro-batch, a restart and a state load last.
+
+    batch    = overhead + sum over stages of makespan(tasks, slots) * slowdown(slots), times noise
+    slowdown = 1 + contention (n - 1) + coherency n (n - 1)          n: slots that work at once
+    restart  = exit + start + state bytes / load rate
+
+The slowdown is the universal scalability law (Gunther, "Guerrilla Capacity Planning", 2007): contention for what is
+shared bends the curve, keeping each other informed lets it fall again. Both are 0 for a job that scales linearly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+
+class BadModel(ValueError):
+    """A model that cannot be: the text names the field and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of every micro-batch."""
+
+    name: str
+    record_cost_seconds: float
+    """Slot-seconds per input record of the batch."""
+    tasks: int | None = None
+    """Fixed number of tasks: state partitions, or 1 for a global aggregation. None: one per source partition."""
+    skew: float = 1.0
+    """Of a stage with fixed tasks: the hottest task's share over the mean share; 1 is even."""
+
+    def weights(self, partitions: tuple[float, ...]) -> tuple[float, ...]:
+        """Return the shares of the records that its tasks get, given those of the source partitions."""
+        if self.tasks is None:
+            return partitions
+        if self.tasks == 1:
+            return (1.0,)
+        hot = min(1.0, self.skew / self.tasks)
+        return (hot, *([(1.0 - hot) / (self.tasks - 1)] * (self.tasks - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How long a restart takes, and how a new size is reached."""
+
+    exit_seconds: float = 2.0
+    """From the last commit to the driver, its JVM and its application being gone."""
+    start_seconds: float = 20.0
+    """From submission to the first trigger."""
+    start_jitter_seconds: float = 0.0
+    """The start takes up to this much longer, by seed."""
+    first_batch_seconds: float = 3.0
+    """What the first batch of a run takes longer, because everything is cold."""
+    load_bytes_per_second: float = 200e6
+    """State is read back at this rate; more slots help little (Flink and Spark literature: roughly linear in size)."""
+    in_place: bool = False
+    """Executors are added and removed under the running query: no stop, no new run."""
+    executor_seconds: float = 5.0
+    """What it takes an executor to come up in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a stateful job; it is spread over as many partitions as its checkpoint was born with."""
+
+    partitions: int
+    bytes_per_record: float
+    ttl_seconds: float = math.inf
+    """State older than this is dropped by the watermark; infinite: it only grows."""
+    initial_bytes: float = 0.0
+    bytes_per_row: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong, on purpose."""
+
+    deaths: tuple[float, ...] = ()
+    """Seconds after the beginning at which the running job dies."""
+    failed_starts: frozenset[int] = frozenset()
+    """Ordinals of the runs (from 1) that never commit a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How well the job is measured."""
+
+    lost_share: float = 0.0
+    """Share of intervals without any snapshot."""
+    missing_share: float = 0.0
+    """Share of snapshots in which one part is missing."""
+    delay_seconds: float = 0.0
+    """Time between a snapshot's moment and its arrival at the decider."""
+    delay_jitter_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobModel:
+    """One job as the twin runs it."""
+
+    job_id: str
+    sources: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    pipeline_id: str = ""
+    """The job's own name when empty."""
+    pool_id: str = "default"
+    sink: str | None = None
+    output_ratio: float = 1.0
+    overhead_seconds: float = 0.5
+    """Fixed part of every micro-batch: planning, offset log, commit."""
+    max_records_per_trigger: int | None = None
+    trigger_interval_seconds: float = 0.0
+    """0: the next batch begins when the last one ends."""
+    contention: float = 0.0
+    coherency: float = 0.0
+    noise_share: float = 0.03
+    """Standard deviation of a batch's duration, relative."""
+    state: State | None = None
+    memory_bytes_per_slot: float = 1e9
+    stop_deadline_seconds: float = 60.0
+    start_deadline_seconds: float = 180.0
+    restart: Restart = Restart()
+    faults: Faults = Faults()
+    measurement: Measurement = Measurement()
+
+    def __post_init__(self) -> None:
+        """Raise `BadModel` when a figure cannot be."""
+        if not self.sources:
+            raise BadModel(f"job {self.job_id}: sources must name at least one topic")
+        if not self.stages:
+            raise BadModel(f"job {self.job_id}: stages must hold at least one stage")
+        if self.max_records_per_trigger is not None and self.max_records_per_trigger < 1:
+            raise BadModel(
+                f"job {self.job_id}: max_records_per_trigger must be at least 1, found {self.max_records_per_trigger}"
+            )
+        parts: list[JobModel | Restart | Measurement | Stage | State] = [
+            self,
+            self.restart,
+            self.measurement,
+            *self.stages,
+        ]
+        if self.state is not None:
+            parts.append(self.state)
+        for part in parts:
+            for field in fields(part):
+                value = getattr(part, field.name)
+                if isinstance(value, int | float) and (math.isnan(value) or value < 0):
+                    raise BadModel(f"job {self.job_id}: {field.name} must be at least 0, found {value}")
+
+    @property
+    def pipeline(self) -> str:
+        """Key of the job's events."""
+        return self.pipeline_id or self.job_id
+
+    def slowdown(self, slots: int) -> float:
+        """Return by how much each record costs more when `slots` slots work at once."""
+        return 1.0 + self.contention * (slots - 1) + self.coherency * slots * (slots - 1)
