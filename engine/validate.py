@@ -14,8 +14,10 @@ def check_spec(spec: JobSpec) -> list[str]:
     problems = []
     try:
         policy_of(spec)
-    except (BadOption, UnknownPolicy) as error:
+    except BadOption as error:
         problems.append(str(error))
+    except UnknownPolicy as error:
+        problems.append(f"scaling.policy: {error}")
     problems += [
         f"scaling.guards.{name}: unknown guard, known are {', '.join(sorted(BY_NAME))}"
         for name in spec.scaling.guards
