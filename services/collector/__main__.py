@@ -1,0 +1,70 @@
+"""`python -m services.collector`: reads the settings, puts the collector together, runs it until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+
+from confluent_kafka import KafkaException
+from pydantic import ValidationError
+
+from runtime.clock import SystemClock
+from runtime.dead_letters import TooManyDeadLetters
+from runtime.jobs import JobsView
+from runtime.kafka import Publisher
+from runtime.logs import configure
+from services.collector.app import build
+from services.collector.master import HttpMaster
+from services.collector.offsets import KafkaOffsets
+from services.collector.settings import CollectorSettings
+
+log = logging.getLogger("collector")
+
+
+async def serve(settings: CollectorSettings) -> None:
+    """Run until a signal comes."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    master = HttpMaster(settings.master_timeout_seconds)
+    collector, health = build(
+        settings,
+        clock=SystemClock(),
+        publisher=Publisher(settings),
+        jobs=lambda bury: JobsView(settings, bury),
+        offsets=KafkaOffsets(settings, settings.kafka_timeout_seconds),
+        master=master,
+    )
+    health.serve(settings.health_host, settings.health_port)
+    try:
+        await collector.run(stop)
+    finally:
+        collector.close()
+        health.close()
+        await master.close()
+
+
+def main() -> int:
+    """Return the exit code: 0 after a signal, 2 for bad settings, 1 when the service could not go on."""
+    try:
+        settings = CollectorSettings()
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            where = ".".join(map(str, problem["loc"])) or "settings"
+            sys.stderr.write(f"collector: {where}: {problem['msg']}\n")
+        return 2
+    configure("collector", settings)
+    try:
+        asyncio.run(serve(settings))
+    except (TooManyDeadLetters, KafkaException, TimeoutError) as error:
+        log.critical("cannot go on: %s", error)
+        return 1
+    log.info("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

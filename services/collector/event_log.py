@@ -1,0 +1,201 @@
+"""The event log of one Spark application, read once from front to back while it grows.
+
+Spark writes either one file (`<app>[.zstd][.inprogress]`) or a folder of them, `eventlog_v2_<app>/`, holding
+`events_<n>_<app>[.zstd]`, a new one every `spark.eventLog.rolling.maxFileSize`, and `appstatus_<app>[.inprogress]`.
+The history server may replace the first n files with `events_<n>_<app>.compact`, which keeps what still matters.
+(EventLogFileWriters.scala and EventLogFileCompactor.scala of Spark 4.2.)
+
+Each file is read from the offset where the last reading ended. A line or a zstd frame that is cut at the end of the
+file waits for its rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import zstandard
+
+ROLLING_PREFIX = "eventlog_v2_"
+IN_PROGRESS = ".inprogress"
+CHUNK = 256 * 1024
+MAX_LINE = 64 * 1024 * 1024
+"""A longer line is no event: it is given up rather than kept in memory."""
+
+_CODECS = (".lz4", ".lzf", ".snappy")
+_ROLLED = re.compile(r"^events_(\d+)_(.+?)(\.compact)?$")
+
+
+class UnreadableLog(OSError):
+    """A log that cannot be followed further: damaged, shrunk, or in a codec that is not read."""
+
+
+def log_stem(name: str) -> str:
+    """Return what stays the same of a log's file name while it is written and after."""
+    return name.removesuffix(IN_PROGRESS)
+
+
+class FileTail:
+    """The lines of one growing file, each given out once."""
+
+    def __init__(self, path: Path) -> None:
+        if path.name.removesuffix(IN_PROGRESS).removesuffix(".compact").endswith(_CODECS):
+            raise UnreadableLog(f"{path}: only plain and zstd logs are read; set spark.eventLog.compression.codec=zstd")
+        self.path = path
+        self.modified_at = 0.0
+        self._offset = 0
+        self._rest = b""
+        self._giving_up = False
+        self._damage: str | None = None
+        self._frames = (
+            zstandard.ZstdDecompressor().decompressobj(read_across_frames=True) if ".zstd" in path.suffixes else None
+        )
+
+    def grown(self) -> bool:
+        """Whether the file holds bytes that were not read; a stat call. Raises `UnreadableLog` if it shrank."""
+        if self._damage is not None:
+            raise UnreadableLog(self._damage)
+        stat = self.path.stat()
+        size, self.modified_at = stat.st_size, stat.st_mtime
+        if size < self._offset:
+            self._damage = f"{self.path}: shrank to {size} bytes after {self._offset} had been read"
+            raise UnreadableLog(self._damage)
+        return size > self._offset
+
+    @property
+    def offset(self) -> int:
+        """How many bytes, as stored, have been read."""
+        return self._offset
+
+    @property
+    def rest(self) -> bytes:
+        """The beginning of a line whose end is not written yet."""
+        return self._rest
+
+    def lines(self, limit_bytes: int) -> Iterator[bytes]:
+        """Yield the whole lines among the next `limit_bytes` bytes, as stored."""
+        if not self.grown():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            while limit_bytes > 0 and (raw := file.read(min(CHUNK, limit_bytes))):
+                self._offset += len(raw)
+                limit_bytes -= len(raw)
+                yield from self._split(self._unpacked(raw))
+
+    def _unpacked(self, raw: bytes) -> bytes:
+        if self._frames is None:
+            return raw
+        try:
+            return self._frames.decompress(raw)
+        except zstandard.ZstdError as error:
+            self._damage = f"{self.path}: damaged before byte {self._offset}: {error}"
+            raise UnreadableLog(self._damage) from None
+
+    def _split(self, data: bytes) -> list[bytes]:
+        first, newline, _ = data.partition(b"\n")
+        if not newline:
+            self._rest += data if not self._giving_up else b""
+            if len(self._rest) > MAX_LINE:
+                self._rest, self._giving_up = self._rest[:100], True  # its beginning shows in the error
+            return []
+        lines = data.split(b"\n")
+        lines[0] = self._rest if self._giving_up else self._rest + first
+        self._giving_up = False
+        self._rest = lines.pop()
+        return lines
+
+
+class ApplicationLog:
+    """All files of one application's log, as one stream of lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.skipped = False
+        """Whether older files were left unread."""
+        self._rolling = path.is_dir()
+        self._index = 0
+        self._left_behind = 0
+        self._tail: FileTail | None = None if self._rolling else FileTail(path)
+        self._files: dict[int, Path] = {}
+        self._listed_at: int | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """How many bytes, as stored, have been read of all files."""
+        return self._left_behind + (self._tail.offset if self._tail else 0)
+
+    @property
+    def modified_at(self) -> datetime | None:
+        """When the file last read was last written to."""
+        return datetime.fromtimestamp(self._tail.modified_at, UTC) if self._tail else None
+
+    def lines(self, limit_bytes: int) -> Iterator[bytes]:
+        """Yield the next whole lines, of at most about `limit_bytes` bytes a file as stored.
+
+        Raises `UnreadableLog` or `OSError`; a damaged file is left behind as soon as a newer one is there.
+        """
+        while True:
+            newer = self._newer()  # looked for first: when there is one, the present file will not grow any more
+            if self._tail is not None:
+                try:
+                    yield from self._tail.lines(limit_bytes)
+                    if self._tail.grown():
+                        return  # more than the limit
+                except (UnreadableLog, FileNotFoundError):
+                    if newer is None:
+                        raise
+                if newer is not None and self._tail.rest:
+                    yield self._tail.rest  # a line cut for ever: counted as broken by whoever parses it
+            if newer is None:
+                return
+            self._left_behind = self.bytes_read
+            self._index = newer
+            self._tail = FileTail(self._files[newer])
+
+    def caught_up(self) -> bool:
+        """Whether everything that is written has been read."""
+        return self._tail is not None and self._newer() is None and not self._tail.grown()
+
+    def renamed(self, path: Path) -> None:
+        """Follow a single file to its final name."""
+        if not self._rolling and self._tail is not None:
+            self.path = self._tail.path = path
+
+    def skip_to_recent(self) -> None:
+        """Leave out all but the two newest files: the picture of now needs the newest batches, not all of them.
+
+        Two, because a file that has just been begun may not hold a batch yet.
+        """
+        indices = sorted(self._files)
+        if len(indices) > 2 and indices[-2] > self._index:
+            self._left_behind = self.bytes_read
+            self._tail, self._index = None, indices[-2] - 1
+            self.skipped = True
+
+    def _newer(self) -> int | None:
+        """Return the index of the file after the present one; a stat call if no file came or went."""
+        if not self._rolling:
+            return None
+        changed_at = self.path.stat().st_mtime_ns
+        if changed_at != self._listed_at:
+            self._files = _rolled_files(self.path)
+            # folder and first file are made within one tick of the file system's clock: an empty list is not kept
+            self._listed_at = changed_at if self._files else None
+        return min((index for index in self._files if index > self._index), default=None)
+
+
+def _rolled_files(folder: Path) -> dict[int, Path]:
+    """Return the files to be read by index; a compact file stands for all up to its own index."""
+    plain: dict[int, Path] = {}
+    compact: dict[int, Path] = {}
+    for entry in folder.iterdir():
+        match = _ROLLED.match(entry.name)
+        if match:
+            (compact if match.group(3) else plain)[int(match.group(1))] = entry
+    if not compact:
+        return plain
+    newest = max(compact)
+    return {newest: compact[newest]} | {index: path for index, path in plain.items() if index > newest}

@@ -1,0 +1,117 @@
+"""What a Spark standalone master says of capacity and of who is alive, from `/json/` of its web UI.
+
+Slots are cores of alive workers. Drivers in cluster mode sit on worker cores too; the master lists them apart, so
+their cores are left out of both total and used: slots are what executors can have. A driver in client mode takes no
+worker core. Fields: JsonProtocol.writeMasterState of Spark 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+
+class MasterUnreachable(RuntimeError):
+    """The master gave no answer that can be used; the text says which and why."""
+
+
+class _Tolerant(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Worker(_Tolerant):
+    cores: int
+    cores_used: int = Field(validation_alias="coresused")
+    state: str
+
+
+class _Driver(_Tolerant):
+    cores: int
+    worker: str | None = None
+    state: str
+
+
+class App(_Tolerant):
+    """An application as its master sees it."""
+
+    id: str
+    name: str
+    cores: int
+    """Cores granted to its executors now."""
+    state: str
+    """WAITING, RUNNING, FINISHED, FAILED, KILLED or UNKNOWN."""
+    start_millis: int = Field(validation_alias="starttime")
+
+    @property
+    def started_at(self) -> datetime:
+        """When it registered at the master."""
+        return datetime.fromtimestamp(self.start_millis / 1000, UTC)
+
+
+class _State(_Tolerant):
+    status: str
+    workers: list[_Worker]
+    active_apps: list[App] = Field(validation_alias="activeapps")
+    completed_apps: list[App] = Field(validation_alias="completedapps")
+    active_drivers: list[_Driver] = Field(validation_alias="activedrivers")
+
+
+@dataclass(frozen=True, slots=True)
+class MasterView:
+    """One answer of a master."""
+
+    slots_total: int
+    slots_used: int
+    workers_alive: int
+    active: Mapping[str, App]
+    completed: Mapping[str, App]
+    active_by_name: Mapping[str, App]
+    """The newest active application of each name."""
+
+
+class HttpMaster:
+    """Asks masters over HTTP."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        # no proxies from the environment: masters are inside
+        self._client = httpx.AsyncClient(timeout=timeout_seconds, trust_env=False)
+
+    async def view(self, ui_url: str) -> MasterView:
+        """Return what the master at `ui_url` says; raise `MasterUnreachable`."""
+        try:
+            answer = await self._client.get(f"{ui_url.rstrip('/')}/json/")
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            raise MasterUnreachable(f"{ui_url}: {error or type(error).__name__}") from None
+        return parse_state(answer.content, ui_url)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def parse_state(answer: bytes, where: str) -> MasterView:
+    """Return the view in a `/json/` answer; a standby or recovering master knows nothing and is unreachable."""
+    try:
+        state = _State.model_validate_json(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "(whole answer)"
+        raise MasterUnreachable(f"{where}: not a master's answer: {field}: {first['msg']}") from None
+    if state.status != "ALIVE":
+        raise MasterUnreachable(f"{where}: the master is {state.status}")
+    alive = [worker for worker in state.workers if worker.state == "ALIVE"]
+    drivers = sum(driver.cores for driver in state.active_drivers if driver.worker and driver.state == "RUNNING")
+    active = sorted(state.active_apps, key=lambda app: app.start_millis)
+    return MasterView(
+        slots_total=max(0, sum(worker.cores for worker in alive) - drivers),
+        slots_used=max(0, sum(worker.cores_used for worker in alive) - drivers),
+        workers_alive=len(alive),
+        active={app.id: app for app in active},
+        completed={app.id: app for app in state.completed_apps},
+        active_by_name={app.name: app for app in active},
+    )

@@ -1,0 +1,200 @@
+"""What the sources said of one job, put together to a MetricSnapshot. Pure.
+
+State, from the master where the job has one, and from the log:
+
+    the log's last word is the application's end        stopped, or failed if a query or the exit code says so
+    application alive at the master                     running; starting before its first query; stopped or failed
+                                                        when all its queries have ended
+    application gone at the master                      stopped; failed if the master, or a query in the log, says so
+    no log, and no application of the job's name        stopped, without an incarnation: it was never started
+    master silent, and the log does not tell            unknown, `job_state` missing
+    no master to ask (`local[n]`)                       running while the log is written to (an idle query writes every
+                                                        10 s), unknown when it is silent for longer than that
+
+So an idle query is running, without batches and with no part missing, and a dead one is not running.
+
+Committed offsets come from the newest progress. Until a new run has committed, those of the run before hold, as the
+checkpoint is the same. A partition the query has not seen yet (just added) has no committed offset: null, and
+`committed_offsets` is named missing until it has. Where the broker has fewer partitions than the query committed
+(the topic was made anew) the end offsets are null there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from schemas.job import JobSpec
+from schemas.snapshot import JobState, MetricSnapshot, Part, Pool, SourceOffsets, snapshot_id
+from services.collector.events import Offsets
+from services.collector.log_directory import JobReading
+from services.collector.master import App, MasterView
+from services.collector.offsets import EndOffsets
+from services.collector.run import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What each source said of one job in one interval; None where it did not answer."""
+
+    sequence: int
+    observed_at: datetime
+    ends: EndOffsets | None
+    logs: JobReading | None
+    master: MasterView | None
+    last_app_id: str | None = None
+    """The run seen last, for when the log does not answer."""
+
+
+def snapshot(spec: JobSpec, seen: Observed, silence_seconds: float) -> MetricSnapshot:
+    """Return the job's snapshot; what is not known is missing and named."""
+    has_master = spec.application.master_ui_url is not None
+    run = _present_run(seen)
+    app = _app(spec, seen, run)
+    named_only = app is not None and (run is None or run.app_id != app.id)  # alive, but its log is not there yet
+    state = _state_by_master(seen, run, app, named_only) if has_master else _state_by_log(seen, run, silence_seconds)
+    alive = state in (JobState.STARTING, JobState.RUNNING)
+    incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
+    figures = None if named_only else run
+
+    sources = _sources(spec, seen.ends, _committed(seen))
+    slots = app.cores if app is not None and app.id in _active(seen) else (figures.local_cores if figures else None)
+    if not alive and state is not JobState.UNKNOWN and slots is None:
+        slots = 0  # nothing runs, so nothing is granted: known, not missing
+    pool = _pool(spec, seen.master)
+
+    missing = []
+    if any(end is None for source in sources for end in source.end_offsets) or any(
+        not source.end_offsets for source in sources
+    ):
+        missing.append(Part.END_OFFSETS)
+    if any(offset is None for source in sources for offset in source.committed_offsets) or any(
+        not source.committed_offsets for source in sources
+    ):
+        missing.append(Part.COMMITTED_OFFSETS)
+    if seen.logs is None or not seen.logs.complete or (run is None and state is JobState.RUNNING):
+        missing += [Part.PROGRESS, Part.TASKS]
+    if slots is None or (has_master and pool is None):
+        missing.append(Part.CAPACITY)
+    if state is JobState.UNKNOWN:
+        missing.append(Part.JOB_STATE)
+
+    return MetricSnapshot(
+        snapshot_id=snapshot_id(spec.job_id, seen.sequence),
+        job_id=spec.job_id,
+        pipeline_id=spec.pipeline_id,
+        sequence=seen.sequence,
+        interval_seconds=spec.interval_seconds,
+        observed_at=seen.observed_at,
+        state=state,
+        incarnation=incarnation,
+        incarnation_started_at=figures.started_at if figures else (app.started_at if app else None),
+        query_id=figures.query_id if figures else None,
+        sources=sources,
+        batches=figures.batches if figures else (),
+        batches_left_out=figures.batches_left_out if figures else 0,
+        current_batch_started_at=figures.current_batch_started_at if figures and alive else None,
+        stages=figures.stages if figures else (),
+        state_operators=figures.operators if figures else (),
+        slots_granted=slots,
+        gc_ratio=figures.gc_ratio if figures else None,
+        pool=pool,
+        missing=tuple(missing),
+    )
+
+
+def _active(seen: Observed) -> dict[str, App]:
+    return dict(seen.master.active) if seen.master is not None else {}
+
+
+def _present_run(seen: Observed) -> Reading | None:
+    """Return the newest run; in a handover the older one for as long as it is the one that works."""
+    if seen.logs is None or not seen.logs.runs:
+        return None
+    newest = seen.logs.runs[-1]
+    for older in seen.logs.runs[:-1]:
+        if older.query_active and older.app_id in _active(seen):
+            return older
+    return newest
+
+
+def _app(spec: JobSpec, seen: Observed, run: Reading | None) -> App | None:
+    """Return the job's application at the master: by the log's application id, else the newest of the job's name."""
+    if seen.master is None:
+        return None
+    app_id = run.app_id if run is not None else seen.last_app_id
+    if app_id is not None and app_id in seen.master.active:
+        return seen.master.active[app_id]
+    named = seen.master.active_by_name.get(spec.job_id)
+    if named is not None and (run is None or named.started_at > run.started_at):
+        return named
+    return seen.master.completed.get(app_id) if app_id is not None else None
+
+
+def _state_by_master(seen: Observed, run: Reading | None, app: App | None, named_only: bool) -> JobState:
+    if app is not None and app.id in _active(seen):
+        if run is None and seen.logs is None:
+            return JobState.RUNNING  # alive is known; how far it is would be in the log, which is named missing
+        if named_only or run is None or not run.query_seen:
+            return JobState.STARTING
+        if not run.query_active:
+            return JobState.FAILED if run.failure else JobState.STOPPED
+        return JobState.RUNNING
+    if run is not None and run.ended:
+        return _ended(run)
+    if seen.master is None or (seen.logs is None and seen.last_app_id is None):
+        return JobState.UNKNOWN
+    if app is not None and app.state == "FAILED":
+        return JobState.FAILED
+    return _ended(run) if run is not None else JobState.STOPPED
+
+
+def _state_by_log(seen: Observed, run: Reading | None, silence_seconds: float) -> JobState:
+    if seen.logs is None:
+        return JobState.UNKNOWN
+    if run is None:
+        return JobState.STOPPED
+    if run.ended or (run.query_seen and not run.query_active):
+        return _ended(run)
+    grown_at = seen.logs.grown_at
+    if grown_at is None or (seen.observed_at - grown_at).total_seconds() > silence_seconds:
+        return JobState.UNKNOWN
+    return JobState.RUNNING if run.query_seen else JobState.STARTING
+
+
+def _ended(run: Reading) -> JobState:
+    return JobState.FAILED if run.failure else JobState.STOPPED
+
+
+def _committed(seen: Observed) -> Offsets | None:
+    if seen.logs is None:
+        return None
+    return next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
+
+
+def _sources(spec: JobSpec, ends: EndOffsets | None, committed: Offsets | None) -> tuple[SourceOffsets, ...]:
+    """Return the offsets of the spec's topics; both rows are as long as the longer one, unknown offsets are null."""
+    sources = []
+    for topic in spec.sources:
+        end = (ends or {}).get(topic, ())
+        done = (committed or {}).get(topic, {})
+        width = max(len(end), max(done, default=-1) + 1)
+        sources.append(
+            SourceOffsets(
+                topic=topic,
+                end_offsets=tuple(end[p] if p < len(end) else None for p in range(width)),
+                committed_offsets=tuple(done.get(p) for p in range(width)),
+            )
+        )
+    return tuple(sources)
+
+
+def _pool(spec: JobSpec, master: MasterView | None) -> Pool | None:
+    if master is None:
+        return None
+    return Pool(
+        pool_id=spec.pool_id,
+        slots_total=master.slots_total,
+        slots_used=master.slots_used,
+        workers_alive=master.workers_alive,
+    )

@@ -1,0 +1,175 @@
+"""The tail of an event log: every line once, whatever the file does meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from services.collector.event_log import ApplicationLog, FileTail, UnreadableLog
+from tests.support.eventlogs import APP_ID, recorded, rolling
+
+ALL = 1 << 30
+
+
+def drain(log: ApplicationLog | FileTail) -> list[bytes]:
+    """Return what can be read now."""
+    return [line + b"\n" for line in log.lines(ALL)]
+
+
+def test_a_line_cut_at_the_end_waits_for_its_rest(tmp_path: Path) -> None:
+    """A line that is still being written is given out once, whole, when its end is there."""
+    file = tmp_path / "app-1.inprogress"
+    file.write_bytes(b'{"Event":"A"}\n{"Eve')
+    tail = FileTail(file)
+    assert drain(tail) == [b'{"Event":"A"}\n']
+    assert tail.rest == b'{"Eve'
+    with file.open("ab") as out:
+        out.write(b'nt":"B"}\n')
+    assert drain(tail) == [b'{"Event":"B"}\n']
+    assert drain(tail) == []
+
+
+@pytest.mark.parametrize("one_frame", [False, True], ids=["a frame a flush", "one frame flushed as it grows"])
+@pytest.mark.parametrize("step", [7, 1000, 65_536])
+def test_zstd_is_read_while_it_is_written(tmp_path: Path, one_frame: bool, step: int) -> None:
+    """Frames that are cut anywhere, closed or not, give every line once and in order."""
+    lines = recorded()[:20]
+    if one_frame:
+        packer = zstandard.ZstdCompressor().compressobj()
+        packed = b"".join(packer.compress(line) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for line in lines)
+    else:
+        packed = b"".join(zstandard.ZstdCompressor().compress(line) for line in lines)
+    file = tmp_path / "app-1.zstd.inprogress"
+    file.touch()
+    tail = FileTail(file)
+    seen = []
+    for start in range(0, len(packed), step):
+        with file.open("ab") as out:
+            out.write(packed[start : start + step])
+        seen += drain(tail)
+    assert seen == lines
+    assert tail.offset == len(packed)
+
+
+def test_rolled_files_are_one_stream(tmp_path: Path) -> None:
+    """Nothing is lost or told twice where Spark goes on in a new file, also between two readings."""
+    lines = recorded()
+    rolling(tmp_path, lines[:30], index=1, codec=".zstd")
+    log = ApplicationLog(tmp_path / f"eventlog_v2_{APP_ID}")
+    seen = drain(log)
+    assert log.caught_up()
+    rolling(tmp_path, lines[30:40], index=1, codec=".zstd")
+    rolling(tmp_path, lines[40:60], index=2, codec=".zstd")
+    rolling(tmp_path, lines[60:], index=10, codec=".zstd")
+    assert not log.caught_up()
+    seen += drain(log)
+    assert seen == lines
+    assert log.caught_up()
+
+
+def test_a_limit_stops_in_the_middle(tmp_path: Path) -> None:
+    """A long backlog is read in pieces, and is not caught up before its last one."""
+    lines = recorded()
+    rolling(tmp_path, lines)
+    log = ApplicationLog(tmp_path / f"eventlog_v2_{APP_ID}")
+    seen: list[bytes] = []
+    pieces = 0
+    while not log.caught_up():
+        seen += [line + b"\n" for line in log.lines(20_000)]
+        pieces += 1
+    assert seen == lines
+    assert pieces > 2
+
+
+def test_a_compact_file_stands_for_those_before_it(tmp_path: Path) -> None:
+    """The history server's compact file is read instead of the files it replaced."""
+    lines = recorded()
+    folder = rolling(tmp_path, lines[:5], index=1).parent
+    rolling(tmp_path, lines[5:20], index=2)
+    (folder / f"events_2_{APP_ID}.compact").write_bytes(b"".join(lines[:7]))
+    rolling(tmp_path, lines[20:], index=3)
+    assert drain(ApplicationLog(folder)) == lines[:7] + lines[20:]
+
+
+def test_a_file_taken_away_by_compaction_does_not_end_the_tail(tmp_path: Path) -> None:
+    """When the file being read is compacted away, reading goes on in the next."""
+    lines = recorded()
+    first = rolling(tmp_path, lines[:5], index=1)
+    log = ApplicationLog(first.parent)
+    assert drain(log) == lines[:5]
+    rolling(tmp_path, lines[5:], index=2)
+    first.rename(first.with_name(first.name + ".compact"))
+    assert drain(log) == lines[5:]
+
+
+def test_a_finished_single_file_is_followed_to_its_name(tmp_path: Path) -> None:
+    """Spark renames a single file when the application ends; what was read is not read again."""
+    lines = recorded()
+    file = tmp_path / f"{APP_ID}.inprogress"
+    file.write_bytes(b"".join(lines[:50]))
+    log = ApplicationLog(file)
+    assert drain(log) == lines[:50]
+    final = file.rename(tmp_path / APP_ID)
+    log.renamed(final)
+    with final.open("ab") as out:
+        out.writelines(lines[50:])
+    assert drain(log) == lines[50:]
+
+
+def test_old_files_are_left_out(tmp_path: Path) -> None:
+    """After a restart only the two newest files of a long log are read."""
+    lines = recorded()
+    for index in range(1, 5):
+        rolling(tmp_path, lines[index * 10 : index * 10 + 10], index=index)
+    log = ApplicationLog(tmp_path / f"eventlog_v2_{APP_ID}")
+    next(log.lines(100), None)
+    log.skip_to_recent()
+    assert log.skipped
+    assert drain(log) == lines[30:50]
+
+
+def test_a_codec_that_is_not_read_is_named(tmp_path: Path) -> None:
+    """An lz4 log is refused with its path and the setting that helps."""
+    with pytest.raises(UnreadableLog, match=r"app-1\.lz4.*spark\.eventLog\.compression\.codec=zstd"):
+        FileTail(tmp_path / "app-1.lz4.inprogress")
+
+
+def test_a_log_that_shrank_is_refused(tmp_path: Path) -> None:
+    """A file cut back is not followed any more, even when it grows again: its lines could be half of each."""
+    file = tmp_path / "app-1"
+    file.write_bytes(b'{"Event":"A"}\n' * 3)
+    tail = FileTail(file)
+    drain(tail)
+    file.write_bytes(b"{")
+    with pytest.raises(UnreadableLog, match="shrank to 1 bytes after 42 had been read"):
+        drain(tail)
+    file.write_bytes(b"x" * 100)
+    with pytest.raises(UnreadableLog, match="shrank"):
+        drain(tail)
+
+
+def test_a_damaged_file_is_left_behind_when_a_newer_one_comes(tmp_path: Path) -> None:
+    """Garbage in a zstd file stops that file, says so at each reading, and costs the next file nothing."""
+    lines = recorded()
+    first = rolling(tmp_path, lines[:5], index=1, codec=".zstd")
+    with first.open("ab") as out:
+        out.write(b"garbage, no frame" * 10)
+    log = ApplicationLog(first.parent)
+    seen: list[bytes] = []
+    for _ in range(2):
+        with pytest.raises(UnreadableLog, match="damaged"):
+            seen += drain(log)
+    rolling(tmp_path, lines[5:], index=2, codec=".zstd")
+    assert drain(log) == lines[5:]
+
+
+def test_a_line_cut_for_ever_comes_out_as_it_is(tmp_path: Path) -> None:
+    """A driver killed in the middle of a line leaves a broken line, not a silent hole."""
+    file = rolling(tmp_path, [b'{"Event":"A"}\n{"Event":"Spark'], index=1)
+    rolling(tmp_path, [b'{"Event":"B"}\n'], index=2)
+    events = list(ApplicationLog(file.parent).lines(ALL))
+    assert events == [b'{"Event":"A"}', b'{"Event":"Spark', b'{"Event":"B"}']
+    assert json.loads(events[2]) == {"Event": "B"}
