@@ -14,8 +14,11 @@ from schemas.job import JobSpec
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings, current_specs
 from tidegate.stack import StackError, StackInfo
+from tidegate.stack.info import info_path
+from tidegate.stack.stack import DEFAULT_WORK_DIR
 
-DEFAULT_STACK_DIR = Path(".tidegate/stack")
+DEMO_DIR = Path(".tidegate/demo")
+DEMO_STACK_DIR = DEMO_DIR / "stack"
 
 Bootstrap = Annotated[
     str | None,
@@ -49,8 +52,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, as on the topi
 
 
 def stack_dir(given: Path | None = None) -> Path:
-    """Return the embedded stack's folder."""
-    return given or Path(os.environ.get("TIDEGATE_STACK_DIR") or DEFAULT_STACK_DIR)
+    """Return the embedded stack's folder: the given one, else the one that runs (the demo's included)."""
+    if given is not None:
+        return given
+    if chosen := os.environ.get("TIDEGATE_STACK_DIR"):
+        return Path(chosen)
+    return next(
+        (folder for folder in (DEFAULT_WORK_DIR, DEMO_STACK_DIR) if info_path(folder).exists()), DEFAULT_WORK_DIR
+    )
 
 
 def connect(bootstrap_servers: str | None, topic_prefix: str | None = None) -> ClientSettings:
@@ -65,8 +74,12 @@ def connect(bootstrap_servers: str | None, topic_prefix: str | None = None) -> C
             f"no broker is given and no embedded stack runs in {stack_dir()}",
             "give --bootstrap-servers HOST:PORT, set TIDEGATE_BOOTSTRAP_SERVERS, or start one with `tidegate up`",
         ) from None
-    given |= {"redis_url": info.redis_url, "redis_password": info.redis_password}
-    return ClientSettings(bootstrap_servers=info.bootstrap_servers, **given)  # type: ignore[arg-type]
+    return ClientSettings(bootstrap_servers=info.bootstrap_servers, **stack_redis(info), **given)  # type: ignore[arg-type]
+
+
+def stack_redis(info: StackInfo) -> dict[str, object]:
+    """Return the settings of an embedded stack's Redis."""
+    return {"redis_url": info.redis_url, "redis_password": info.redis_password}
 
 
 def spec_of(settings: ClientSettings, job: str) -> JobSpec:

@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.kafka import check_topics, ensure_topics
 from schemas.topics import TOPICS
-from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir
+from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
 from tidegate.cli.problems import NO, problem_of
-from tidegate.cli.screen import stdout, styled, table
 from tidegate.client import ClientSettings, Unreachable, check_reachable
+from tidegate.screen import stdout, styled, table
 from tidegate.stack import StackError, StackInfo, status
 from tidegate.stack.jars import JAR_SETS, cache_root, checksums, differences, read_lock
 from tidegate.stack.java import find_java
@@ -83,7 +83,7 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     given: dict[str, object] = {} if prefix is None else {"topic_prefix": prefix}
     if info is not None and bootstrap in (None, info.bootstrap_servers):
         bootstrap = info.bootstrap_servers
-        given |= {"redis_url": info.redis_url, "redis_password": info.redis_password}
+        given |= stack_redis(info)
     settings = ClientSettings(bootstrap_servers=bootstrap, **given)  # type: ignore[arg-type]
     yield from _broker(settings, create_topics)
     yield _redis(settings)

@@ -10,7 +10,7 @@ from engine.reasons import REASONS
 from schemas.command import ScalingCommand
 from schemas.decision import Decision, Evidence, Figure, RedisView
 from schemas.result import ActionResult
-from tidegate.cli.screen import clock, figure, size
+from tidegate.screen import clock, figure, size
 
 
 def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[str]:

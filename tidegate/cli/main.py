@@ -9,9 +9,9 @@ from platform import python_version
 import typer
 
 from engine.decide import ENGINE_VERSION
-from tidegate.cli import doctor, offline, specs, stack, tail, why
+from tidegate.cli import demo, doctor, offline, specs, stack, tail, why
 from tidegate.cli.problems import EXIT_CODES, Door
-from tidegate.cli.screen import stdout
+from tidegate.screen import stdout
 
 app = typer.Typer(
     name="tidegate",
@@ -38,6 +38,7 @@ for command in (
     stack.up,
     stack.down,
     stack.status,
+    demo.demo,
     doctor.doctor,
 ):
     app.command(epilog=EXIT_CODES)(command)

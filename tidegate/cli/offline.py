@@ -21,8 +21,8 @@ from schemas.snapshot import MetricSnapshot
 from schemas.wire import Wire
 from tidegate.cli.explain import changes
 from tidegate.cli.problems import Problem
-from tidegate.cli.screen import clock, figure, stderr, stdout, styled, table
 from tidegate.cli.specfile import load_specs
+from tidegate.screen import clock, figure, stderr, stdout, styled, table
 
 W = TypeVar("W", bound=Wire)
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from runtime.kafka import NotDelivered, TopicsDoNotFit
-from tidegate.cli.screen import stderr
 from tidegate.client import NoSuchTopic, Unreachable
+from tidegate.screen import stderr
 from tidegate.stack import StackError
 
 NO = 1

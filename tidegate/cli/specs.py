@@ -19,10 +19,10 @@ from schemas.job import JobSpec, ManualScale, Mode
 from schemas.topics import JOBS
 from tidegate.cli.connect import Bootstrap, JobId, Prefix, connect, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.cli.screen import size, stdout
 from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
 from tidegate.client import ClientSettings, current_specs
+from tidegate.screen import size, stdout
 
 
 def apply(

@@ -9,12 +9,13 @@ import typer
 from runtime.kafka import ensure_topics
 from tidegate.cli.connect import StackDir, stack_dir
 from tidegate.cli.problems import NO
-from tidegate.cli.screen import stderr, stdout, styled, table
 from tidegate.client import ClientSettings
+from tidegate.screen import stderr, stdout, styled, table
 from tidegate.stack import StackInfo
 from tidegate.stack import down as end_stack
 from tidegate.stack import status as stack_status
 from tidegate.stack import up as start_stack
+from tidegate.stack.stack import DEFAULT_WORK_DIR
 
 
 def up(
@@ -29,7 +30,7 @@ def up(
 
     Example:  tidegate up && tidegate doctor
     """
-    folder = stack_dir(work_dir)
+    folder = work_dir or DEFAULT_WORK_DIR
     console = stderr()
     info = start_stack(folder, worker_slots=slots, worker_memory=memory, on_progress=console.print)
     created = ensure_topics(ClientSettings(bootstrap_servers=info.bootstrap_servers), partitions=partitions)

@@ -20,8 +20,8 @@ from schemas.result import ActionResult
 from schemas.snapshot import MetricSnapshot
 from schemas.wire import Wire
 from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
-from tidegate.cli.screen import clock, figure, size, stderr, stdout, styled, table
 from tidegate.client import BadRecord, Received, received
+from tidegate.screen import clock, figure, size, stderr, stdout, styled, table
 
 
 class Stream(StrEnum):

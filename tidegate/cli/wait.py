@@ -15,8 +15,8 @@ from schemas.decision import Decision
 from schemas.job import JobSpec
 from schemas.result import ActionResult, Phase
 from tidegate.cli.problems import NO
-from tidegate.cli.screen import clock, size, stdout, styled
 from tidegate.client import ClientSettings, received
+from tidegate.screen import clock, size, stdout, styled
 
 MANUAL = "MANUAL"
 """The reason code of a decision that took up an operator's request."""

@@ -1,0 +1,126 @@
+"""`tidegate decide`: decisions offline, the same bytes for the same input, clear words for bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from engine.decide import step
+from engine.state import JobState
+from schemas.decision import Decision, Observed
+from schemas.envelope import decode, value_of
+from schemas.result import Phase
+from tests.support.events import job, result, steady
+from tidegate.cli import app
+
+SPEC = job()
+SNAPSHOTS = steady(12, rate=3000, capacity=1000)
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    """A file with the spec."""
+    path = tmp_path / "job.json"
+    path.write_bytes(value_of(SPEC))
+    return path
+
+
+def lines_of(output: str) -> list[Decision]:
+    """Return the decisions printed."""
+    return [decode(Decision, line.encode()) for line in output.splitlines()]
+
+
+def run(spec_file: Path, text: str, *more: str) -> tuple[int, str, str]:
+    """Return (exit code, stdout, stderr) of `decide` with snapshots on standard input."""
+    ran = CliRunner().invoke(app, ["decide", "--spec", str(spec_file), "--snapshots", "-", *more], input=text)
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+def ndjson(events: list[bytes]) -> str:
+    """Return events as lines."""
+    return "".join(event.decode() + "\n" for event in events)
+
+
+def test_it_prints_the_decision_of_the_engine_on_every_snapshot(spec_file: Path) -> None:
+    """Each line is byte for byte what the engine decides on that snapshot."""
+    state, expected = JobState.new(), []
+    for one in SNAPSHOTS:
+        state, decision = step(state, one, SPEC, Observed(at=one.observed_at))
+        expected.append(value_of(decision).decode())
+    code, out, _ = run(spec_file, ndjson([value_of(s) for s in SNAPSHOTS]))
+    assert code == 0
+    assert out.splitlines() == expected
+    assert any(d.command for d in lines_of(out))
+
+
+def test_recorded_lines_are_read_as_well(spec_file: Path) -> None:
+    """A line of a recording, with the event inside, gives the same decision as the event alone."""
+    plain = ndjson([value_of(s) for s in SNAPSHOTS])
+    recorded = "".join(
+        json.dumps({"partition": 0, "offset": n, "value": value_of(s).decode()}) + "\n" for n, s in enumerate(SNAPSHOTS)
+    )
+    assert run(spec_file, recorded)[:2] == run(spec_file, plain)[:2]
+
+
+def test_duplicates_and_late_snapshots_give_no_decision(spec_file: Path) -> None:
+    """A snapshot seen before, or older than the last one, is left out and named on standard error."""
+    order = [*SNAPSHOTS[:3], SNAPSHOTS[1], SNAPSHOTS[2], *SNAPSHOTS[3:]]
+    code, out, err = run(spec_file, ndjson([value_of(s) for s in order]))
+    assert code == 0
+    assert len(lines_of(out)) == len(SNAPSHOTS)
+    assert err.count("left out") == 2
+
+
+def test_snapshots_of_other_jobs_are_named_and_left_out(spec_file: Path) -> None:
+    """A snapshot of a job that the spec does not have is not decided on, and not silently dropped."""
+    code, out, err = run(spec_file, ndjson([value_of(s) for s in steady(2, rate=1, capacity=10, job_id="other")]))
+    assert (code, out) == (0, "")
+    assert "other" in err
+
+
+def test_results_are_handed_over_at_their_time(spec_file: Path, tmp_path: Path) -> None:
+    """A command that --results says was rejected is no longer under way at the next snapshot."""
+    text = ndjson([value_of(s) for s in SNAPSHOTS])
+    first = next(d for d in lines_of(run(spec_file, text)[1]) if d.command is not None)
+    number = [s.sequence for s in SNAPSHOTS].index(first.sequence)
+    outcomes = tmp_path / "results.ndjson"
+    outcomes.write_bytes(value_of(result(first.decision_id, Phase.REJECTED, number + 1)) + b"\n")
+    with_results = lines_of(run(spec_file, text, "--results", str(outcomes))[1])
+    after = with_results[number + 1]
+    assert [r.phase for r in after.observed.results] == [Phase.REJECTED]
+    assert "COMMAND_IN_FLIGHT" not in [step.code for step in after.trail]
+    assert "COMMAND_IN_FLIGHT" in [s.code for s in lines_of(run(spec_file, text)[1])[number + 1].trail]
+
+
+def test_the_summary_is_a_table_of_what_changed(spec_file: Path) -> None:
+    """--summary shows stretches instead of JSON, and counts."""
+    code, out, _ = run(spec_file, ndjson([value_of(s) for s in SNAPSHOTS]), "--summary")
+    assert code == 0
+    assert "PENDING_SCALE_UP" in out
+    assert f"{len(SNAPSHOTS)} decisions" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nonsense", "standard input:2"),
+        ('{"job_id": 3}', "standard input:2"),
+        (value_of(SNAPSHOTS[1]).decode().replace('"state":"running"', '"state":"flying"'), "state"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number_and_field(spec_file: Path, line: str, words: str) -> None:
+    """Bad input ends with exit code 2 and says which line and field; there is no traceback."""
+    code, _, err = run(spec_file, ndjson([value_of(SNAPSHOTS[0])]) + line + "\n")
+    assert code == 2
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
+    """A spec file that is not there gives exit code 2 and its name."""
+    ran = CliRunner().invoke(app, ["decide", "--spec", str(tmp_path / "no.yaml"), "--snapshots", "-"], input="")
+    assert ran.exit_code == 2
+    assert "no.yaml" in ran.stderr

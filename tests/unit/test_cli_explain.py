@@ -1,0 +1,95 @@
+"""Explaining decisions: the sentence, every rule with its numbers, what can be done, what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.decide import step
+from engine.state import JobState
+from schemas.decision import Decision, RedisView
+from schemas.job import JobSpec
+from schemas.result import Phase
+from schemas.snapshot import MetricSnapshot
+from tests.support.events import job, observed, result, snapshot, steady
+from tidegate.cli.explain import changes, explain
+
+
+def decide_all(spec: JobSpec, snapshots: list[MetricSnapshot]) -> list[Decision]:
+    """Return the engine's decisions on snapshots, nobody carrying anything out."""
+    state, decisions = JobState.new(), []
+    for one in snapshots:
+        state, decision = step(state, one, spec, observed(one))
+        decisions.append(decision)
+    return decisions
+
+
+def lagging(spec: JobSpec) -> Decision:
+    """Return the first decision with a command on a job that falls behind."""
+    decisions = decide_all(spec, steady(12, rate=3000, capacity=1000))
+    return next(d for d in decisions if d.command is not None)
+
+
+def test_a_scale_up_is_told_with_sentence_sizes_and_numbers() -> None:
+    """The sentence, the sizes, the measurements and each step of the trail with its numbers are all there."""
+    decision = lagging(job())
+    text = "\n".join(explain(decision))
+    assert decision.sentence in text
+    assert f"4 slots now, {decision.proposed_parallelism} wanted, {decision.final_parallelism} decided" in text
+    assert "3,000 records/s" in text
+    for entry in decision.trail:
+        assert entry.sentence in text
+        assert f"[{entry.code}]" in text
+        for name in entry.numbers:
+            assert f"{name}=" in text
+
+
+def test_a_bound_by_partitions_says_what_can_be_done() -> None:
+    """A wish that the partitions bound names them and the remedy."""
+    decision = lagging(job(policy_options={**job().scaling.policy_options, "alignment_mode": "OFF"}, max_parallelism=30))
+    text = "\n".join(explain(decision))
+    assert decision.final_parallelism == 8
+    assert "SOURCE_PARTITIONS" in text
+    assert "add partitions to the source topic" in text
+
+
+def test_what_is_unknown_is_called_unknown() -> None:
+    """A figure that was not measured is never shown as a number."""
+    blind = snapshot(0, arrived=None, committed=None, slots=None, free=None)
+    _, decision = step(JobState.new(), blind, job(), observed(blind))
+    text = "\n".join(explain(decision))
+    assert "unknown, unknown" in text
+    assert "capacity when busy  unknown" in text
+
+
+def test_what_was_seen_beside_the_measurements_is_told() -> None:
+    """A decision taken without Redis says so."""
+    one = snapshot(0)
+    _, decision = step(JobState.new(), one, job(), replace(observed(one), redis=RedisView.UNREACHABLE))
+    assert "Redis  unreachable" in "\n".join(explain(decision))
+
+
+def test_the_phases_of_the_command_are_told_in_order() -> None:
+    """What became of the order follows it, each phase with its time; other commands' phases are left out."""
+    decision = lagging(job())
+    mine = decision.decision_id
+    phases = [
+        result(mine, Phase.VERIFIED, 30, downtime_seconds=21.5, parallelism=8),
+        result(mine, Phase.ACCEPTED, 20),
+        result("another", Phase.FAILED, 25),
+    ]
+    text = "\n".join(explain(decision, phases))
+    assert text.index("accepted") < text.index("verified")
+    assert "downtime 21.5 s" in text
+    assert "failed" not in text
+    assert "no result yet" in "\n".join(explain(decision))
+
+
+def test_decisions_that_say_the_same_are_one_line() -> None:
+    """A stretch of equal decisions is one change with a count; an order always stands alone."""
+    decisions = decide_all(job(), steady(12, rate=3000, capacity=1000))
+    found = changes(decisions)
+    assert sum(change.count for change in found) == len(decisions)
+    assert len(found) < len(decisions)
+    assert all(change.count == 1 or change.first.command is None or change.last_at for change in found)
+    ordered = [change.first for change in found if change.first.command is not None]
+    assert ordered == [d for d in decisions if d.command is not None]

@@ -1,0 +1,108 @@
+"""Spec files: what is wrong is named with file, line, field and value, before anything is done."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.support.events import job
+from tidegate.cli.problems import Problem
+from tidegate.cli.specfile import parse_specs
+
+GOOD = """\
+job_id: rates
+sources: [in]
+application:
+  script: /jobs/rates.py
+  checkpoint_location: /checkpoints/rates
+  event_log_dir: /events
+  control_dir: /control
+scaling:
+  policy: flip271
+  min_parallelism: 2
+  max_parallelism: 8
+  lag_objective_seconds: 20
+"""
+
+
+def refused(text: str) -> str:
+    """Return the problem of a text that must be refused."""
+    with pytest.raises(Problem) as caught:
+        parse_specs(text, "job.yaml")
+    return str(caught.value)
+
+
+def test_a_yaml_spec_becomes_the_job_it_says() -> None:
+    """A spec in YAML is the JobSpec it spells, defaults filled in."""
+    (spec,) = parse_specs(GOOD, "job.yaml")
+    assert (spec.job_id, spec.pipeline_id, spec.scaling.max_parallelism) == ("rates", "rates", 8)
+    assert spec.scaling.lag_objective_seconds == 20.0
+
+
+def test_json_is_read_as_well_and_survives_a_round_trip() -> None:
+    """A spec written as JSON, or dumped as YAML, is read back as the same spec."""
+    spec = job(min_parallelism=2)
+    assert parse_specs(spec.model_dump_json(), "job.json") == [spec]
+    assert parse_specs(yaml.safe_dump(json.loads(spec.model_dump_json())), "job.yaml") == [spec]
+
+
+def test_several_documents_are_several_jobs() -> None:
+    """Each YAML document is a job of its own."""
+    text = GOOD + "---\n" + GOOD.replace("job_id: rates", "job_id: other")
+    assert [spec.job_id for spec in parse_specs(text, "job.yaml")] == ["rates", "other"]
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "words"),
+    [
+        (("min_parallelism: 2", "min_parallelism: 0"), 10, ["scaling.min_parallelism", "found 0"]),
+        (("min_parallelism: 2", "min_parallelism: many"), 10, ["scaling.min_parallelism", "found 'many'"]),
+        (("min_parallelism: 2", "min_paralelism: 2"), 10, ["scaling.min_paralelism", "did you mean 'min_parallelism'"]),
+        (("min_parallelism: 2", "min_parallelism: 9"), 8, ["scaling", "min_parallelism 9 is above max_parallelism 8"]),
+        (("script: /jobs/rates.py", "backend: standalone"), 3, ["application.script", "required"]),
+        (("job_id: rates", "job_id: ../rates"), 1, ["job_id", "found '../rates'"]),
+        (("sources: [in]", "sources: []"), 2, ["sources"]),
+        (("sources: [in]", "sources: [in, 7]"), 2, ["sources.1", "found 7"]),
+        (("policy: flip271", "policy: nosuch"), 9, ["scaling.policy", "nosuch"]),
+        (("  policy: flip271", "  guards: {cooldown: {up_secs: 3}}"), 9, ["scaling.guards.cooldown.up_secs"]),
+        (("policy: flip271", "policy_options: {utilization_target: 7}"), 9, ["utilization_target", "7"]),
+        (("lag_objective_seconds: 20", "lag_objective_seconds: .nan"), 12, ["scaling.lag_objective_seconds"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line_and_value(change: tuple[str, str], line: int, words: list[str]) -> None:
+    """A bad field is refused by file, line, path and what was found there."""
+    problem = refused(GOOD.replace(*change))
+    assert f"job.yaml:{line}: " in problem
+    for word in words:
+        assert word in problem
+
+
+def test_every_problem_of_a_file_is_told_at_once() -> None:
+    """Two bad fields give two lines, so that nobody has to try twice."""
+    problem = refused(GOOD.replace("max_parallelism: 8", "max_parallelism: x").replace("sources: [in]", "sources: 3"))
+    assert "job.yaml:2: sources" in problem
+    assert "job.yaml:11: scaling.max_parallelism" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no spec in it"),
+        ("- 1\n", "mapping"),
+        ("job_id: [", "job.yaml:"),
+        ("job_id: a\njob_id: b\n", "job.yaml:2: job_id: written twice"),
+        (GOOD + "---\n" + GOOD, "'rates' is in it more than once"),
+        ("job_id: !!python/object:os.system x\n", "job.yaml:1"),
+    ],
+)
+def test_what_is_no_spec_at_all_is_refused(text: str, words: str) -> None:
+    """Empty, broken, doubled or hostile text gives one clear problem and no traceback."""
+    assert words in refused(text)
+
+
+def test_a_time_in_a_text_field_stays_text() -> None:
+    """YAML's habit of making dates out of text is off: the field keeps what was written."""
+    text = GOOD.replace("script: /jobs/rates.py", "script: /jobs/rates.py\n  env: {SINCE: 2026-01-01}")
+    assert parse_specs(text, "job.yaml")[0].application.env == {"SINCE": "2026-01-01"}
