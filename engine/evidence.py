@@ -79,14 +79,11 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
 
 def _growth(window: Sequence[Slice], counter: str) -> float | None:
     """Return the growth per second between the first and the last known value of a counter."""
-    first = last = None
-    for piece in window:
-        value = getattr(piece, counter)
-        if value is not None:
-            first, last = (first or (piece.at, value)), (piece.at, value)
-    if first is None or last is None or last[0] <= first[0]:
+    first = next((piece for piece in window if getattr(piece, counter) is not None), None)
+    last = next((piece for piece in reversed(window) if getattr(piece, counter) is not None), None)
+    if first is None or last is None or last.at <= first.at:
         return None
-    return float(last[1] - first[1]) / (last[0] - first[0])
+    return float(getattr(last, counter) - getattr(first, counter)) / (last.at - first.at)
 
 
 def _slope(window: Sequence[Slice]) -> float | None:

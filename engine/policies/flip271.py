@@ -162,7 +162,7 @@ class Flip271:
         catch_up = rules.round_metric(lag / o.catch_up_duration_seconds) if o.catch_up_duration_seconds else 0.0
         load = rules.round_metric(rules.mean(_loads(window)))
         busy_tpr = rules.busy_true_processing_rate(input_rate, load)
-        observed = rules.mean(self._observed(window), o.observed_min_observations)
+        observed = self._observed(window)
         tpr = rules.round_metric(rules.true_processing_rate(busy_tpr, observed, o.observed_switch_threshold))
         if not math.isfinite(tpr) or tpr <= 0:
             # No traffic at all: +inf, "allows scale down"; only a known zero input may say so.
@@ -171,24 +171,29 @@ class Flip271:
         backlog = lag > 0 if input_rate == 0 else lag / input_rate > o.backlog_lag_threshold_seconds
         return _Measured(target, catch_up, tpr, lag, backlog, self._restart_seconds(case))
 
-    def _observed(self, window: tuple[Slice, ...]) -> list[float]:
-        """Return the observed true processing rate of each sample, oldest first (section 2)."""
-        values: list[float] = []
+    def _observed(self, window: tuple[Slice, ...]) -> float:
+        """Return the mean of the samples' observed true processing rates (section 2)."""
+        o = self.options
+        total, count, idle = 0.0, 0, False
         for piece in window[1:]:
             if piece.covered_seconds <= 0 or piece.lag is None or (piece.batches == 0 and piece.busy_seconds > 0):
-                values.append(math.nan)  # inside one long batch nothing was counted yet: unknown, not zero
-                continue
-            values.append(
-                rules.observed_true_processing_rate(
-                    piece.records / piece.covered_seconds,
-                    piece.lag,
-                    0.0,
-                    values,
-                    lag_threshold=self.options.observed_lag_threshold_seconds,
-                    min_observations=self.options.observed_min_observations,
-                )
+                continue  # inside one long batch nothing was counted yet: unknown, not zero
+            # The running form of `rules.mean` over the values so far.
+            so_far = total / count if count >= o.observed_min_observations else math.nan
+            value = rules.observed_true_processing_rate(
+                piece.records / piece.covered_seconds,
+                piece.lag,
+                0.0,
+                math.inf if idle and count == 0 else so_far,
+                lag_threshold=o.observed_lag_threshold_seconds,
             )
-        return values
+            if math.isfinite(value):
+                total, count = total + value, count + 1
+            else:
+                idle = idle or value == math.inf
+        if count == 0:
+            return math.inf if idle else math.nan
+        return total / count if count >= o.observed_min_observations else math.nan
 
     def _restart_seconds(self, case: Case) -> float:
         """Return the restart time to reckon with (section 8): the longest kept one, or the assumed one."""

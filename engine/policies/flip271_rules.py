@@ -35,11 +35,12 @@ def rate(samples: Sequence[tuple[float, float]]) -> float:
 
     `ScalingMetricEvaluator.getRate`. Fewer than two known values: NaN.
     """
-    known = [(at, value) for at, value in samples if not math.isnan(value)]
-    if len(known) < 2:
+    first = next((sample for sample in samples if not math.isnan(sample[1])), None)
+    last = next((sample for sample in reversed(samples) if not math.isnan(sample[1])), None)
+    if first is None or last is None or first is last:
         return NAN
-    milliseconds = max(1.0, 1000 * (known[-1][0] - known[0][0]))
-    return 1000 * (known[-1][1] - known[0][1]) / milliseconds
+    milliseconds = max(1.0, 1000 * (last[0] - first[0]))
+    return 1000 * (last[1] - first[1]) / milliseconds
 
 
 def mean(values: Iterable[float], min_count: int = 1) -> float:
@@ -59,23 +60,18 @@ def mean(values: Iterable[float], min_count: int = 1) -> float:
 
 
 def observed_true_processing_rate(
-    input_rate: float,
-    lag: float,
-    back_pressure: float,
-    earlier: Sequence[float],
-    *,
-    lag_threshold: float,
-    min_observations: int,
+    input_rate: float, lag: float, back_pressure: float, fallback: float, *, lag_threshold: float
 ) -> float:
     """Return the observed true processing rate of one sample of a source (`ScalingMetrics`).
 
-    `back_pressure` is the back-pressured share of time, 0..1; `earlier` are the values of earlier samples. Only a
-    source that lags, and is not wholly back-pressured, shows its capacity; otherwise the mean of what it showed.
+    `back_pressure` is the back-pressured share of time, 0..1; `lag_threshold` is in seconds of input. Only a source
+    that lags, and is not wholly back-pressured, shows its capacity; otherwise it is the `fallback`, the mean of the
+    values of earlier samples (`mean` with the minimum of observations).
     """
     if input_rate == 0:
         return INF
     if lag < lag_threshold * input_rate or back_pressure >= 1:
-        return mean(earlier, min_observations)
+        return fallback
     return input_rate / (1 - back_pressure)
 
 

@@ -15,7 +15,8 @@ when reductions last. What is expected of a change is remembered; a growth that 
 tried again for a while.
 
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time in the
-choice), capacity per size after DS2 (OSDI 2018) with overhead apart and sub-linear scaling; see `tide_capacity`, `tide_forecast`.
+choice), capacity per size after DS2 (OSDI 2018) with overhead apart and sub-linear scaling; see `tide_capacity` and
+`tide_forecast`.
 """
 
 from __future__ import annotations

@@ -76,9 +76,7 @@ def test_observation_needs_lag() -> None:
     """Only a source that lags shows its capacity; otherwise the mean of earlier values, if there are two."""
 
     def observe(rate: float, lag: float, back_pressure: float, earlier: list[float]) -> float:
-        return rules.observed_true_processing_rate(
-            rate, lag, back_pressure, earlier, lag_threshold=30, min_observations=2
-        )
+        return rules.observed_true_processing_rate(rate, lag, back_pressure, rules.mean(earlier, 2), lag_threshold=30)
 
     assert observe(0, 0, 0, []) == INF
     assert observe(100, 3000, 0.5, []) == 200  # 100 / (1 - 0.5)
