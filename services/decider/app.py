@@ -54,7 +54,7 @@ def build(
     specs: Specs,
     ledger: Ledger,
     clock: Clock,
-    registry: CollectorRegistry,
+    metrics: Metrics,
     beat: Callable[[], None] = lambda: None,
     wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
     on_error: Callable[[str, BaseException], None] = die,
@@ -64,7 +64,6 @@ def build(
     names = [topic.named(settings.topic_prefix) for topic in (SNAPSHOTS, RESULTS)]
     # The table keeps bytes: what they mean is the handler's business, and recovery does not parse them.
     table = app.Table("state", key_type=bytes, value_type=bytes)
-    metrics = Metrics(registry)
     handler = Handler(
         specs=specs,
         ledger=ledger,
@@ -96,11 +95,10 @@ def build(
 
     @app.task  # type: ignore[untyped-decorator]
     async def mend() -> None:
-        """Keep the heart beating, and rebuild the ledger when it has forgotten."""
+        """Keep the heart beating and the glance fresh, and rebuild the ledger when it has forgotten."""
         while True:
             beat()
-            if await ledger.condition() is RedisView.REBUILDING:
-                await _mend(settings, specs, ledger, clock, metrics)
+            await mend_ledger(settings, specs, ledger, clock, metrics)
             await asyncio.sleep(1.0)
 
     return app
@@ -113,13 +111,17 @@ def headers_of(found: Any) -> tuple[tuple[str, bytes | None], ...]:
     return tuple(found.items() if hasattr(found, "items") else found)
 
 
-async def _mend(settings: DeciderSettings, specs: Specs, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+async def mend_ledger(settings: DeciderSettings, specs: Specs, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+    """Rebuild the ledger from the topics if it has forgotten; leave it as it is if that cannot be done now."""
+    if await ledger.refresh() is not RedisView.REBUILDING:
+        return
     try:
         holds = await asyncio.to_thread(read_standing, settings, specs, clock.now())
     except Exception as error:  # noqa: BLE001 - whatever it is, nothing is granted meanwhile, and it is tried again
         log.warning("the topics cannot be read to rebuild redis: %s", error)
         return
     if await ledger.restore(holds):
+        await ledger.refresh()
         metrics.rebuilds.inc()
         log.info("redis rebuilt from the topics: %d holds", len(holds))
 
@@ -142,7 +144,10 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     )
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    app = build(settings, specs=specs, ledger=ledger, clock=clock, registry=registry, beat=health.beat, wrap=wrap)
+    metrics = Metrics(registry)
+    # Before the first snapshot, so that a first start does not begin with a hold.
+    loop.run_until_complete(mend_ledger(settings, specs, ledger, clock, metrics))
+    app = build(settings, specs=specs, ledger=ledger, clock=clock, metrics=metrics, beat=health.beat, wrap=wrap)
     watchdog = Watchdog(
         settings,
         clock,
@@ -150,6 +155,7 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
         partitions=lambda: _own_partitions(app),
         patience_seconds=settings.stall_seconds,
         on_stall=die,
+        on_lag=metrics.lag_records.set,
     )
     watchdog.start()
     worker = faust.Worker(app, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)

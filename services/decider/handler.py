@@ -26,7 +26,7 @@ from schemas.job import JobSpec
 from schemas.result import ActionResult, Phase
 from schemas.snapshot import MetricSnapshot
 from services.decider.metrics import Metrics
-from services.decider.ports import Answer, Ledger, Outbox, Specs, TooLargeToPublish, hold_for
+from services.decider.ports import Answer, Ledger, Outbox, Specs, TooLargeToPublish, View, hold_for
 from services.decider.records import JobRecord, key_of
 
 log = logging.getLogger(__name__)
@@ -133,33 +133,42 @@ class Handler:
         return spec
 
     async def _decide(self, record: JobRecord, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
-        """Return the state after the decision and the decision, whose command (if any) has been reserved."""
-        state, decision = step(record.state, snapshot, spec, await self._observe(record, snapshot, spec))
-        command = decision.command
-        if command is None:
+        """Return the state after the decision and the decision, whose command (if any) has been reserved.
+
+        The first look may be a second old: that is enough to see that there is nothing to do. Only a fresh look lets
+        a command out.
+        """
+        look = self._ledger.view
+        view = self._ledger.glance(spec.job_id, spec.pool_id) or await look(spec.job_id, spec.pool_id)
+        state, decision = step(record.state, snapshot, spec, self._observed(record, snapshot, spec, view))
+        if decision.command is not None:
+            fresh = await look(spec.job_id, spec.pool_id)
+            if fresh != view:
+                state, decision = step(record.state, snapshot, spec, self._observed(record, snapshot, spec, fresh))
+        if decision.command is None:
             return state, decision
         pool = snapshot.pool
         free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
-        answer = await self._ledger.reserve(hold_for(spec, command, snapshot.slots_granted or 0), free)
+        answer = await self._ledger.reserve(hold_for(spec, decision.command, snapshot.slots_granted or 0), free)
         self._metrics.reservations.labels(answer.value).inc()
         if answer is Answer.TAKEN:
             return state, decision
-        seen = replace(await self._observe(record, snapshot, spec), reservation_refused=True)
-        state, decision = step(record.state, snapshot, spec, seen)
+        now_seen = self._observed(record, snapshot, spec, await look(spec.job_id, spec.pool_id))
+        state, decision = step(record.state, snapshot, spec, replace(now_seen, reservation_refused=True))
         if decision.command is not None:
             raise BrokenPromise(f"decision {decision.decision_id} of {spec.job_id} has a command nobody reserved")
         return state, decision
 
-    async def _observe(self, record: JobRecord, snapshot: MetricSnapshot, spec: JobSpec) -> Observed:
+    def _observed(self, record: JobRecord, snapshot: MetricSnapshot, spec: JobSpec, view: View) -> Observed:
         """Return everything else this decision will depend on."""
-        view = await self._ledger.view(spec.job_id, spec.pool_id)
-        # A cooldown taken for this very decision, before a crash, does not stand in its way.
-        own = view.cooldown_owner == decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
+        owner, until = view.cooldown_owner, view.cooldown_until
+        if owner is not None and owner == decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION):
+            owner = until = None  # taken for this very decision, before a crash: it does not stand in its way
         return Observed(
             at=self._clock.now(),
             redis=view.redis,
-            cooldown_until=None if own else view.cooldown_until,
-            cooldown_owner=None if own else view.cooldown_owner,
+            cooldown_until=until,
+            cooldown_owner=owner,
             pool_reserved=view.pool_reserved,
             results=record.pending,
             neighbours=tuple(self._neighbours(spec)),

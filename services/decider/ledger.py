@@ -5,6 +5,8 @@ until}, and `view`, the marker that the other two are whole. Redis is only a vie
 nothing is granted until `restore` has written everything anew and the marker last. A key that is not as we write it
 removes the marker, so damage is treated like loss.
 
+A glance is what the newest `refresh` saw: enough to say "nothing to do", never enough to order a command.
+
 An outage costs one bounded timeout; then Redis is left alone for `retry_seconds` and every answer is "unreachable".
 """
 
@@ -31,6 +33,11 @@ from services.decider.ports import Answer, Hold, View, instant
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
+GLANCE_SECONDS = 3.0
+"""How old a glance may be."""
+
+CHUNK = 1000
+"""Jobs looked at by one script: no script keeps Redis busy for long."""
 
 
 class LedgerUnreachable(RuntimeError):
@@ -64,14 +71,23 @@ class RedisLedger:
         self._retry = retry_seconds
         self._leave_alone_until = 0.0
         self._failing = False
+        self._asked: dict[str, None] = {}
+        self._asked_pools: set[str] = set()
+        self._condition = RedisView.UNREACHABLE
+        self._cooldowns: dict[str, dict[str, Any]] = {}
+        self._pools: dict[str, dict[str, dict[str, Any]]] = {}
+        self._looked_for: frozenset[str] = frozenset()
+        self._looked_at = float("-inf")
         common = (HERE / "common.lua").read_text()
         self._scripts: dict[str, AsyncScript] = {
             name: redis.register_script(common + (HERE / f"{name}.lua").read_text())
-            for name in ("view", "reserve", "settle", "restore")
+            for name in ("view", "glance", "reserve", "settle", "restore")
         }
 
     async def view(self, job_id: str, pool_id: str) -> View:
         """Return what is held now by the job, and by others in the pool."""
+        self._asked[job_id] = None
+        self._asked_pools.add(pool_id)
         try:
             answer = await self._run("view", self._keys(job_id, pool_id), self._now(), job_id)
         except LedgerUnreachable:
@@ -120,9 +136,44 @@ class RedisLedger:
             return False
         return bool(answer == "restored")
 
-    async def condition(self) -> RedisView:
-        """Return whether the ledger can be read at all."""
-        return (await self.view("", "")).redis  # no job and no pool has an empty name
+    def glance(self, job_id: str, pool_id: str) -> View | None:
+        """Return what `refresh` saw for the job, without asking again; None if it did not look, or too long ago."""
+        if self._clock.monotonic() - self._looked_at > GLANCE_SECONDS:
+            return None
+        if self._condition is not RedisView.OK:
+            return View(self._condition)
+        entries = self._pools.get(pool_id)
+        if entries is None or job_id not in self._looked_for:
+            return None
+        now = self._clock.now().timestamp()
+        reserved = sum(e["slots"] for job, e in entries.items() if job != job_id and e["until"] > now) if entries else 0
+        cooldown = self._cooldowns.get(job_id)
+        if cooldown is None or cooldown["until"] <= now:
+            return View(RedisView.OK, pool_reserved=reserved)
+        return View(RedisView.OK, instant(cooldown["until"]), cooldown["decision_id"], reserved)
+
+    async def refresh(self) -> RedisView:
+        """Look at all jobs that have been asked for; return whether the ledger can be read at all."""
+        jobs, pools = list(self._asked), sorted(self._asked_pools)
+        cooldowns: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        condition = RedisView.OK
+        for first in range(0, max(1, len(jobs)), CHUNK):
+            chunk = json.dumps(jobs[first : first + CHUNK])
+            try:
+                answer = await self._run("glance", [f"{self._prefix}view"], self._prefix, chunk, json.dumps(pools))
+            except LedgerUnreachable:
+                condition = RedisView.UNREACHABLE
+                break
+            if answer[0] != "ok":
+                condition = RedisView.REBUILDING
+                break
+            seen = json.loads(answer[1])
+            cooldowns |= seen["cooldowns"]
+            found = seen["pools"]
+        self._condition, self._cooldowns, self._pools = condition, cooldowns, found
+        self._looked_for, self._looked_at = frozenset(jobs), self._clock.monotonic()
+        return condition
 
     async def close(self) -> None:
         """Give the connection back."""

@@ -73,8 +73,12 @@ class Ledger(Protocol):
         """Replace everything by `holds` and be readable again; False if it already was, or cannot be reached."""
         ...
 
-    async def condition(self) -> RedisView:
-        """Return whether the ledger can be read at all."""
+    def glance(self, job_id: str, pool_id: str) -> View | None:
+        """Return what `refresh` saw for the job, without asking again; None if it did not look, or too long ago."""
+        ...
+
+    async def refresh(self) -> RedisView:
+        """Look at all jobs that have been asked for; return whether the ledger can be read at all."""
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,42 @@
+"""The floor: a Faust agent that does the decider's I/O and nothing else.
+
+For each record of the snapshots topic it produces so many bytes to the decisions topic and waits, then writes so many
+bytes to the table's changelog and waits. Same app settings, same partition, same key: what is left is the framework.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import faust
+
+from schemas.topics import DECISIONS, SNAPSHOTS
+from services.decider.settings import DeciderSettings
+from services.decider.shell import RAW, FaustOutbox, new_app, prepare_topics
+
+
+def run(settings: DeciderSettings, decision_bytes: int, state_bytes: int) -> None:
+    """Run until a signal."""
+    prepare_topics(settings)
+    app = new_app(settings)
+    table = app.Table("state", key_type=bytes, value_type=bytes)
+    outbox = FaustOutbox(app, table, settings)
+    decision, state = b"d" * decision_bytes, b"s" * state_bytes
+    decisions = DECISIONS.named(settings.topic_prefix)
+    headers = [("ce_type", b"floor")]
+
+    @app.agent(app.topic(SNAPSHOTS.named(settings.topic_prefix), **RAW), concurrency=1)  # type: ignore[untyped-decorator]
+    async def copy(stream: Any) -> None:
+        async for event in stream.events():
+            message = event.message
+            await app.producer.send_and_wait(decisions, message.key, decision, None, None, headers)
+            await outbox.keep(message.partition, message.key, state)
+
+    worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
+    worker.spinner = None
+    worker.execute_from_commandline()
+
+
+if __name__ == "__main__":
+    run(DeciderSettings(), int(sys.argv[1]), int(sys.argv[2]))

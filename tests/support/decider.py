@@ -1,0 +1,163 @@
+"""A decider as a process on real servers, and the hands around it: publish what it reads, read what it writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+from confluent_kafka import Message, Producer
+
+from runtime.kafka import Publisher, TopicReader, ensure_topics
+from schemas.envelope import decode
+from schemas.job import JobSpec
+from schemas.snapshot import MetricSnapshot
+from schemas.topics import BY_MODEL
+from schemas.wire import Wire
+from services.decider.settings import DeciderSettings
+from tests.support.events import START, steady
+
+ROOT = Path(__file__).parents[2]
+W = TypeVar("W", bound=Wire)
+
+
+def number_now() -> int:
+    """Return the number of the ten-second snapshot nearest to now, for the builders in `tests.support.events`."""
+    return int((datetime.now(UTC) - START).total_seconds() // 10)
+
+
+def overloaded_now(job_id: str, *, count: int = 8, pipeline_id: str | None = None) -> list[MetricSnapshot]:
+    """Return snapshots, the newest of now, of a job of 4 slots that gets twice what it can do."""
+    first = number_now() - count + 1
+    return steady(count, rate=800, capacity=400, first=first, job_id=job_id, pipeline_id=pipeline_id)
+
+
+def wait_for(what: str, done: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until `done()`; fail naming what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.05)
+
+
+class Flow:
+    """One separate Tidegate on shared servers: its settings, its topics, a publisher."""
+
+    def __init__(self, name: str, bootstrap_servers: str, redis_url: str, *, partitions: int = 4) -> None:
+        parts = urlsplit(redis_url)
+        bare = urlunsplit(parts._replace(netloc=f"{parts.hostname}:{parts.port}"))
+        self.settings = DeciderSettings(
+            bootstrap_servers=bootstrap_servers,
+            topic_prefix=f"{name}.",
+            redis_url=bare,
+            redis_password=parts.password,
+            redis_prefix=f"{name}:",
+            session_timeout_seconds=6,
+            redis_retry_seconds=0.5,
+        )
+        ensure_topics(self.settings, partitions=partitions)
+        self.publisher = Publisher(self.settings)
+        self.redis = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=5)
+
+    def send(self, *events: Wire) -> None:
+        """Publish events, acknowledged."""
+        for event in events:
+            self.publisher.send(event)
+        self.publisher.flush()
+
+    def send_raw(self, model: type[Wire], records: Sequence[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]) -> None:
+        """Publish (key, value, headers) as they are to the topic of a model, all to the partition of the first key."""
+        producer = Producer({**self.settings.kafka(), "partitioner": "murmur2_random", "message.max.bytes": 8_000_000})
+        for key, value, headers in records:
+            producer.produce(self.topic(model), value, key, headers=headers, partition=0)
+        assert producer.flush(30) == 0
+
+    def topic(self, model: type[Wire]) -> str:
+        """Return the name of a model's topic."""
+        return BY_MODEL[model].named(self.settings.topic_prefix)
+
+    def messages(self, model: type[Wire]) -> list[Message]:
+        """Return every record of a topic, in the order of offsets within a partition."""
+        reader = TopicReader(self.settings, [self.topic(model)])
+        try:
+            return list(reader.read_to_end())
+        finally:
+            reader.close()
+
+    def read(self, model: type[W]) -> list[W]:
+        """Return every event of a topic."""
+        return [decode(model, m.value(), m.headers()) for m in self.messages(model)]
+
+    def wait_read(self, model: type[W], count: int, seconds: float = 30.0) -> list[W]:
+        """Return the events of a topic once there are at least `count`."""
+        found: list[W] = []
+
+        def enough() -> bool:
+            found[:] = self.read(model)
+            return len(found) >= count
+
+        wait_for(f"{count} on {self.topic(model)}, found {len(found)}", enough, seconds)
+        return found
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.publisher.close()
+        self.redis.close()
+
+
+class DeciderProcess:
+    """A decider in its own process group; its log is a file."""
+
+    def __init__(self, settings: DeciderSettings, log: Path, *, args: Sequence[str] = ("-m", "services.decider")) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
+        for name in type(settings).model_fields:
+            value = getattr(settings, name)
+            if value is not None:
+                secret = hasattr(value, "get_secret_value")
+                environment[f"TIDEGATE_{name.upper()}"] = value.get_secret_value() if secret else str(value)
+        self.log = log
+        with log.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, *args], cwd=ROOT, env=environment, stdout=sink, stderr=sink, start_new_session=True
+            )
+
+    def text(self) -> str:
+        """Return the log so far."""
+        return self.log.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process group."""
+        os.killpg(self.process.pid, number)
+
+    def wait(self, seconds: float = 30.0) -> int:
+        """Return the exit status."""
+        return self.process.wait(timeout=seconds)
+
+    def stop(self, seconds: float = 20.0) -> int:
+        """End it gently and return the exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def close(self) -> None:
+        """Make sure that it is gone."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.process.wait(timeout=10)
+
+    def __enter__(self) -> DeciderProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+__all__ = ["DeciderProcess", "Flow", "JobSpec", "number_now", "overloaded_now", "wait_for"]
