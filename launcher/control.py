@@ -93,6 +93,12 @@ class Control:
         found = [_RUNNING.fullmatch(path.name) for path in self.path.glob("running-*.json")]
         return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
 
+    def tidy(self, keep: int = 50) -> None:
+        """Remove what all but the newest `keep` runs left; only for runs that have ended."""
+        for token in self.runs()[:-keep]:
+            for kind in ("running", "stopped"):
+                (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
+
     def running(self, token: Token) -> dict[str, Any] | None:
         """Return what the run says of itself, or None if its driver has not arrived."""
         return self._read(f"running-{token}.json")

@@ -21,7 +21,7 @@ class JobRecord:
     """The newest size at which the job committed a batch."""
     incarnation: str | None = None
     submissions: list[str] = field(default_factory=list)
-    """Cluster ids of every driver submitted for the job, oldest first."""
+    """Cluster ids of the drivers submitted since the job was last known to be stopped, oldest first."""
 
 
 class Ledger:
@@ -42,7 +42,9 @@ class Ledger:
         job = self._jobs.setdefault(result.job_id, JobRecord())
         if result.phase is not Phase.REJECTED:
             job.epoch = max(job.epoch, result.epoch)
-        if result.submission_id and result.submission_id not in job.submissions:
+        if result.phase is Phase.STOPPED:
+            job.submissions.clear()
+        elif result.phase is Phase.RUNNING and result.submission_id and result.submission_id not in job.submissions:
             job.submissions.append(result.submission_id)
         if result.phase in _GOOD and result.kind is not CommandKind.STOP:
             job.last_good = result.parallelism
@@ -64,7 +66,7 @@ class Ledger:
         return None
 
     def submissions(self) -> frozenset[str]:
-        """Return the cluster ids of every driver submitted for any job."""
+        """Return the cluster ids of the drivers that Tidegate knows to be some job's."""
         return frozenset(submission for job in list(self._jobs.values()) for submission in job.submissions)
 
     def job(self, job_id: str) -> JobRecord:

@@ -15,6 +15,8 @@ from services.actuator.restart import Event, Restart
 from services.actuator.task import Outcome, Task, batches_from_text
 
 POLL_SECONDS = 0.05
+ASK_SECONDS = 0.5
+"""Between two questions to the cluster whether the new driver still lives."""
 ARRIVAL_SECONDS = 60.0
 """How long a driver that may be ours has to say so."""
 UNANSWERED_SECONDS = 60.0
@@ -68,6 +70,7 @@ def verify(task: Task, begun_seconds_ago: float, before: str, last_commit_at: fl
     token = Token(task.command.epoch, run)
     known = batches_from_text(before)
     unanswered_since: float | None = None
+    ask_at = 0.0
     while True:
         task.check()
         now = task.clock.monotonic()
@@ -91,14 +94,16 @@ def verify(task: Task, begun_seconds_ago: float, before: str, last_commit_at: fl
                 )
         if incarnation and facts.get("idle_at"):
             return Outcome(Event.COMMITTED, "The queries run and find nothing to do.", incarnation=incarnation)
-        try:
-            ended = _has_ended(task, facts.get("submission_id"))
-            unanswered_since = None
-        except (BackendUnreachable, BackendRefused):
-            unanswered_since = unanswered_since or now
-            ended = now - unanswered_since > UNANSWERED_SECONDS
-        if ended:
-            return Outcome(Event.SILENT, "The new run ended before its first batch.", "NOT_VERIFIED")
+        if now >= ask_at:
+            ask_at = now + ASK_SECONDS
+            try:
+                ended = _has_ended(task, facts.get("submission_id"))
+                unanswered_since = None
+            except (BackendUnreachable, BackendRefused):
+                unanswered_since = unanswered_since or now
+                ended = now - unanswered_since > UNANSWERED_SECONDS
+            if ended:
+                return Outcome(Event.SILENT, "The new run ended before its first batch.", "NOT_VERIFIED")
         if now > deadline:
             limit = task.spec.application.start_deadline_seconds
             return Outcome(Event.SILENT, f"No batch was committed within {limit:g} s.", "NOT_VERIFIED")

@@ -40,13 +40,19 @@ def live_runs(task: Task) -> list[LiveRun]:
     """Return every run of the job that is not certainly gone; raise `BackendUnreachable` when nobody can say."""
     arrived = {}
     for token in task.control.runs():
-        facts = task.control.running(token) or {}
-        arrived[str(facts.get("submission_id") or f"run-{token}")] = facts
-    return [
-        LiveRun(submission_id, arrived.get(submission_id, {}))
-        for submission_id in dict.fromkeys([*task.known_submissions, *arrived])
-        if not _gone(task, submission_id, arrived.get(submission_id, {}))
-    ]
+        if str(token) not in task.gone:
+            facts = task.control.running(token) or {}
+            arrived[str(facts["submission_id"])] = facts
+    live = []
+    for submission_id in dict.fromkeys([*task.known_submissions, *arrived]):
+        facts = arrived.get(submission_id, {})
+        if submission_id in task.gone:
+            continue
+        if _gone(task, submission_id, facts):
+            task.gone |= {submission_id, f"{facts.get('epoch')}-{facts.get('run')}"}
+        else:
+            live.append(LiveRun(submission_id, facts))
+    return live
 
 
 def find(task: Task, patience_seconds: float) -> Outcome:
@@ -99,6 +105,7 @@ def stop(task: Task, fence: Fence) -> Outcome:
             return Outcome(Event.WOULD_NOT_STOP, sentence, "STOP_FAILED")
         task.wait(1.0 if doomed or trouble else POLL_SECONDS)
         trouble = ""
+    task.control.tidy()
     facts = _checkpoint_facts(task)
     facts |= {"stop_seconds": round(task.clock.monotonic() - begun, 3), "killed": killed}
     how = "by force" if killed else "at a batch boundary" if facts["clean"] else "inside a batch, which will run again"
@@ -119,7 +126,7 @@ def _checkpoint_facts(task: Task) -> dict[str, str | bool | int | float]:
 
 
 def _gone(task: Task, submission_id: str, facts: dict[str, Any]) -> bool:
-    if not submission_id.startswith("run-") and task.backend.state(task.spec, submission_id).alive:
+    if task.backend.state(task.spec, submission_id).alive:
         return False
     if _process_alive(task, facts):
         return False

@@ -47,9 +47,11 @@ class Task:
     """The actuator process: only one at a time speaks for a job."""
     cancelled: threading.Event
     known_submissions: tuple[str, ...] = ()
-    """Drivers that were ever submitted for the job, by the ledger."""
+    """Drivers submitted since the job was last known to be stopped, by the ledger."""
     claimed: frozenset[str] = frozenset()
-    """Drivers that were ever submitted for any job, by the ledger."""
+    """Drivers that are known to be some job's, by the ledger."""
+    gone: set[str] = field(default_factory=set)
+    """Runs and drivers seen to have ended, which is for ever."""
     token: Token | None = None
     """The run this process has taken the fence for."""
 

@@ -52,6 +52,7 @@ class Run:
             "spark.executor.cores": str(app.executor_cores),
             "spark.executor.memory": f"{app.executor_memory_mb}m",
             "spark.driver.memory": f"{app.driver_memory_mb}m",
+            "spark.driver.cores": "1",  # of no meaning in client mode, but 0, which the master takes, is refused here
             "spark.cores.max": str(self.parallelism),
             "spark.dynamicAllocation.enabled": "false",
             "spark.eventLog.enabled": "true",

@@ -7,6 +7,7 @@ worker, under the master's supervision. Ended applications stay listed for a whi
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import httpx
@@ -22,6 +23,7 @@ class Standalone:
     """A standalone master, found by the spec's `rest_url` and `master_ui_url`. Thread-safe."""
 
     def __init__(self, timeout_seconds: float = 10.0) -> None:
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each of our polls
         self._http = httpx.Client(timeout=timeout_seconds, trust_env=False)
 
     def submit(self, run: Run) -> str:
@@ -41,7 +43,7 @@ class Standalone:
                     "spark.app.name": run.spec.job_id,
                     "spark.master": app.master,
                     "spark.driver.memory": f"{app.driver_memory_mb}m",
-                    "spark.driver.cores": "1",
+                    "spark.driver.cores": app.conf.get("spark.driver.cores", "1"),
                     "spark.driver.supervise": "false",
                 },
             },

@@ -1,0 +1,322 @@
+"""A rig around the actuator: a real job, real servers, and an actuator process that can be made to die at a point.
+
+Run as a program it is that process: the service as `build()` makes it, with a producer that kills it before or after
+the result of a phase is acknowledged. There is no fault code in the product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from launcher.control import Control
+from runtime.clock import SystemClock
+from runtime.kafka import Publisher, TopicReader, ensure_topics
+from runtime.logs import configure
+from schemas.command import CommandKind, ScalingCommand
+from schemas.envelope import decode
+from schemas.job import Application, JobSpec, Scaling
+from schemas.result import ActionResult, Phase
+from schemas.topics import RESULTS
+from schemas.wire import Wire
+from services.actuator.app import build
+from services.actuator.settings import ActuatorSettings
+from tidegate.stack import StackInfo
+
+ROOT = Path(__file__).resolve().parents[2]
+RATES = ROOT / "deploy" / "examples" / "rates.py"
+
+
+class Rig:
+    """One job on the stack, under topics of its own prefix."""
+
+    def __init__(self, info: StackInfo, folder: Path, *, job_id: str | None = None, **application: Any) -> None:
+        self.tag = uuid.uuid4().hex[:8]
+        self.info = info
+        self.folder = folder
+        self.job_id = job_id or f"job-{self.tag}"
+        self.environment = {
+            "TIDEGATE_BOOTSTRAP_SERVERS": info.bootstrap_servers,
+            "TIDEGATE_TOPIC_PREFIX": f"t{self.tag}.",
+            "TIDEGATE_REDIS_URL": info.redis_url,
+            "TIDEGATE_REDIS_PASSWORD": info.redis_password,
+            "TIDEGATE_REDIS_PREFIX": f"t{self.tag}:",
+            "TIDEGATE_ACTUATOR_GROUP": f"actuator-{self.tag}",
+            "TIDEGATE_SESSION_TIMEOUT_SECONDS": "6",
+        }
+        names = {name.removeprefix("TIDEGATE_").lower(): value for name, value in self.environment.items()}
+        self.settings = ActuatorSettings.model_validate(names)
+        ensure_topics(self.settings, partitions=2)
+        self.input, self.output = f"in-{self.tag}", f"out-{self.tag}"
+        self._admin = AdminClient({"bootstrap.servers": info.bootstrap_servers})
+        for future in self._admin.create_topics([NewTopic(t, 8, 1) for t in (self.input, self.output)]).values():
+            future.result(timeout=30)
+        for name in ("events", "control"):
+            (folder / name).mkdir(exist_ok=True)
+        self.spec = self._spec(**application)
+        self.publisher = Publisher(self.settings)
+        self.publisher.publish(self.spec)
+        self.actuators: list[subprocess.Popen[bytes]] = []
+        self.epoch = 0
+        self.records = 0
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def _spec(self, **application: Any) -> JobSpec:
+        info = self.info
+        checkpoint = str(self.folder / "checkpoint")
+        settings: dict[str, Any] = {
+            "script": str(RATES),
+            "args": (
+                *("--bootstrap-servers", info.bootstrap_servers, "--input", self.input, "--output", self.output),
+                *("--checkpoint", checkpoint, "--record-ms", "1", "--trigger", "1 second"),
+            ),
+            "master": info.spark_master,
+            "rest_url": info.spark_rest,
+            "master_ui_url": info.spark_ui,
+            "jars": tuple(str(jar) for jar in info.connector_jars),
+            "conf": {"spark.driver.cores": "0", "spark.ui.enabled": "false"},
+            "checkpoint_location": checkpoint,
+            "event_log_dir": str(self.folder / "events"),
+            "control_dir": str(self.folder / "control"),
+            "stop_deadline_seconds": 30.0,
+            "start_deadline_seconds": 180.0,
+            "executor_cores": 2,
+        }
+        return JobSpec(
+            job_id=self.job_id,
+            sources=(self.input,),
+            sinks=(self.output,),
+            application=Application(**(settings | application)),
+            scaling=Scaling(min_parallelism=2, max_parallelism=8),
+        )
+
+    @property
+    def control(self) -> Control:
+        """The job's control directory."""
+        return Control(self.spec.application.control_dir, self.job_id)
+
+    def load(self, records_per_second: int = 100) -> None:
+        """Feed the input topic until `close`."""
+
+        def feed() -> None:
+            producer = Producer({"bootstrap.servers": self.info.bootstrap_servers, "linger.ms": 20})
+            while not self._stop.wait(0.1):
+                for _ in range(max(1, records_per_second // 10)):
+                    producer.produce(self.input, str(self.records).encode(), partition=self.records % 8)
+                    self.records += 1
+                producer.poll(0)
+            producer.flush(20)
+
+        self._threads.append(threading.Thread(target=feed, daemon=True))
+        self._threads[-1].start()
+
+    def stop_load(self) -> None:
+        """Feed no more; returns when every record is in the topic."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def start_actuator(self, kill: str | None = None) -> subprocess.Popen[bytes]:
+        """Start an actuator; `kill` such as `after:stopping` or `before:running` makes it die there by SIGKILL."""
+        command = [sys.executable, "-m", "tests.support.actuator", *(["--kill", kill] if kill else [])]
+        log = (self.folder / f"actuator-{len(self.actuators)}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=_clean_environment() | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.actuators.append(process)
+        return process
+
+    def command(
+        self, kind: CommandKind, to: int, *, before: int = 0, ttl_seconds: float = 120.0, epoch: int | None = None
+    ) -> ScalingCommand:
+        """Publish a command, of the next epoch unless another is given."""
+        self.epoch = self.epoch + 1 if epoch is None else epoch
+        now = datetime.now(UTC)
+        command = ScalingCommand(
+            command_id=str(uuid.uuid4()),
+            job_id=self.job_id,
+            pipeline_id=self.spec.pipeline_id,
+            snapshot_id=str(uuid.uuid4()),
+            spec_version=1,
+            kind=kind,
+            from_parallelism=before,
+            to_parallelism=to,
+            epoch=self.epoch,
+            issued_at=now,
+            expires_at=now + timedelta(seconds=ttl_seconds),
+            reason="a test asks for it",
+        )
+        self.publisher.publish(command)
+        return command
+
+    def results(self, command_id: str | None = None) -> list[ActionResult]:
+        """Return what the results topic holds (of a command), in order."""
+        reader = TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])
+        try:
+            found = [decode(ActionResult, m.value(), m.headers(), m.key()) for m in reader.read_to_end(30)]
+        finally:
+            reader.close()
+        return [result for result in found if command_id in (None, result.command_id)]
+
+    def wait_for_end(self, command: ScalingCommand, seconds: float = 100.0) -> ActionResult:
+        """Return a command's last result; fails with all that came when it does not end in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = self.results(command.command_id)
+            if found and found[-1].phase.terminal:
+                return found[-1]
+            time.sleep(0.3)
+        logs = "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob("actuator-*.log")))
+        raise AssertionError(f"not ended in {seconds:g} s: {self.results(command.command_id)}\n{logs}")
+
+    def phases(self, command: ScalingCommand) -> list[str]:
+        """Return a command's phases in the order of their results, each result once."""
+        return list({r.result_id: f"{r.phase}" for r in self.results(command.command_id)}.values())
+
+    def drivers(self) -> dict[str, str]:
+        """Return state by id of every driver that the master ever had for this job, by the driver's own word."""
+        ours = {str(facts["submission_id"]) for t in self.control.runs() if (facts := self.control.running(t))}
+        view = self.master()
+        listed = {d["id"]: d["state"] for d in [*view["activedrivers"], *view["completeddrivers"]]}
+        return {driver: state for driver, state in listed.items() if driver in ours}
+
+    def applications(self) -> set[str]:
+        """Return the ids of every application of this job that came to start a query."""
+        found = (self.control.running(token) or {} for token in self.control.runs())
+        return {str(facts["application_id"]) for facts in found if "application_id" in facts}
+
+    def master(self) -> dict[str, Any]:
+        """Return what the master says of its cluster."""
+        with httpx.Client(trust_env=False, timeout=10) as client:
+            answer: dict[str, Any] = client.get(f"{self.info.spark_ui}/json/").raise_for_status().json()
+        return answer
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[list[set[str]]]:
+        """Sample the master's live applications; yields the list of samples."""
+        samples: list[set[str]] = []
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.1):
+                with contextlib.suppress(httpx.HTTPError):
+                    samples.append({app["id"] for app in self.master()["activeapps"]})
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield samples
+        finally:
+            done.set()
+            thread.join(15)
+
+    def most_at_once(self, samples: list[set[str]]) -> int:
+        """Return how many applications of this job were alive in the same sample, at most."""
+        ours = self.applications()
+        return max((len(sample & ours) for sample in samples), default=0)
+
+    def outputs(self) -> dict[tuple[int, int], int]:
+        """Return how often each input record, by (partition, offset), is in the output topic."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.info.bootstrap_servers, "group.id": self.tag, "enable.auto.commit": False}
+        )
+        counts: dict[tuple[int, int], int] = {}
+        try:
+            left = {}
+            for partition in range(8):
+                where = TopicPartition(self.output, partition, 0)
+                left[partition] = consumer.get_watermark_offsets(where, timeout=20)[1]
+            consumer.assign([TopicPartition(self.output, p, 0) for p in left])
+            remaining = sum(left.values())
+            deadline = time.monotonic() + 30
+            while remaining and time.monotonic() < deadline:
+                for message in consumer.consume(1000, timeout=1.0):
+                    value = json.loads(message.value())
+                    key = (value["source_partition"], value["source_offset"])
+                    counts[key] = counts.get(key, 0) + 1
+                    remaining -= 1
+        finally:
+            consumer.close()
+        return counts
+
+    def close(self) -> None:
+        """End the actuators and the job's drivers."""
+        self.stop_load()
+        for process in self.actuators:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.actuators:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+        for driver, state in self.drivers().items():
+            if state in ("RUNNING", "SUBMITTED"):
+                httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{driver}", timeout=10, trust_env=False)
+
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+
+
+class DeadlyProducer:
+    """A publisher that kills its process at a named result."""
+
+    def __init__(self, publisher: Publisher, when: str, phase: Phase) -> None:
+        self._publisher = publisher
+        self._when = when
+        self._phase = phase
+
+    def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
+        """Publish, and die where that was asked for."""
+        here = isinstance(event, ActionResult) and event.phase is self._phase
+        if here and self._when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._publisher.publish(event, key=key, trace_id=trace_id)
+        if here:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Be an actuator."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kill")
+    kill = parser.parse_args().kill
+    settings = ActuatorSettings()
+    configure("actuator", settings)
+    producer = None
+    if kill:
+        when, _, phase = kill.partition(":")
+        producer = DeadlyProducer(Publisher(settings), when, Phase(phase))
+    actuator = build(settings, clock=SystemClock(), producer=producer)
+    signal.signal(signal.SIGTERM, lambda *_: actuator.stop())
+    actuator.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher.boundary import Place, place_of
+from launcher.control import Control, ControlError, Token
+from launcher.launch import Fenced, Launch, parse
+
+
+def test_a_fence_never_goes_back(tmp_path: Path) -> None:
+    """An older run, or the same run of another owner, cannot take the fence; the holder may take it again."""
+    control = Control(tmp_path, "job")
+    assert control.raise_fence(Token(5, 1), "a")
+    assert control.raise_fence(Token(5, 1), "a")
+    assert not control.raise_fence(Token(5, 1), "b")
+    assert not control.raise_fence(Token(4, 9), "b")
+    assert control.raise_fence(Token(5, 2), "b")
+    assert control.fence() == (Token(5, 2), "b")
+
+
+def test_a_stop_marker_names_the_first_run_that_may_stay(tmp_path: Path) -> None:
+    """A later marker replaces an earlier one, an earlier one never a later."""
+    control = Control(tmp_path, "job")
+    control.request_stop(Token(5, 1), "c5", 30.0)
+    control.request_stop(Token(4, 1), "c4", 10.0)
+    assert control.stop_marker() == (Token(5, 1), 30.0)
+
+
+@pytest.mark.parametrize("job_id", ["", "..", "a/b", "a\nb", "A", "a..b", "x" * 64, "é"])
+def test_a_job_id_cannot_leave_its_directory(tmp_path: Path, job_id: str) -> None:
+    """A job id that is no plain name is refused before it becomes a path."""
+    with pytest.raises(ControlError, match="job_id"):
+        Control(tmp_path, job_id)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "JSON object"),
+        ('{"epoch": -1, "run": 1}', "epoch must be a number of at least 0, found -1"),
+        ('{"epoch": true, "run": 1}', "epoch must be a number"),
+        ('{"epoch": 1}', "run must be a number of at least 0, found None"),
+    ],
+)
+def test_a_broken_control_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    """A control file that is not what it should be is refused with its path, field and value."""
+    control = Control(tmp_path, "job")
+    control.path.mkdir()
+    (control.path / "fence").write_text(text)
+    with pytest.raises(ControlError, match=r"fence: .*" + said):
+        control.fence()
+
+
+def test_runs_are_listed_in_order_and_tidied(tmp_path: Path) -> None:
+    """Runs sort as numbers, files of other names do not count, and tidying keeps the newest."""
+    control = Control(tmp_path, "job")
+    for token in (Token(10, 1), Token(9, 2), Token(9, 10)):
+        control.write_running(token, {"epoch": token.epoch})
+        control.write_stopped(token, {})
+    (control.path / "running-x.json").write_text("{}")
+    assert control.runs() == [Token(9, 2), Token(9, 10), Token(10, 1)]
+    control.tidy(keep=1)
+    assert control.runs() == [Token(10, 1)]
+    assert control.stopped(Token(9, 10)) is None
+    assert [p.name for p in control.path.iterdir() if p.name.startswith(".")] == [], "a temporary file was left"
+
+
+def _launch(tmp_path: Path, token: Token) -> tuple[Launch, Control, list[str]]:
+    said: list[str] = []
+    control = Control(tmp_path, "job")
+    return Launch(control, token, 2, said.append), control, said
+
+
+class _Writer:
+    class _spark:  # noqa: N801 - PySpark's name
+        class sparkContext:  # noqa: N801 - likewise
+            applicationId = "app-1"  # noqa: N815 - likewise
+
+
+def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
+    """A driver whose run is older than the fence ends before its query starts, and says why."""
+    launch, control, said = _launch(tmp_path, Token(4, 1))
+    control.raise_fence(Token(5, 1), "a")
+    started: list[object] = []
+    with pytest.raises(Fenced) as raised:
+        launch.start_query(started.append, _Writer())
+    assert raised.value.code == 75
+    assert not started
+    assert "run 4-1 may not start a query" in said[0]
+    assert control.running(Token(4, 1)) is None
+
+
+def test_the_newest_run_says_who_it_is_before_its_query_starts(tmp_path: Path) -> None:
+    """When the user's query is started, the file that names application and process is there already."""
+    launch, control, _ = _launch(tmp_path, Token(5, 1))
+    control.raise_fence(Token(5, 1), "a")
+    seen: list[object] = []
+    launch.start_query(lambda _writer: seen.append(control.running(Token(5, 1))), _Writer())
+    assert isinstance(seen[0], dict)
+    assert {"application_id": "app-1", "epoch": 5, "run": 1, "parallelism": 2}.items() <= seen[0].items()
+
+
+@pytest.mark.parametrize("extra", [["--epoch", "-1"], ["--run", "0"], ["--parallelism", "0"]])
+def test_wrong_arguments_are_named(extra: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Arguments that cannot be end the launcher with 2 and a line that shows them."""
+    script = tmp_path / "s.py"
+    script.write_text("")
+    base = ["--control-dir", str(tmp_path), "--job-id", "j", "--epoch", "1", "--parallelism", "2", *extra, str(script)]
+    with pytest.raises(SystemExit) as raised:
+        parse(base)
+    assert raised.value.code == 2
+    assert f"{extra[0]} {extra[1]}" in capsys.readouterr().err
+
+
+def test_a_script_keeps_its_own_options(tmp_path: Path) -> None:
+    """What stands after the script is the script's, even if it looks like an option of the launcher."""
+    script = tmp_path / "s.py"
+    script.write_text("")
+    argv = ["--control-dir", "c", "--job-id", "j", "--epoch", "1", "--parallelism", "2", str(script), "--epoch", "x"]
+    assert parse(argv).args == ["--epoch", "x"]
+
+
+_LOOP = ["o.a.s.MicroBatchExecution.executeOneBatch", "o.a.s.ProcessingTimeExecutor.execute"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "place"),
+    [
+        (["o.a.s.SystemClock.waitTillTime", "o.a.s.ProcessingTimeExecutor.execute"], Place.BETWEEN_TRIGGERS),
+        (["j.ReentrantLock.lock", "o.a.s.MicroBatchExecution.constructNextBatch", *_LOOP], Place.CONSTRUCTING),
+        (["o.a.s.MicroBatchExecution.runBatch", *_LOOP], Place.ELSEWHERE),
+        (["o.a.s.SQLExecution$.withNewExecutionId", "o.a.s.MicroBatchExecution.runBatch", *_LOOP], Place.ADDING_BATCH),
+        (["o.a.s.ProgressContext.finishTrigger", *_LOOP], Place.ELSEWHERE),
+        (["o.a.s.StreamExecution.runStream"], Place.ELSEWHERE),
+        ([], Place.ELSEWHERE),
+    ],
+)
+def test_the_stack_tells_where_a_query_is(frames: list[str], place: Place) -> None:
+    """Only between triggers and inside the sink's execution is a query in a place where it may be told to end."""
+    assert place_of(frames) is place
+
+
+def test_files_are_json_for_people(tmp_path: Path) -> None:
+    """Control files are plain JSON that can be read and written by hand."""
+    control = Control(tmp_path, "job")
+    control.raise_fence(Token(5, 2), "me")
+    assert json.loads((control.path / "fence").read_text()) == {"epoch": 5, "run": 2, "owner": "me"}
