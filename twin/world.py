@@ -123,7 +123,8 @@ class World:
                 mine.on(event, self.now)
                 self._settle(job.model.job_id)
         self.now = max(self.now, end)
-        results, self._results = self._results, []
+        results = list(self._results)
+        self._results.clear()  # executions under way hold on to this very list
         return results
 
     def snapshot(self, job_id: str, sequence: int, interval_seconds: int = 10) -> MetricSnapshot | None:

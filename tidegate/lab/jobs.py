@@ -1,0 +1,78 @@
+"""The lab's jobs: models with specs to match, and the scenarios made of one job and one load."""
+
+from __future__ import annotations
+
+from schemas.job import Application, JobSpec, Scaling
+from tidegate.lab.simulate import Scenario, TopicPlan
+from twin.load import Load
+from twin.model import JobModel, Restart, Stage, State
+from twin.schedule import capacity, demand
+from twin.topic import skewed
+
+SOURCE = "orders"
+PARTITIONS = skewed(32, 1.1)
+MAX_PARALLELISM = 16
+
+
+def lab_model(job_id: str = "orders-enriched") -> JobModel:
+    """Return the job all workloads run on: 2 ms a record, mildly sub-linear and skewed, 2 GB of state."""
+    return JobModel(
+        job_id=job_id,
+        sources=(SOURCE,),
+        stages=(Stage("enrich", 0.0015), Stage("aggregate", 0.0005, tasks=48, skew=1.2)),
+        overhead_seconds=0.8,
+        max_records_per_trigger=20_000,
+        trigger_interval_seconds=5.0,
+        contention=0.01,
+        state=State(partitions=48, bytes_per_record=300.0, ttl_seconds=1800.0, initial_bytes=2e9),
+        restart=Restart(start_seconds=22.0, start_jitter_seconds=10.0, load_bytes_per_second=400e6),
+    )
+
+
+def spec_for(model: JobModel, *, policy: str = "flip271", maximum: int = MAX_PARALLELISM) -> JobSpec:
+    """Return a spec for a model: what the engine is told of the job."""
+    return JobSpec(
+        job_id=model.job_id,
+        pipeline_id=model.pipeline,
+        pool_id=model.pool_id,
+        sources=model.sources,
+        sinks=(model.sink,) if model.sink else (),
+        application=Application(
+            script="job.py", checkpoint_location="checkpoint", event_log_dir="events", control_dir="control"
+        ),
+        scaling=Scaling(policy=policy, max_parallelism=maximum),
+    )
+
+
+def batch_bound(spec: JobSpec) -> float:
+    """Return how long a micro-batch may last, in seconds, for the lag objective to be held.
+
+    Just before a commit the lag is what the batch holds and what arrived meanwhile: twice a batch.
+    """
+    return spec.scaling.lag_objective_seconds / 2
+
+
+def sizes_of(spec: JobSpec) -> tuple[int, ...]:
+    """Return the sizes a job may have."""
+    cores = spec.application.executor_cores
+    return tuple(range(spec.scaling.min_parallelism, spec.scaling.max_parallelism + 1, cores))
+
+
+def lab_peak(model: JobModel, spec: JobSpec) -> float:
+    """Return the load's peak for the lab: what three quarters of the largest size can just do."""
+    size = max(1, spec.scaling.max_parallelism * 3 // 4)
+    return 0.95 * capacity(model, PARTITIONS, size, batch_bound(spec))
+
+
+def one_job(model: JobModel, spec: JobSpec, load: Load, *, seconds: float | None = None, seed: int = 0) -> Scenario:
+    """Return the scenario of a job alone in a pool that is large enough, beginning at the right size for its load."""
+    start = demand(model, PARTITIONS, load.rate(0.0), batch_bound(spec), sizes_of(spec))
+    return Scenario(
+        models=(model,),
+        specs=(spec,),
+        topics={SOURCE: TopicPlan(PARTITIONS, load)},
+        pools={model.pool_id: spec.scaling.max_parallelism},
+        sizes={model.job_id: start},
+        seconds=seconds or load.seconds,
+        seed=seed,
+    )

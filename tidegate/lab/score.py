@@ -1,0 +1,184 @@
+"""The score of a run: how well supply followed demand, how long the lag objective was violated, and what it cost.
+
+Elasticity is measured as the SPEC Research Group does (Herbst et al., "BUNGEE", SEAMS 2015), with demand d(t) known
+exactly from the twin: the smallest size whose capacity covers what arrives. Supply s(t) is the size that computes at
+t, so it is 0 during a restart; T is the length of the run.
+
+    under accuracy  aU = 1/T * integral max(d - s, 0) dt        over accuracy  aO = 1/T * integral max(s - d, 0) dt
+    under share     tU = time(s < d) / T                        over share     tO = time(s > d) / T
+    jitter          j  = (E_S - E_D) / T per minute; E: units moved up plus units moved down; above 0 is restless
+
+Lag in seconds is lag in records over the capacity of the size held (work, not waiting time, as in the JobSpec's
+objective). What it cost is one number, in core-seconds of the job's largest size, by `Prices`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from schemas.command import CommandKind
+from schemas.job import JobSpec
+from schemas.result import Phase
+from tidegate.lab.jobs import batch_bound, sizes_of
+from tidegate.lab.simulate import JobRecording, Tick
+from twin.model import JobModel
+from twin.schedule import capacity, demand
+
+DEMAND_WINDOW_SECONDS = 60.0
+"""Demand follows the mean arrivals of the last minute: no size can follow what comes and goes within a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What things cost, in core-seconds. Two figures scale with the largest size, so that prices fit any job."""
+
+    core_second: float = 1.0
+    violated_second: float = 2.0
+    """Per second over the lag objective and slot of the largest size: dearer than to run the largest size always,
+    so no clairvoyant buys its savings with a lasting violation."""
+    restart: float = 30.0
+    """Per restart and slot of the largest size, besides the core-seconds and the lag it causes: batches run twice,
+    caches are cold, and each is a chance to fail."""
+
+    def total(self, core_seconds: float, violated_seconds: float, restarts: int, largest: int) -> float:
+        """Return the cost of a run in core-seconds."""
+        per_slot = self.violated_second * violated_seconds + self.restart * restarts
+        return self.core_second * core_seconds + largest * per_slot
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One run in figures."""
+
+    seconds: float
+    under_accuracy: float
+    over_accuracy: float
+    under_share: float
+    over_share: float
+    jitter: float
+    """Per minute."""
+    violated_seconds: float
+    worst_lag_seconds: float
+    lag_area: float
+    """Integral of the lag above the objective, s²."""
+    core_seconds: float
+    restarts: int
+    rescales: int
+    """Changes of size carried out, in place or by restart."""
+    demand_changes: int
+    lost: bool
+    """The job did not run at the end."""
+    cost: float
+
+    @property
+    def violated_share(self) -> float:
+        """Share of time over the lag objective."""
+        return self.violated_seconds / self.seconds
+
+    @property
+    def decisions_per_change(self) -> float | None:
+        """Changes of size per change of demand; None when demand never changed."""
+        return self.rescales / self.demand_changes if self.demand_changes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Demand, supply and lag of a run at each tick; times in seconds since its beginning."""
+
+    at: tuple[float, ...]
+    rate: tuple[float, ...]
+    """Mean arrivals of the last minute, records/s."""
+    demand: tuple[int, ...]
+    supply: tuple[int, ...]
+    """Slots that compute; 0 while the job is down."""
+    held: tuple[int, ...]
+    """Slots held; what is paid for."""
+    lag_seconds: tuple[float, ...]
+
+
+def curve(model: JobModel, spec: JobSpec, shares: tuple[float, ...], ticks: Sequence[Tick]) -> Curve:
+    """Return a run as curves; `shares` are those of the partitions of the job's sources."""
+    bound, sizes = batch_bound(spec), sizes_of(spec)
+    rates = _rates(ticks)
+    held, lags, last = [], [], sizes[0]
+    for tick in ticks:
+        last = tick.slots or last
+        held.append(tick.slots)
+        able = capacity(model, shares, last, bound)
+        lags.append(tick.lag_records / able if able > 0 else 0.0)
+    return Curve(
+        at=tuple(tick.at for tick in ticks),
+        rate=tuple(rates),
+        demand=tuple(demand(model, shares, rate, bound, sizes) for rate in rates),
+        supply=tuple(tick.slots if tick.running else 0 for tick in ticks),
+        held=tuple(held),
+        lag_seconds=tuple(lags),
+    )
+
+
+def score(
+    model: JobModel, spec: JobSpec, shares: tuple[float, ...], recording: JobRecording, prices: Prices | None = None
+) -> Score:
+    """Return the score of one job's recording; `shares` are those of the partitions of its sources."""
+    prices = prices or Prices()
+    ticks = recording.ticks
+    if len(ticks) < 2:
+        raise ValueError(f"job {spec.job_id}: a score needs at least 2 ticks, found {len(ticks)}")
+    line = curve(model, spec, shares, ticks)
+    objective = spec.scaling.lag_objective_seconds
+    under = over = under_time = over_time = violated = area = 0.0
+    for place in range(1, len(ticks)):
+        seconds = line.at[place] - line.at[place - 1]
+        gap = line.demand[place] - line.supply[place]
+        under += max(gap, 0) * seconds
+        over += max(-gap, 0) * seconds
+        under_time += seconds if gap > 0 else 0.0
+        over_time += seconds if gap < 0 else 0.0
+        beyond = line.lag_seconds[place] - objective
+        if beyond > 0:
+            violated += seconds
+            area += beyond * seconds
+    length = line.at[-1] - line.at[0]
+    # A dip to nothing during a restart is no move of the scaler: jitter looks at the sizes held.
+    sizes_held = [size for size in line.held if size]
+    core_seconds = ticks[-1].core_seconds - ticks[0].core_seconds
+    stops = {r.command_id for r in recording.results if r.phase is Phase.STOPPING and r.kind is CommandKind.RESCALE}
+    rescales = {r.command_id for r in recording.results if r.phase is Phase.ACCEPTED and r.kind is CommandKind.RESCALE}
+    return Score(
+        seconds=length,
+        under_accuracy=under / length,
+        over_accuracy=over / length,
+        under_share=under_time / length,
+        over_share=over_time / length,
+        jitter=(_moved(sizes_held) - _moved(line.demand)) / length * 60.0,
+        violated_seconds=violated,
+        worst_lag_seconds=max(line.lag_seconds),
+        lag_area=area,
+        core_seconds=core_seconds,
+        restarts=len(stops),
+        rescales=len(rescales),
+        demand_changes=sum(before != after for before, after in pairwise(line.demand)),
+        lost=not ticks[-1].running and ticks[-1].slots == 0,
+        cost=prices.total(core_seconds, violated, len(stops), spec.scaling.max_parallelism),
+    )
+
+
+def _moved(sizes: Sequence[int]) -> int:
+    """Return the units moved up plus the units moved down."""
+    return sum(abs(after - before) for before, after in pairwise(sizes))
+
+
+def _rates(ticks: Sequence[Tick]) -> list[float]:
+    """Return the mean arrivals of the window before each tick; the first one has those of the tick after it."""
+    moments = [tick.at for tick in ticks]
+    rates = []
+    for place, tick in enumerate(ticks):
+        first = bisect_left(moments, tick.at - DEMAND_WINDOW_SECONDS - 1e-9)
+        last = place
+        if first == last:
+            first, last = 0, 1
+        rates.append((ticks[last].arrived - ticks[first].arrived) / (moments[last] - moments[first]))
+    return rates

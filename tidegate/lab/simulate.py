@@ -1,0 +1,289 @@
+"""The loop in simulated time: snapshots from the twin, decisions from the engine, commands back to the twin.
+
+What the services do between topics is done here by calls, in the same order: results first, then the snapshot is
+decided on with what the decider would have seen (cooldown, reservations, results, neighbours), then the command goes
+out. A snapshot that is late is decided on when it arrives; its command can come no earlier.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from engine.decide import step
+from engine.state import JobState
+from engine.validate import check_spec
+from schemas.command import ScalingCommand
+from schemas.decision import Decision, Neighbour, Observed
+from schemas.job import JobSpec
+from schemas.result import ActionResult
+from schemas.snapshot import MetricSnapshot
+from tidegate.lab.ledger import MemoryLedger
+from twin.load import Load
+from twin.model import JobModel
+from twin.pool import SlotPool
+from twin.topic import Topic
+from twin.world import EPOCH, World
+
+Progress = Callable[[float], None]
+"""Told the share done, 0..1."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic to be made: its partitions' shares, its load, its size if finite."""
+
+    shares: tuple[float, ...]
+    load: Load | None = None
+    capacity_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One simulation to be run; the same scenario gives the same recording."""
+
+    models: tuple[JobModel, ...]
+    specs: tuple[JobSpec, ...]
+    topics: Mapping[str, TopicPlan]
+    pools: Mapping[str, int]
+    sizes: Mapping[str, int]
+    """Size each job runs with when the scenario begins."""
+    seconds: float
+    seed: int = 0
+    epoch: int = EPOCH
+
+    def world(self) -> World:
+        """Return the scenario's world at its beginning."""
+        return World(
+            self.models,
+            [Topic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
+            [SlotPool(pool_id, slots) for pool_id, slots in self.pools.items()],
+            sizes=self.sizes,
+            seed=self.seed,
+            epoch=self.epoch,
+        )
+
+    def with_policy(
+        self, policy: str, options: Mapping[str, object] = {}, guards: Mapping[str, Mapping[str, object]] = {}
+    ) -> Scenario:
+        """Return the scenario with all jobs under another policy."""
+        specs = tuple(
+            spec.model_copy(
+                update={
+                    "scaling": spec.scaling.model_copy(
+                        update={
+                            "policy": policy,
+                            "policy_options": dict(options),
+                            "guards": {**spec.scaling.guards, **{name: dict(raw) for name, raw in guards.items()}},
+                        }
+                    )
+                }
+            )
+            for spec in self.specs
+        )
+        return replace(self, specs=specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One moment of one job as it truly was; times are seconds since the beginning."""
+
+    at: float
+    arrived: float
+    lag_records: int
+    slots: int
+    running: bool
+    core_seconds: float
+    state_bytes: float
+
+
+@dataclass(slots=True)
+class JobRecording:
+    """Everything that happened to one job."""
+
+    ticks: list[Tick] = field(default_factory=list)
+    snapshots: list[MetricSnapshot] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    commands: list[ScalingCommand] = field(default_factory=list)
+    results: list[ActionResult] = field(default_factory=list)
+
+
+class Decider(Protocol):
+    """Who decides in a simulation: the engine, or a plan made beforehand."""
+
+    def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
+        """Return what follows from a snapshot at `now` (epoch seconds), given the results since the last one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a decider made of a snapshot."""
+
+    decision: Decision | None
+    command: ScalingCommand | None
+
+
+class EngineDecider:
+    """The engine with the state of all jobs, told what the decider service would tell it."""
+
+    def __init__(self, specs: Sequence[JobSpec]) -> None:
+        """Raise `ValueError` with every problem of the specs' policies, guards and options."""
+        problems = [f"{spec.job_id}: {problem}" for spec in specs for problem in check_spec(spec)]
+        if problems:
+            raise ValueError("; ".join(problems))
+        self._specs = {spec.job_id: spec for spec in specs}
+        self._states = {spec.job_id: JobState.new() for spec in specs}
+        self._latest: dict[str, Decision] = {}
+        self._ledger = MemoryLedger()
+
+    def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
+        """Step the engine; a reservation that another job took first makes it decide again with that in view."""
+        for result in seen:
+            self._ledger.settle(result)
+        until, owner = self._ledger.cooldown(spec.job_id, now)
+        observed = Observed(
+            at=datetime.fromtimestamp(now, UTC),
+            cooldown_until=until,
+            cooldown_owner=owner,
+            pool_reserved=self._ledger.reserved(spec.job_id, spec.pool_id),
+            results=tuple(seen),
+            neighbours=tuple(self._neighbours(spec)),
+        )
+        before = self._states[spec.job_id]
+        state, decision = step(before, snapshot, spec, observed)
+        command = decision.command
+        if command is not None:
+            pool = snapshot.pool
+            free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
+            if not self._ledger.take(spec, command, snapshot.slots_granted or 0, free):
+                state, decision = step(before, snapshot, spec, replace(observed, reservation_refused=True))
+        self._states[spec.job_id] = state
+        self._latest[spec.job_id] = decision
+        return Decided(decision, decision.command)
+
+    def _neighbours(self, spec: JobSpec) -> list[Neighbour]:
+        found = []
+        for other in self._specs.values():
+            if other.job_id == spec.job_id or other.pipeline_id != spec.pipeline_id:
+                continue
+            latest = self._latest.get(other.job_id)
+            for upstream, topics in (
+                (True, set(other.sinks) & set(spec.sources)),
+                (False, set(spec.sinks) & set(other.sources)),
+            ):
+                if topics:
+                    found.append(
+                        Neighbour(
+                            job_id=other.job_id,
+                            upstream=upstream,
+                            topics=tuple(sorted(topics)),
+                            parallelism=latest.current_parallelism if latest else None,
+                            evidence=latest.evidence if latest else None,
+                        )
+                    )
+        return found
+
+
+def simulate(
+    scenario: Scenario,
+    decider: Decider | None = None,
+    *,
+    keep_snapshots: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, JobRecording]:
+    """Run a scenario; return the recording of each job by id.
+
+    Without a `decider` the engine decides by the scenario's specs. Raises `ValueError` for a spec that the engine
+    refuses, or that names a job, topic or pool which is not there.
+    """
+    loop = _Loop(scenario, decider or EngineDecider(scenario.specs), keep_snapshots=keep_snapshots)
+    told = 0.0
+    while loop.due and loop.due[0][0] <= loop.end:
+        share = (loop.turn() - scenario.epoch) / scenario.seconds
+        if progress is not None and share >= told + 0.01:
+            told = share
+            progress(share)
+    loop.take_results(loop.end)
+    if progress is not None:
+        progress(1.0)
+    return loop.recordings
+
+
+class _Loop:
+    """One simulation under way. `due` holds (epoch seconds, rank, job's place, snapshot or None for "measure now")."""
+
+    def __init__(self, scenario: Scenario, decider: Decider, *, keep_snapshots: bool) -> None:
+        self.world = scenario.world()
+        self.specs = scenario.specs
+        self.decider = decider
+        self.keep_snapshots = keep_snapshots
+        self.end = scenario.epoch + scenario.seconds
+        self.recordings = {spec.job_id: JobRecording() for spec in self.specs}
+        self.pending: dict[str, list[ActionResult]] = {spec.job_id: [] for spec in self.specs}
+        self.decided: dict[str, int] = {}
+        self.due: list[tuple[float, int, int, MetricSnapshot | None]] = []
+        for place, spec in enumerate(self.specs):
+            self.world.job(spec.job_id)
+            heapq.heappush(self.due, (scenario.epoch + spec.interval_seconds, 0, place, None))
+
+    def turn(self) -> float:
+        """Do what is due next; return its epoch second."""
+        now, _, place, snapshot = heapq.heappop(self.due)
+        self.take_results(now)
+        if snapshot is None:
+            snapshot = self._measure(now, place)
+        if snapshot is not None:
+            self._decide(now, self.specs[place], snapshot)
+        return now
+
+    def take_results(self, until: float) -> None:
+        """Move the world on, and keep the results for the next snapshot of their jobs."""
+        for result in self.world.advance(until):
+            self.pending[result.job_id].append(result)
+            self.recordings[result.job_id].results.append(result)
+
+    def _measure(self, now: float, place: int) -> MetricSnapshot | None:
+        """Return the interval's snapshot; None when it is lost, or still on its way."""
+        spec = self.specs[place]
+        self.recordings[spec.job_id].ticks.append(_tick(self.world, spec.job_id))
+        heapq.heappush(self.due, (now + spec.interval_seconds, 0, place, None))
+        snapshot = self.world.snapshot(spec.job_id, int(now), spec.interval_seconds)
+        if snapshot is None:
+            return None
+        delay = self.world.delay_seconds(spec.job_id, int(now))
+        if delay > 0:
+            heapq.heappush(self.due, (now + delay, snapshot.sequence, place, snapshot))
+            return None
+        return snapshot
+
+    def _decide(self, now: float, spec: JobSpec, snapshot: MetricSnapshot) -> None:
+        if snapshot.sequence <= self.decided.get(spec.job_id, -1):
+            return  # overtaken on its way by a newer one: the decider drops it
+        self.decided[spec.job_id] = snapshot.sequence
+        recording = self.recordings[spec.job_id]
+        decided = self.decider.decide(spec, snapshot, now, self.pending[spec.job_id])
+        self.pending[spec.job_id] = []
+        if self.keep_snapshots:
+            recording.snapshots.append(snapshot)
+        if decided.decision is not None:
+            recording.decisions.append(decided.decision)
+        if decided.command is not None:
+            recording.commands.append(decided.command)
+            self.world.order(decided.command)
+
+
+def _tick(world: World, job_id: str) -> Tick:
+    truth = world.truth(job_id)
+    return Tick(
+        at=world.now,
+        arrived=sum(topic.arrived(world.now) for topic in world.job(job_id).sources),
+        lag_records=truth.lag_records,
+        slots=truth.slots,
+        running=truth.running,
+        core_seconds=truth.core_seconds,
+        state_bytes=truth.state_bytes,
+    )
