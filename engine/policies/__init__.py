@@ -6,11 +6,33 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from engine.case import Policy
+from engine.policies.cost import Cost
 from engine.policies.flip271 import Flip271
+from engine.policies.forecast import Forecast
+from engine.policies.hpa import Hpa
+from engine.policies.keda import Keda
+from engine.policies.learning import Learning
+from engine.policies.numaflow import Numaflow
+from engine.policies.pid import Pid
+from engine.policies.queueing import Queueing
+from engine.policies.threshold import Threshold
+from engine.policies.varga import Varga
 from engine.reasons import register
 
 GROUP = "tidegate.policies"
-OURS: tuple[type[Policy], ...] = (Flip271,)
+OURS: tuple[type[Policy], ...] = (
+    Flip271,
+    Numaflow,
+    Varga,
+    Hpa,
+    Keda,
+    Threshold,
+    Pid,
+    Queueing,
+    Forecast,
+    Cost,
+    Learning,
+)
 
 
 class UnknownPolicy(ValueError):

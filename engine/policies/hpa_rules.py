@@ -1,0 +1,217 @@
+"""The Kubernetes Horizontal Pod Autoscaler's bare formulas, in its own terms: pure functions of numbers.
+
+Source: kubernetes `pkg/controller/podautoscaler` (`replica_calculator.go`, `horizontal.go`, `metrics/utilization.go`),
+with per-direction tolerance (KEP-4951). Quantities are whole milli-units, as there; whole-number divisions truncate,
+as Go's do. "Unready" pods run and are not ready; "missing" pods are ready and sent no metric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+MAX_REPLICAS = 2**31 - 1
+TOLERANCE = 0.1
+SCALE_UP_LIMIT_FACTOR = 2.0
+SCALE_UP_LIMIT_MINIMUM = 4.0
+
+
+def within_tolerance(ratio: float, down: float = TOLERANCE, up: float = TOLERANCE) -> bool:
+    """Whether a usage ratio is close enough to 1 to leave the size alone: `1 - down <= ratio <= 1 + up`."""
+    return 1.0 - down <= ratio <= 1.0 + up
+
+
+def utilization_ratio(usage: Sequence[int], request: int, target: int) -> tuple[float, int]:
+    """Return (usage ratio, utilization in whole percent) of pods that each request `request` milli-units.
+
+    `GetResourceUtilizationRatio`: 100 · Σ usage / Σ request, truncated, over the target percentage.
+    """
+    utilization = sum(usage) * 100 // (request * len(usage))
+    return utilization / target, utilization
+
+
+def metric_ratio(values: Sequence[int], target: int) -> tuple[float, int]:
+    """Return (usage ratio, mean value, truncated) of a custom metric per pod (`GetMetricUsageRatio`)."""
+    mean = sum(values) // len(values)
+    return mean / target, mean
+
+
+def resource_replicas(
+    current: int,
+    usage: Sequence[int],
+    request: int,
+    target: int,
+    *,
+    unready: int = 0,
+    missing: int = 0,
+    down: float = TOLERANCE,
+    up: float = TOLERANCE,
+) -> int:
+    """Return the replicas for a resource (`GetResourceReplicas`): `usage` in milli-units, of the ready pods.
+
+    `target` is a percentage of `request`. Missing pods count as max(100, target) % of their request when it would
+    scale down and as 0 when it would scale up; unready pods count as 0 on the way up and not at all on the way down.
+    """
+    ratio, _ = utilization_ratio(usage, request, target)
+    assumed = request * max(100, target) // 100
+
+    def again(filled: Sequence[int]) -> float:
+        return utilization_ratio(filled, request, target)[0]
+
+    return _conservative(current, usage, ratio, assumed, again, unready, missing, down, up)
+
+
+def metric_replicas(
+    current: int,
+    values: Sequence[int],
+    target: int,
+    *,
+    unready: int = 0,
+    missing: int = 0,
+    down: float = TOLERANCE,
+    up: float = TOLERANCE,
+) -> int:
+    """Return the replicas for a custom metric per pod (`GetMetricReplicas`); missing pods count as the target."""
+    ratio, _ = metric_ratio(values, target)
+
+    def again(filled: Sequence[int]) -> float:
+        return metric_ratio(filled, target)[0]
+
+    return _conservative(current, values, ratio, target, again, unready, missing, down, up)
+
+
+def _conservative(
+    current: int,
+    values: Sequence[int],
+    ratio: float,
+    assumed: int,
+    again: Callable[[Sequence[int]], float],
+    unready: int,
+    missing: int,
+    down: float,
+    up: float,
+) -> int:
+    """Return the replicas, after what is not known was counted against the change (`calcPlainMetricReplicas`)."""
+    rebalance = unready > 0 and ratio > 1.0
+    if not rebalance and not missing:
+        return current if within_tolerance(ratio, down, up) else _ceil(ratio * len(values))
+    filled = list(values)
+    if missing:
+        if ratio < 1.0:
+            filled += [assumed] * missing
+        elif ratio > 1.0:
+            filled += [0] * missing
+    if rebalance:
+        filled += [0] * unready
+    ratio_again = again(filled)
+    flips = (ratio < 1.0 < ratio_again) or (ratio > 1.0 > ratio_again)
+    if within_tolerance(ratio_again, down, up) or flips:
+        return current
+    replicas = _ceil(ratio_again * len(filled))
+    against = (ratio_again < 1.0 and replicas > current) or (ratio_again > 1.0 and replicas < current)
+    return current if against else replicas
+
+
+def object_replicas(
+    current: int, value: int, target: int, ready: int, *, down: float = TOLERANCE, up: float = TOLERANCE
+) -> int:
+    """Return the replicas for an object or external total (`GetObjectMetricReplicas`); from 0: `ceil(value/target)`."""
+    ratio = value / target
+    if current == 0:
+        return _ceil(ratio)
+    return current if within_tolerance(ratio, down, up) else _ceil(ratio * ready)
+
+
+def per_pod_replicas(
+    status_replicas: int, value: int, target: int, *, down: float = TOLERANCE, up: float = TOLERANCE
+) -> int:
+    """Return the replicas for a total shared by all pods (`AverageValue`): `ceil(value/target)` outside tolerance.
+
+    The ratio is `value / (target · status replicas)`; from 0 replicas there is none, and the total decides.
+    """
+    if status_replicas and within_tolerance(value / (target * status_replicas), down, up):
+        return status_replicas
+    return _ceil(value / target)
+
+
+def combine(current: int, proposals: Iterable[int | None]) -> int | None:
+    """Return the largest of several metrics' replicas; None where a metric failed, and if nothing may be done.
+
+    Some failed: scaling up is allowed, scaling down is not (`computeReplicasForMetrics`).
+    """
+    asked = list(proposals)
+    known = [replicas for replicas in asked if replicas is not None]
+    if not known:
+        return None
+    largest = max(known)
+    return None if len(known) < len(asked) and largest < current else largest
+
+
+def stabilize(
+    current: int,
+    desired: int,
+    recommendations: Sequence[tuple[float, int]],
+    now: float,
+    *,
+    up_window: float = 0.0,
+    down_window: float = 300.0,
+) -> int:
+    """Return the stabilized recommendation from earlier (seconds, replicas) ones (`stabilizeRecommendation...`).
+
+    lo = min(up window, desired), hi = max(down window, desired), result = current moved into [lo, hi]. A record is
+    in a window when it is newer than `now - window`.
+    """
+    low = min([n for at, n in recommendations if at > now - up_window] + [desired])
+    high = max([n for at, n in recommendations if at > now - down_window] + [desired])
+    return low if current < low else min(current, high)
+
+
+@dataclass(frozen=True, slots=True)
+class RatePolicy:
+    """One rate policy: `value` pods, or per cent, in any `period_seconds`."""
+
+    kind: str
+    """`Pods` or `Percent`."""
+    value: int
+    period_seconds: float
+
+
+def scale_up_limit(
+    current: int, events: Sequence[tuple[float, int]], policies: Sequence[RatePolicy], select: str, now: float
+) -> int:
+    """Return the most replicas that may be reached now (`calculateScaleUpLimitWithScalingRules`).
+
+    `events` are (seconds, replicas added or removed: positive or negative). `select` is Max, Min or Disabled.
+    """
+    if select == "Disabled":
+        return current
+    limits = [_limit(current, events, policy, now, up=True) for policy in policies]
+    return max(current, min(limits, default=current) if select == "Min" else max(limits, default=current))
+
+
+def scale_down_limit(
+    current: int, events: Sequence[tuple[float, int]], policies: Sequence[RatePolicy], select: str, now: float
+) -> int:
+    """Return the fewest replicas that may be reached now (`calculateScaleDownLimitWithBehaviors`)."""
+    if select == "Disabled":
+        return current
+    limits = [_limit(current, events, policy, now, up=False) for policy in policies]
+    return min(current, max(limits, default=current) if select == "Min" else min(limits, default=current))
+
+
+def _limit(current: int, events: Sequence[tuple[float, int]], policy: RatePolicy, now: float, *, up: bool) -> int:
+    recent = [change for at, change in events if at > now - policy.period_seconds]
+    start = current - sum(recent)
+    if up:
+        return start + policy.value if policy.kind == "Pods" else math.ceil(start * (1 + policy.value / 100))
+    return start - policy.value if policy.kind == "Pods" else int(start * (1 - policy.value / 100))
+
+
+def legacy_up_limit(current: int) -> int:
+    """Return the most replicas without behaviours: `max(2 · current, 4)` (`calculateScaleUpLimit`)."""
+    return int(max(SCALE_UP_LIMIT_FACTOR * current, SCALE_UP_LIMIT_MINIMUM))
+
+
+def _ceil(value: float) -> int:
+    return min(MAX_REPLICAS, math.ceil(value))

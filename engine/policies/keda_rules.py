@@ -1,0 +1,80 @@
+"""KEDA's Kafka scaler: its bare formulas, in its own terms: pure functions of numbers.
+
+Source: kedacore/keda `pkg/scalers/kafka_scaler.go` (8b4f083). Offsets, lags and thresholds are whole records. The
+replicas come from the Horizontal Pod Autoscaler's `AverageValue` rule (`hpa_rules.per_pod_replicas`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+INVALID_OFFSET = -1
+"""What Kafka answers for a group that has committed nothing."""
+
+
+def partition_lag(
+    consumer_offset: int,
+    latest_offset: int | None,
+    *,
+    previous_offset: int | None = None,
+    offset_reset_policy: str = "latest",
+    scale_to_zero_on_invalid_offset: bool = False,
+    exclude_persistent_lag: bool = False,
+) -> tuple[int, int]:
+    """Return (lag, lag with persistent lag) of one partition (`getLagForPartition`).
+
+    `latest_offset` None: the partition is not in the answer, which counts as no lag. `previous_offset` is the
+    consumer's offset one poll ago, None if there was none; unmoved since then, its lag is persistent.
+    """
+    if consumer_offset == INVALID_OFFSET:
+        if offset_reset_policy == "latest":
+            lag = 0 if scale_to_zero_on_invalid_offset else 1
+            return lag, lag
+        if scale_to_zero_on_invalid_offset:
+            return 0, 0
+    if latest_offset is None:
+        return 0, 0
+    if consumer_offset == INVALID_OFFSET:
+        return latest_offset, latest_offset
+    lag = latest_offset - consumer_offset
+    if exclude_persistent_lag and previous_offset == consumer_offset:
+        return 0, lag
+    return lag, lag
+
+
+def factors(number: int) -> list[int]:
+    """Return all divisors of a number in order (`FindFactors`); none below 1."""
+    if number < 1:
+        return []
+    low = [i for i in range(1, math.isqrt(number) + 1) if number % i == 0]
+    return low + [number // i for i in reversed(low) if i != number // i]
+
+
+def next_factor(total_lag: int, partitions: int, lag_threshold: int) -> int:
+    """Return the smallest divisor of the partitions whose consumers can take the lag, else all partitions."""
+    return next((f for f in factors(partitions) if f * lag_threshold >= total_lag), partitions)
+
+
+def total_lag(
+    lags: Sequence[int],
+    lag_threshold: int,
+    *,
+    partitions: int | None = None,
+    allow_idle_consumers: bool = False,
+    limit_to_partitions_with_lag: bool = False,
+    ensure_even_distribution: bool = False,
+) -> int:
+    """Return the lag told to the autoscaler, capped so that it asks for no idle consumer (`getTotalLag`).
+
+    Whole-number division as there: a lag of 44 over 4 partitions at a threshold of 10 is not capped, and the
+    autoscaler's rounding up then makes 5 consumers of it (their defect).
+    """
+    total = sum(lags)
+    count = len(lags) if partitions is None else partitions
+    if allow_idle_consumers and not limit_to_partitions_with_lag and not ensure_even_distribution:
+        return total
+    if ensure_even_distribution:
+        total = next_factor(total, count, lag_threshold) * lag_threshold
+    upper = sum(1 for lag in lags if lag > 0) if limit_to_partitions_with_lag else count
+    return upper * lag_threshold if total // lag_threshold > upper else total
