@@ -1,0 +1,159 @@
+"""Recorded streams for benchmarks and tests: the real engine deciding on a job whose load rises and falls.
+
+The job is a plain queue: it does a fixed number of records per second and slot, and each command is carried out at
+once, with all its results. It is not a simulator (that is `twin/`): it only makes the engine go through its cases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from engine.decide import step
+from engine.state import JobState
+from replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
+from schemas.decision import Decision, Observed
+from schemas.envelope import encode
+from schemas.job import Application, JobSpec, Scaling
+from schemas.result import ActionResult, Phase, result_id
+from schemas.snapshot import JobState as ClusterState
+from schemas.snapshot import MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
+from schemas.topics import DECISIONS, PREFIX, SNAPSHOTS
+from schemas.wire import Wire
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+INTERVAL = 10
+PER_SLOT = 450.0
+"""Records/s that one slot does."""
+
+
+def spec_of(job_id: str, version: int = 1) -> JobSpec:
+    """Return the spec of a benchmark's job."""
+    return JobSpec(
+        job_id=job_id,
+        pipeline_id=job_id,
+        version=version,
+        sources=("in",),
+        application=Application(
+            script="/jobs/rates.py",
+            checkpoint_location=f"/checkpoints/{job_id}",
+            event_log_dir="/events",
+            control_dir="/control",
+        ),
+        scaling=Scaling(policy="flip271", min_parallelism=1, max_parallelism=32),
+    )
+
+
+def decided(
+    job_id: str, count: int, *, partitions: int = 50, seed: int = 0, respec_every: int = 0
+) -> Iterator[tuple[MetricSnapshot, Decision]]:
+    """Yield `count` snapshots of a job with the engine's decisions on them; the same arguments give the same bytes.
+
+    Args:
+        job_id: the job, a pipeline of its own.
+        count: how many.
+        partitions: of its one source topic.
+        seed: shifts the load in time, so that jobs differ.
+        respec_every: a new version of the spec every so many snapshots; 0: one version.
+    """
+    spec, state = spec_of(job_id), JobState.new()
+    arrived = committed = 1_000_000 * partitions
+    slots = 4
+    results: tuple[ActionResult, ...] = ()
+    for number in range(count):
+        if respec_every and number and number % respec_every == 0:
+            spec = spec_of(job_id, spec.version + 1)
+        at = START + timedelta(seconds=INTERVAL * (number + 1))
+        rate = 2500 + 2000 * math.sin((number + 37 * seed) / 60)
+        came = round(rate * INTERVAL)
+        arrived += came
+        done = min(arrived - committed, round(slots * PER_SLOT * INTERVAL))
+        committed += done
+        took = max(0.2, done / (slots * PER_SLOT))
+        snapshot = MetricSnapshot(
+            snapshot_id=snapshot_id(job_id, int(at.timestamp())),
+            job_id=job_id,
+            pipeline_id=job_id,
+            sequence=int(at.timestamp()),
+            interval_seconds=INTERVAL,
+            observed_at=at,
+            state=ClusterState.RUNNING,
+            incarnation=f"app-{spec.version}",
+            sources=(
+                SourceOffsets(
+                    topic="in",
+                    end_offsets=_spread(arrived, partitions),
+                    committed_offsets=_spread(committed, partitions),
+                ),
+            ),
+            batches=(
+                MicroBatch(
+                    batch_id=number,
+                    started_at=at - timedelta(seconds=took),
+                    duration_seconds=took,
+                    add_batch_seconds=took * 0.9,
+                    input_records=done,
+                ),
+            ),
+            slots_granted=slots,
+            gc_ratio=0.02,
+            pool=Pool(pool_id="default", slots_total=64, slots_used=slots, workers_alive=4),
+        )
+        state, decision = step(state, snapshot, spec, Observed(at=at + timedelta(seconds=1), results=results))
+        results = ()
+        if decision.command is not None:
+            slots = decision.command.to_parallelism
+            results = tuple(_result(decision, phase, at) for phase in (Phase.ACCEPTED, Phase.STARTING, Phase.VERIFIED))
+        yield snapshot, decision
+
+
+def _result(decision: Decision, phase: Phase, at: datetime) -> ActionResult:
+    command = decision.command
+    assert command is not None  # noqa: S101  (the caller has looked)
+    return ActionResult(
+        result_id=result_id(command.command_id, phase),
+        command_id=command.command_id,
+        job_id=command.job_id,
+        pipeline_id=command.pipeline_id,
+        kind=command.kind,
+        phase=phase,
+        epoch=command.epoch,
+        at=at + timedelta(seconds=5),
+        parallelism=command.to_parallelism,
+        downtime_seconds=8.0 if phase is Phase.VERIFIED else None,
+    )
+
+
+def _spread(total: int, partitions: int) -> tuple[int, ...]:
+    share, rest = divmod(total, partitions)
+    return tuple(share + (index < rest) for index in range(partitions))
+
+
+def write_recording(directory: Path, *, jobs: int, per_job: int, partitions: int = 50) -> int:
+    """Write a recording of `jobs` jobs with `per_job` decisions each; return the number of decisions."""
+    directory.mkdir(parents=True)
+    entries = []
+    paths = {topic: directory / f"{topic.suffix}.ndjson" for topic in (SNAPSHOTS, DECISIONS)}
+    with paths[SNAPSHOTS].open("wb") as snapshots, paths[DECISIONS].open("wb") as decisions:
+        offset = 0
+        for job in range(jobs):
+            for snapshot, decision in decided(f"job-{job:04}", per_job, partitions=partitions, seed=job):
+                snapshots.write(_line(snapshot, job % 8, offset))
+                decisions.write(_line(decision, job % 8, offset))
+                offset += 1
+    for topic, path in paths.items():
+        entries.append(
+            TopicFile(
+                topic=topic.suffix, file=path.name, records=offset, bytes=path.stat().st_size, sha256=sha256(path)
+            )
+        )
+    write_manifest(directory, Manifest(topic_prefix=PREFIX, recorded_at=START, files=tuple(entries)))
+    return offset
+
+
+def _line(event: Wire, partition: int, offset: int) -> bytes:
+    made = encode(event)
+    record = KafkaRecord(partition, offset, 1_772_366_400_000 + offset, made.key, made.value, tuple(made.headers))
+    return to_line(record).encode() + b"\n"

@@ -1,0 +1,250 @@
+"""Recomputing: every recorded decision is made again on Spark from what was recorded, and compared bit for bit.
+
+    python -m replay.recompute --bootstrap-servers HOST:PORT --jars a.jar,b.jar     read the topics
+    python -m replay.recompute --from DIR                                           read a recording
+
+Nothing but `decisions` and `snapshots` is read: the specs come from the keyframes. Spark groups the records by job
+and sorts them by sequence; each job is then verified as one stream (`replay.verify`), so a job's history of any
+length needs the memory of one snapshot.
+
+Exit code: 0 when no decision differs, 1 when one does or the recording is damaged, 2 when it could not be tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import PyZipFile
+
+from replay.difference import Difference
+from replay.files import BadRecording
+from replay.report import render
+from replay.source import from_files, from_kafka, start_session
+from replay.verify import JobTally, JobVerifier
+from schemas.topics import PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+PACKAGES = ("schemas", "engine", "replay")
+"""What the executors run."""
+HEAD = 512
+"""Job and sequence stand this early in what Tidegate writes; only records of other writers are parsed for them."""
+
+
+class CannotRecompute(RuntimeError):
+    """Nothing can be recomputed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out, over all jobs."""
+
+    jobs: tuple[JobTally, ...]
+    """By job id; decisions that name no job at all are under `?`."""
+    seconds: float
+    """Reading, recomputing and comparing; without the start of Spark."""
+    damaged: tuple[str, ...] = ()
+    """Files of the recording that are missing or not as recorded."""
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(job, name) for job in self.jobs)
+
+    @property
+    def decisions(self) -> int:
+        """Decision records read."""
+        return self._sum("decisions")
+
+    @property
+    def identical(self) -> int:
+        """Decisions that came out bit for bit the same."""
+        return self._sum("identical")
+
+    @property
+    def differing(self) -> int:
+        """Decisions that did not."""
+        return self._sum("differing")
+
+    @property
+    def other_version(self) -> int:
+        """Decisions made by another engine version."""
+        return self._sum("other_version")
+
+    @property
+    def not_recomputable(self) -> dict[str, int]:
+        """Decisions that could not be made again, by the name of their `replay.verify.Reason`."""
+        counts: dict[str, int] = {}
+        for job in self.jobs:
+            for name, count in job.not_recomputable.items():
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
+    @property
+    def first(self) -> Difference | None:
+        """The first difference: the earliest sequence of any job."""
+        found = [job.first for job in self.jobs if job.first is not None]
+        return min(found, key=lambda d: (d.sequence is None, d.sequence, d.job_id), default=None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs and nothing is damaged."""
+        return not self.differing and not self.damaged
+
+
+def recompute(
+    *,
+    bootstrap_servers: str | None = None,
+    directory: Path | None = None,
+    topic_prefix: str = PREFIX,
+    job: str | None = None,
+    kafka_options: Mapping[str, str] | None = None,
+    jars: Sequence[str | Path] = (),
+    master: str = "local[2]",
+    spark: SparkSession | None = None,
+) -> Result:
+    """Recompute what a broker's topics or a recording hold; exactly one of the two is given.
+
+    Args:
+        bootstrap_servers: read the topics of this broker, from the earliest record to the present end.
+        directory: read a recording made by `replay.record`.
+        topic_prefix: prefix of the topics, with a broker.
+        job: only this job.
+        kafka_options: further options of Spark's Kafka source, such as `kafka.security.protocol`.
+        jars: Spark's Kafka connector and what it needs, unless the session has them.
+        master: where to run when no session is given.
+        spark: a session to use, and to leave running.
+
+    Raises:
+        CannotRecompute: there is nothing to read, or Spark cannot read it.
+    """
+    if (bootstrap_servers is None) == (directory is None):
+        raise CannotRecompute("give either a broker's bootstrap servers or a recording's directory")
+    session = spark or start_session(master, jars)
+    try:
+        started = time.monotonic()
+        try:
+            harm: list[str] = []
+            if directory is not None:
+                records, harm = from_files(session, directory)
+            else:
+                records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
+            tallies = verify(session, records, job)
+        except Exception as error:
+            raise _explained(error) from error
+        tallies.sort(key=lambda tally: tally.job_id)
+        return Result(tuple(tallies), time.monotonic() - started, tuple(harm))
+    finally:
+        if spark is None:
+            session.stop()
+
+
+def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> list[JobTally]:
+    """Verify the decisions among the records (columns as `from_kafka` gives them); return a tally per job."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    context = spark.sparkContext
+    with tempfile.TemporaryDirectory() as folder:
+        context.addPyFile(str(_packed(Path(folder) / "tidegate-engine.zip")))
+        keyed = records.select(
+            f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
+            f.coalesce(_early("sequence", r"(\d{1,18})\b"), _parsed("sequence")).cast("long").alias("sequence"),
+            *records.columns,
+        )
+        if job is not None:
+            keyed = keyed.where(f.col("job") == job)
+        ordered = keyed.repartition(4 * context.defaultParallelism, "job").sortWithinPartitions(
+            "job", "sequence", "kind", "partition", "offset"
+        )
+        # Through the RDD: the Arrow way in would need pandas, and the work is in the engine, not in the rows.
+        tallies: list[JobTally] = ordered.rdd.mapPartitions(_verify_rows).collect()
+    return tallies
+
+
+def _early(name: str, pattern: str) -> Column:
+    """Return the field as the head of the value spells it, or null."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    head = f.substring("value", 1, HEAD).cast("string")
+    found = f.regexp_extract(head, rf'"{name}"\s*:\s*{pattern}', 1)
+    return f.when(found != "", found)
+
+
+def _parsed(name: str) -> Column:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.get_json_object(f.col("value").cast("string"), f"$.{name}")
+
+
+def _verify_rows(rows: Iterable[Row]) -> Iterator[JobTally]:
+    """Verify the jobs of one partition, whose rows come sorted by job."""
+    for job, records in groupby(rows, key=itemgetter(0)):
+        verifier = JobVerifier(job)
+        for _, sequence, kind, partition, offset, value in records:
+            if kind:
+                verifier.decision(bytes(value or b""), f"partition {partition}, offset {offset}")
+            elif sequence is not None and value is not None:
+                verifier.snapshot(sequence, bytes(value))
+        tally = verifier.tally()
+        if tally.decisions or tally.undecided:
+            yield tally
+
+
+def _packed(path: Path) -> Path:
+    """Pack the code the executors run, compiled, for any cluster of the same Python."""
+    with PyZipFile(str(path), "w") as archive:
+        for package in PACKAGES:
+            archive.writepy(str(Path(__file__).resolve().parent.parent / package))
+    return path
+
+
+def _explained(error: Exception) -> Exception:
+    """Return what to tell a person about a failure in Spark."""
+    if isinstance(error, BadRecording):
+        return CannotRecompute(str(error))
+    text = str(error)
+    if "Failed to find data source: kafka" in text:
+        return CannotRecompute("Spark has no Kafka connector: give its jars with --jars")
+    return CannotRecompute(text.strip().splitlines()[0][:500] if text.strip() else repr(error))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m replay.recompute", description=(__doc__ or "").split("\n", 1)[0])
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--bootstrap-servers", metavar="HOST:PORT")
+    source.add_argument("--from", dest="directory", type=Path, metavar="DIR")
+    parser.add_argument("--topic-prefix", default=PREFIX)
+    parser.add_argument("--job", help="only this job")
+    parser.add_argument("--jars", default="", help="Spark's Kafka connector and what it needs, comma-separated")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument(
+        "--kafka-option", action="append", default=[], metavar="NAME=VALUE", help="such as kafka.security.protocol=SSL"
+    )
+    asked = parser.parse_args(arguments)
+    try:
+        result = recompute(
+            bootstrap_servers=asked.bootstrap_servers,
+            directory=asked.directory,
+            topic_prefix=asked.topic_prefix,
+            job=asked.job,
+            kafka_options=dict(option.split("=", 1) for option in asked.kafka_option),
+            jars=[jar for jar in asked.jars.split(",") if jar],
+            master=asked.master,
+        )
+    except CannotRecompute as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(render(result.jobs, result.seconds, result.damaged))
+    return 0 if result.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
