@@ -248,7 +248,7 @@ time.sleep(300)
 """
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(work_dir: Path, tmp_path: Path) -> None:
     """All slots are for executors, the connector's jars read Kafka, and `down` ends drivers and executors too."""
     info = up(work_dir, redis=False, worker_slots=2, worker_memory="3g")
@@ -280,7 +280,7 @@ def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(wo
     with httpx.Client(trust_env=False, timeout=10) as client:
         created = client.post(f"{info.spark_rest}/v1/submissions/create", json=submission).json()
         assert created["success"], created
-        until(lambda: answer.exists() and bool(answer.read_text()), 120)
+        until(lambda: answer.exists() and bool(answer.read_text()), 200)
         cluster = client.get(f"{info.spark_ui}/json/").json()
     assert answer.read_text() == "3 10"
     assert (cluster["cores"], cluster["coresused"]) == (2, 2)
