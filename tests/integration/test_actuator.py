@@ -23,19 +23,19 @@ def rig(stack: StackProvider, tmp_path: Path) -> Iterator[Rig]:
         rig.close()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_start_rescale_stop(rig: Rig) -> None:
     """A job is started, rescaled from its checkpoint at a batch boundary and stopped; nothing is lost or doubled."""
     actuator = rig.start_actuator()
     with rig.watched() as samples:
         start = rig.command(CommandKind.START, 2)
-        end = rig.wait_for_end(start, 120)
+        end = rig.wait_for_end(start)
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
         assert rig.phases(start) == ["accepted", "stopped", "starting", "running", "verified"]
         assert end.downtime_seconds is None, "a first start has no downtime"
 
         rescale = rig.command(CommandKind.RESCALE, 4, before=2)
-        end = rig.wait_for_end(rescale, 150)
+        end = rig.wait_for_end(rescale)
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 4), end
         assert rig.phases(rescale) == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
         assert end.details["clean"] is True
@@ -50,7 +50,7 @@ def test_start_rescale_stop(rig: Rig) -> None:
         while sum(rig.outputs().values()) < rig.records and time.monotonic() < deadline:
             time.sleep(1)
         stop = rig.command(CommandKind.STOP, 0, before=4)
-        end = rig.wait_for_end(stop, 60)
+        end = rig.wait_for_end(stop)
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 0), end
         assert rig.phases(stop) == ["accepted", "stopping", "stopped", "verified"]
     assert rig.most_at_once(samples) == 1

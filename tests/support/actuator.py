@@ -96,7 +96,7 @@ class Rig:
             "event_log_dir": str(self.folder / "events"),
             "control_dir": str(self.folder / "control"),
             "stop_deadline_seconds": 30.0,
-            "start_deadline_seconds": 180.0,
+            "start_deadline_seconds": 240.0,
             "executor_cores": 2,
         }
         return JobSpec(
@@ -182,7 +182,7 @@ class Rig:
             reader.close()
         return [result for result in found if command_id in (None, result.command_id)]
 
-    def wait_for_end(self, command: ScalingCommand, seconds: float = 100.0) -> ActionResult:
+    def wait_for_end(self, command: ScalingCommand, seconds: float = 280.0) -> ActionResult:
         """Return a command's last result; fails with all that came when it does not end in time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

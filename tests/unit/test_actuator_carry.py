@@ -1,0 +1,376 @@
+"""The carrier against a cluster, a control directory and a clock of its own: no waiting, any order of faults."""
+
+# ruff: noqa: D102, ARG002 - World implements ports; their contracts are documented where they are declared
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.control import Control, Token
+from schemas.command import CommandKind, ScalingCommand
+from schemas.job import JobSpec
+from schemas.result import ActionResult, Phase
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
+from services.actuator.carry import Carrier
+from services.actuator.ledger import Ledger
+from services.actuator.task import Abandoned
+from tests.support.events import START, job
+from tests.unit.test_actuator_rules import command
+
+
+class Died(BaseException):
+    """The actuator's process ended here."""
+
+
+@dataclass
+class World:
+    """Time, cluster, checkpoint and results topic in one; `tick` is what the drivers do while the actuator waits."""
+
+    folder: Path
+    seconds: float = 0.0
+    drivers: dict[str, DriverState] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    asked_at: dict[str, float] = field(default_factory=dict)
+    topic: list[ActionResult] = field(default_factory=list)
+    die_at: tuple[str, Phase] | None = None
+    works: Callable[[int], bool] = lambda _size: True
+    obeys: bool = True
+    """Whether drivers stop when they are asked to."""
+    refuses: bool = False
+    down: bool = False
+    most_alive: int = 0
+
+    @property
+    def spec(self) -> JobSpec:
+        spec = job("rates")
+        places = {
+            "checkpoint_location": str(self.folder / "ck"),
+            "control_dir": str(self.folder / "control"),
+            "stop_deadline_seconds": 20.0,
+            "start_deadline_seconds": 60.0,
+        }
+        return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+
+    @property
+    def control(self) -> Control:
+        return Control(self.folder / "control", "rates")
+
+    # the clock
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    # the fence: the control directory's alone, as when Redis is down
+    def take(self, control: Control, job_id: str, epoch: int, owner: str, above: int = 0) -> Token | None:
+        held = control.fence()
+        if held is not None and held[0].epoch > epoch:
+            return None
+        token = Token(epoch, held[0].run + 1 if held is not None and held[0].epoch == epoch else 1)
+        return token if control.raise_fence(token, owner) else None
+
+    # the cluster
+    def submit(self, run: Run) -> str:
+        if self.down:
+            raise BackendUnreachable("no answer")
+        if self.refuses:
+            raise BackendRefused("no")
+        driver = f"driver-1-{len(self.drivers)}"
+        self.drivers[driver] = DriverState.RUNNING
+        self.tokens[driver] = run.token
+        self.sizes[driver] = run.parallelism
+        self.asked_at[driver] = self.seconds
+        self.most_alive = max(self.most_alive, len(self.live_drivers(run.spec)))
+        return driver
+
+    def state(self, spec: JobSpec, submission_id: str) -> DriverState:
+        if self.down:
+            raise BackendUnreachable("no answer")
+        return self.drivers.get(submission_id, DriverState.ABSENT)
+
+    def kill(self, spec: JobSpec, submission_id: str) -> None:
+        self.drivers[submission_id] = DriverState.ENDED
+
+    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
+        return False
+
+    def live_drivers(self, spec: JobSpec) -> frozenset[str]:
+        return frozenset(driver for driver, state in self.drivers.items() if state.alive)
+
+    # what drivers do
+    def tick(self) -> None:
+        for driver in self.live_drivers(self.spec):
+            token, fence, marker = self.tokens[driver], self.control.fence(), self.control.stop_marker()
+            if (marker and marker[0] > token and self.obeys) or (fence and fence[0] > token and self._new(driver)):
+                self.drivers[driver] = DriverState.ENDED
+            elif self._new(driver):
+                if self.seconds - self.asked_at[driver] >= 5:
+                    facts = {"submission_id": driver, "application_id": f"app-{driver}", "epoch": token.epoch}
+                    self.control.write_running(token, {**facts, "run": token.run})
+            elif self.works(self.sizes[driver]):
+                self.commit()
+
+    def _new(self, driver: str) -> bool:
+        return self.control.running(self.tokens[driver]) is None
+
+    def commit(self) -> None:
+        checkpoint = self.folder / "ck"
+        for name in ("offsets", "commits"):
+            (checkpoint / name).mkdir(parents=True, exist_ok=True)
+            batch = len(list((checkpoint / name).iterdir()))
+            (checkpoint / name / str(batch)).write_text("v1")
+        (checkpoint / "metadata").write_text('{"id":"q"}')
+
+    # the actuator
+    def publish(self, result: ActionResult, trace_id: str | None) -> None:
+        if self.die_at == ("before", result.phase):
+            self.die_at = None
+            raise Died
+        self.topic.append(result)
+        if self.die_at == ("after", result.phase):
+            self.die_at = None
+            raise Died
+
+    def carry(self, of: ScalingCommand, *, owner: str = "a", spec: JobSpec | str | None = "own") -> Phase | None:
+        """Carry a command as an actuator does that has just read the results topic."""
+        carrier = Carrier(
+            clock=self,
+            ledger=Ledger(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
+            fence=self,
+            backends={"standalone": self},
+            publish=self.publish,
+            owner=owner,
+        )
+        return carrier.carry(of, self.spec if isinstance(spec, str) else spec, Waiting(self))
+
+    def phases(self, of: str = "c") -> list[str]:
+        return [r.phase.value for r in self.topic if r.command_id == of]
+
+    def start(self, size: int = 2) -> None:
+        assert self.carry(command(CommandKind.START, to=size, epoch=1, command_id="first")) is Phase.VERIFIED
+
+
+class Waiting(threading.Event):
+    """A cancellation that never comes; to wait for it is to let the world go on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._world.seconds += max(timeout or 0.0, 0.5)
+        self._world.tick()
+        return self.is_set()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An empty cluster."""
+    return World(tmp_path)
+
+
+def test_a_rescale_stops_then_starts_then_verifies(world: World) -> None:
+    """The phases come in the order of the protocol, the new driver has the new size, and two never live at once."""
+    world.start()
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
+    assert list(world.sizes.values()) == [2, 4]
+    assert world.most_alive == 1
+    last = world.topic[-1]
+    assert last.incarnation == "app-driver-1-1"
+    assert {"stop_seconds", "submit_seconds", "verify_seconds", "restart_seconds"} <= set(last.details)
+    assert last.downtime_seconds is not None
+
+
+def test_a_command_is_done_once(world: World) -> None:
+    """The same command again finds itself ended and does nothing (I3)."""
+    world.start()
+    world.carry(command())
+    told, drivers = len(world.topic), len(world.drivers)
+    assert world.carry(command()) is None
+    assert (len(world.topic), len(world.drivers)) == (told, drivers)
+
+
+def test_an_older_epoch_is_rejected(world: World) -> None:
+    """After epoch 7 was accepted, a command of epoch 6 only gets its rejection (I5)."""
+    world.start()
+    world.carry(command())
+    assert world.carry(command(epoch=6, command_id="old")) is Phase.REJECTED
+    assert world.topic[-1].code == "STALE_EPOCH"
+    assert len(world.drivers) == 2
+
+
+def test_a_size_that_does_not_work_is_rolled_back_once(world: World) -> None:
+    """No batch in time: the job goes back to the last good size, and the result says so."""
+    world.start()
+    world.works = lambda size: size == 2
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert (world.topic[-1].parallelism, world.topic[-1].attempt) == (2, 2)
+    silent = next(r for r in world.topic if r.attempt == 2)
+    assert (silent.phase, silent.code) == (Phase.STOPPING, "NOT_VERIFIED")
+    assert "within 60 s" in silent.sentence
+    assert world.most_alive == 1
+
+
+def test_a_second_failure_is_the_end(world: World) -> None:
+    """When the last good size fails too, the command fails and nothing more is tried (F33)."""
+    world.start()
+    world.works = lambda _size: False
+    assert world.carry(command()) is Phase.FAILED
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert world.topic[-1].code == "NOT_VERIFIED"
+
+
+def test_a_first_start_that_fails_has_nothing_to_go_back_to(world: World) -> None:
+    """Without a last good size there is no roll-back, only a clear failure."""
+    world.works = lambda _size: False
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
+    assert list(world.sizes.values()) == [4]
+
+
+def test_a_driver_that_does_not_obey_is_killed(world: World) -> None:
+    """Past the stop deadline and its grace the driver is killed, then the new one is started (F27)."""
+    world.start()
+    world.obeys = False
+    assert world.carry(command()) is Phase.VERIFIED
+    stopped = next(r for r in world.topic if r.command_id == "c" and r.phase is Phase.STOPPED)
+    assert stopped.details["killed"] is True
+    assert float(stopped.details["stop_seconds"]) >= 20
+    assert world.most_alive == 1
+
+
+def test_a_job_that_ended_by_itself_is_started(world: World) -> None:
+    """A rescale of a job that does not run goes straight to the start at the new size."""
+    world.start()
+    world.drivers["driver-1-0"] = DriverState.ENDED
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == ["accepted", "stopped", "starting", "running", "verified"]
+
+
+def test_a_stop_leaves_nothing_running(world: World) -> None:
+    """A `stop` ends the driver and starts none."""
+    world.start()
+    assert world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
+    assert world.phases() == ["accepted", "stopping", "stopped", "verified"]
+    assert not world.live_drivers(world.spec)
+
+
+def test_a_cluster_that_does_not_answer_is_not_touched(world: World) -> None:
+    """If nobody can say what runs, the command fails and nothing is started (F29, I4)."""
+    world.start()
+    world.down = True
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "STOP_FAILED"
+    assert len(world.drivers) == 1
+
+
+def test_a_refused_submission_is_tried_at_the_last_good_size(world: World) -> None:
+    """A cluster that does not take the run twice ends the command with its words."""
+    world.start()
+    world.refuses = True
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "NOT_SUBMITTED"
+    assert [r.attempt for r in world.topic if r.phase is Phase.STARTING and r.command_id == "c"] == [1, 2]
+
+
+def test_a_removed_job_ends_its_command(world: World) -> None:
+    """A spec removed between crash and restart lets the command end instead of hanging for ever (I2)."""
+    world.start()
+    world.die_at = ("after", Phase.STOPPED)
+    with pytest.raises(Died):
+        world.carry(command())
+    assert world.carry(command(), owner="b", spec=None) is Phase.FAILED
+    assert world.topic[-1].code == "NO_SUCH_JOB"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running", "verified"])
+@pytest.mark.parametrize("seconds", [0, 30], ids=["at once", "after 30 s"])
+def test_a_death_anywhere_is_survived(world: World, when: str, phase: str, seconds: int) -> None:
+    """Whichever result the actuator dies at, its successor ends the command; the cluster saw one start (I2, I3, I4)."""
+    world.start()
+    world.die_at = (when, Phase(phase))
+    with pytest.raises(Died):
+        world.carry(command())
+    for _ in range(seconds * 2):
+        Waiting(world).wait(0.5)
+    end = world.carry(command(), owner="b")
+    assert end is (None if (when, phase) == ("after", "verified") else Phase.VERIFIED)
+    assert list(world.sizes.values()) == [2, 4]
+    assert world.most_alive == 1
+    assert len({r.result_id for r in world.topic}) == len(world.topic)
+
+
+def test_a_begun_command_goes_on_past_its_expiry(world: World) -> None:
+    """Expiry voids what was not begun; a job left half-way through a restart is brought up."""
+    world.start()
+    world.die_at = ("after", Phase.STOPPED)
+    with pytest.raises(Died):
+        world.carry(command())
+    world.seconds += 3600
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+
+
+def test_a_paused_actuator_finds_itself_overtaken(world: World) -> None:
+    """An actuator that slept through a take-over leaves the job alone when it wakes (F6, I3, I5)."""
+    world.start()
+    world.die_at = ("after", Phase.STARTING)
+    with pytest.raises(Died):
+        world.carry(command())
+
+    held = world.control.fence()
+    assert held is not None
+    assert held[1] == "a"
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+    overtaken = world.control.fence()
+    assert overtaken is not None
+    assert overtaken[1] == "b"
+    assert overtaken[0] > held[0]
+
+
+def test_another_owner_ends_our_work(world: World) -> None:
+    """When the fence passes to another actuator during a step, the step is abandoned without a word."""
+    world.start()
+    works = world.works
+
+    def stolen(size: int) -> bool:
+        if size == 4:
+            world.control.raise_fence(Token(7, 99), "b")
+            return False
+        return works(size)
+
+    world.works = stolen
+    with pytest.raises(Abandoned, match="overtaken"):
+        world.carry(command())
+    assert world.phases()[-1] == "running"
+
+
+def test_a_newer_command_fences_an_older_one(world: World) -> None:
+    """With a newer epoch at the job's fence a command is rejected before anything is touched."""
+    world.start()
+    world.control.raise_fence(Token(8, 1), "b")
+    assert world.carry(command()) is Phase.REJECTED
+    assert world.topic[-1].code == "OUTFENCED"
+    assert len(world.drivers) == 1
+
+
+def test_results_are_readable(world: World) -> None:
+    """Every phase but a bare announcement says in a sentence what happened."""
+    world.start()
+    world.carry(command())
+    told: dict[str, Any] = {r.phase.value: r.sentence for r in world.topic if r.command_id == "c"}
+    assert told["accepted"] == "From size 2 to 4."
+    assert told["stopped"].startswith("The old run ended at a batch boundary after")
+    assert told["verified"].startswith("Batch ")
+    assert json.loads(str(next(r for r in world.topic if r.phase is Phase.STOPPED).details["last_batches"])) == {}

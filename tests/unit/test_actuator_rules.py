@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.command import CommandKind, ScalingCommand
+from schemas.job import JobSpec, Mode
+from schemas.result import ActionResult, Phase, result_id
+from services.actuator.admission import CODES, refusal
+from services.actuator.checkpoint import CheckpointError, local_path, pinned_state_partitions, read_checkpoints
+from services.actuator.ledger import Ledger
+from tests.support.events import START, job
+
+BACKENDS = frozenset({"standalone"})
+
+
+def command(kind: CommandKind = CommandKind.RESCALE, *, to: int = 4, epoch: int = 7, **more: Any) -> ScalingCommand:
+    """Return a command that expires two minutes after START."""
+    fields: dict[str, Any] = {
+        "command_id": "c",
+        "job_id": "rates",
+        "pipeline_id": "rates",
+        "snapshot_id": "s",
+        "spec_version": 1,
+        "from_parallelism": 2,
+        "issued_at": START,
+        "expires_at": START + timedelta(seconds=120),
+        "reason": "r",
+    }
+    return ScalingCommand(kind=kind, to_parallelism=to, epoch=epoch, **(fields | more))
+
+
+def refused(
+    spec: JobSpec | None = None, *, of: ScalingCommand | None = None, epoch: int = -1, seconds: float = 0
+) -> str | None:
+    """Return the code of the refusal, or None."""
+    found = refusal(
+        of or command(), spec or job(), epoch=epoch, backends=BACKENDS, now=START + timedelta(seconds=seconds)
+    )
+    if found is None:
+        return None
+    assert found[0] in CODES
+    assert found[1].endswith(".") or found[0] == "UNREADABLE_CHECKPOINT"
+    return found[0]
+
+
+def test_a_fresh_command_of_the_newest_epoch_begins() -> None:
+    """Nothing stands against a command that is newer than all before, in time and within bounds."""
+    assert refused() is None
+
+
+def test_a_command_of_an_old_epoch_does_not_begin() -> None:
+    """An epoch that was accepted before, or an older one, is refused (I5)."""
+    assert refused(epoch=6) is None
+    assert refused(epoch=7) == "STALE_EPOCH"
+    assert refused(epoch=8) == "STALE_EPOCH"
+
+
+def test_an_expired_command_does_not_begin() -> None:
+    """From the instant of its expiry on a command is void (I8)."""
+    assert refused(seconds=119.9) is None
+    assert refused(seconds=120) == "EXPIRED"
+
+
+@pytest.mark.parametrize("size", [0, 17, 1_000_000])
+def test_a_size_outside_the_bounds_is_refused(size: int) -> None:
+    """Sizes outside min and max of the spec never reach the cluster (I7)."""
+    assert refused(of=command(to=size)) == "INVALID_SIZE"
+
+
+def test_a_size_of_broken_executors_is_refused() -> None:
+    """With two cores per executor an odd size cannot be."""
+    spec = job(executor_cores=2, min_parallelism=2)
+    assert refused(spec, of=command(to=4)) is None
+    assert refused(spec, of=command(to=5)) == "INVALID_SIZE"
+
+
+@pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.ADVISE])
+def test_a_paused_job_is_not_rescaled(mode: Mode) -> None:
+    """A job that is paused or only advised keeps its size, unless an operator asks by hand."""
+    assert refused(job(mode=mode)) == "PAUSED"
+    assert refused(job(mode=mode), of=command(manual=True)) is None
+
+
+def test_a_job_not_meant_to_run_is_only_stopped() -> None:
+    """`running: false` refuses starts and rescales, and lets a stop through."""
+    assert refused(job(running=False), of=command(CommandKind.START)) == "NOT_MEANT_TO_RUN"
+    assert refused(job(running=False), of=command(CommandKind.STOP, to=0)) is None
+
+
+def test_unknown_jobs_and_wrong_pipelines_are_refused() -> None:
+    """A command must name a job that exists and the pipeline it belongs to."""
+    found = refusal(command(), None, epoch=-1, backends=BACKENDS, now=START)
+    assert found is not None
+    assert found[0] == "NO_SUCH_JOB"
+    assert refused(job(pipeline_id="other")) == "OTHER_PIPELINE"
+
+
+def test_a_checkpoint_elsewhere_is_refused_before_anything_is_touched() -> None:
+    """A checkpoint that cannot be read cannot be verified, so the job is not stopped for it."""
+    spec = job()
+    app = spec.application.model_copy(update={"checkpoint_location": "s3a://bucket/ck"})
+    assert refused(spec.model_copy(update={"application": app})) == "UNREADABLE_CHECKPOINT"
+
+
+def _checkpoint(root: Path, *, offsets: list[int], commits: list[int], conf: dict[str, str] | None = None) -> None:
+    for name, batches in (("offsets", offsets), ("commits", commits)):
+        (root / name).mkdir(parents=True)
+        for batch in batches:
+            file = root / name / str(batch)
+            file.write_text("v1\n" + json.dumps({"conf": conf or {}}) + "\n{}")
+            os.utime(file, (1000 + batch, 1000 + batch))
+            (root / name / f".{batch}.crc").write_bytes(b"x")
+    (root / "metadata").write_text('{"id":"q-1"}')
+
+
+def test_a_checkpoint_tells_batches_and_query(tmp_path: Path) -> None:
+    """Batch ids compare as numbers, checksum files do not count, and an uncommitted batch makes a stop unclean."""
+    _checkpoint(tmp_path / "a", offsets=[8, 9, 10], commits=[8, 9])
+    (found,) = read_checkpoints(f"file://{tmp_path}/a")
+    assert (found.query_id, found.newest_offset, found.newest_commit, found.clean) == ("q-1", 10, 9, False)
+    assert found.first_commit_after(8) == (9, 1009.0)
+    assert found.first_commit_after(None) == (8, 1008.0)
+    assert found.first_commit_after(9) is None
+
+
+def test_a_folder_of_checkpoints_is_read_whole(tmp_path: Path) -> None:
+    """A job of several queries keeps one checkpoint per query under its location; one that is not there yet is none."""
+    assert read_checkpoints(str(tmp_path / "later")) == []
+    _checkpoint(tmp_path / "a", offsets=[0], commits=[0])
+    _checkpoint(tmp_path / "b", offsets=[1], commits=[0])
+    (tmp_path / "notes").mkdir()
+    assert [c.path.name for c in read_checkpoints(str(tmp_path))] == ["a", "b"]
+
+
+def test_pinned_state_partitions_are_read(tmp_path: Path) -> None:
+    """The state's own setting wins over that of shuffles; before the first batch nothing is pinned."""
+    assert pinned_state_partitions(tmp_path) is None
+    _checkpoint(tmp_path / "a", offsets=[0], commits=[0], conf={"spark.sql.shuffle.partitions": "6"})
+    assert pinned_state_partitions(tmp_path / "a") == 6
+    both = {"spark.sql.shuffle.partitions": "6", "spark.sql.streaming.internal.stateStore.partitions": "3"}
+    _checkpoint(tmp_path / "b", offsets=[0], commits=[0], conf=both)
+    assert pinned_state_partitions(tmp_path / "b") == 3
+
+
+def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:
+    """Files that are not what Spark writes are refused with their path and what was found."""
+    _checkpoint(tmp_path / "a", offsets=[0], commits=[0])
+    with pytest.raises(CheckpointError, match="line 2 holds no shuffle partitions"):
+        pinned_state_partitions(tmp_path / "a")
+    (tmp_path / "a" / "metadata").write_text("{}")
+    with pytest.raises(CheckpointError, match="metadata"):
+        read_checkpoints(str(tmp_path / "a"))
+    with pytest.raises(CheckpointError, match="hdfs"):
+        local_path("hdfs://name/ck")
+
+
+def _result(phase: Phase, *, of: str = "c", epoch: int = 7, size: int = 4, **more: Any) -> ActionResult:
+    fields: dict[str, Any] = {"kind": CommandKind.RESCALE, "attempt": 1}
+    fields |= more
+    return ActionResult(
+        result_id=result_id(of, phase, fields["attempt"]),
+        command_id=of,
+        job_id="rates",
+        pipeline_id="rates",
+        phase=phase,
+        epoch=epoch,
+        at=START,
+        parallelism=size,
+        **fields,
+    )
+
+
+def test_the_ledger_knows_epoch_and_last_good_size() -> None:
+    """Only accepted commands raise the epoch, and only sizes that committed a batch are good."""
+    ledger = Ledger([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.REJECTED, of="d", epoch=99)])
+    assert (ledger.job("rates").epoch, ledger.job("rates").last_good) == (7, 4)
+    ledger.take(_result(Phase.ACCEPTED, of="e", epoch=8, size=9))
+    ledger.take(_result(Phase.FAILED, of="e", epoch=8, size=9))
+    assert (ledger.job("rates").epoch, ledger.job("rates").last_good) == (8, 4)
+    assert ledger.ended("e")
+    assert not ledger.ended("unheard of")
+
+
+def test_the_ledger_keeps_drivers_until_the_job_is_stopped() -> None:
+    """What was submitted after the last proven stop may live; what was before cannot."""
+    ledger = Ledger([_result(Phase.RUNNING, submission_id="driver-1")])
+    assert ledger.submissions() == {"driver-1"}
+    ledger.take(_result(Phase.STOPPING, of="d", submission_id="driver-1"))
+    assert ledger.job("rates").submissions == ["driver-1"]
+    ledger.take(_result(Phase.STOPPED, of="d"))
+    assert ledger.submissions() == frozenset()
+
+
+def test_a_stop_leaves_the_last_good_size() -> None:
+    """A verified stop has size 0, which is not a size to roll back to."""
+    ledger = Ledger([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
+    assert ledger.job("rates").last_good == 4
