@@ -74,7 +74,9 @@ class Flow:
             self.publisher.send(event)
         self.publisher.flush()
 
-    def send_raw(self, model: type[Wire], records: Sequence[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]) -> None:
+    def send_raw(
+        self, model: type[Wire], records: Sequence[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]
+    ) -> None:
         """Publish (key, value, headers) as they are to the topic of a model, all to the partition of the first key."""
         producer = Producer({**self.settings.kafka(), "partitioner": "murmur2_random", "message.max.bytes": 8_000_000})
         for key, value, headers in records:
@@ -117,7 +119,9 @@ class Flow:
 class DeciderProcess:
     """A decider in its own process group; its log is a file."""
 
-    def __init__(self, settings: DeciderSettings, log: Path, *, args: Sequence[str] = ("-m", "services.decider")) -> None:
+    def __init__(
+        self, settings: DeciderSettings, log: Path, *, args: Sequence[str] = ("-m", "services.decider")
+    ) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
         for name in type(settings).model_fields:
             value = getattr(settings, name)

@@ -1,0 +1,241 @@
+"""The decider as a process on real Kafka and Redis: snapshots in, decisions and commands out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from schemas.command import ScalingCommand
+from schemas.dead_letter import DeadLetter
+from schemas.decision import Decision
+from schemas.envelope import encode, value_of
+from schemas.job import JobSpec
+from schemas.result import Phase
+from schemas.snapshot import MetricSnapshot
+from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
+from tests.support.events import job, result, snapshot
+from tidegate.stack.ports import free_ports
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
+    """A Tidegate of its own on the shared servers."""
+    flow = Flow(f"it-{uuid.uuid4().hex[:8]}", kafka, redis_url)
+    yield flow
+    flow.close()
+
+
+def committed_to_the_end(flow: Flow) -> bool:
+    """Whether the group has committed every record of the snapshots topic: the offset accounting closes."""
+    consumer = Consumer({**flow.settings.kafka(), "group.id": flow.settings.group})
+    try:
+        topic = flow.topic(MetricSnapshot)
+        partitions = [TopicPartition(topic, p) for p in range(4)]
+        for found in consumer.committed(partitions, timeout=10):
+            _, high = consumer.get_watermark_offsets(TopicPartition(topic, found.partition), timeout=10)
+            if max(found.offset, 0) < high:
+                return False
+        return True
+    finally:
+        consumer.close()
+
+
+def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> None:
+    """Each snapshot gets one decision, the overloaded job a command in the same trace; then the state outlives a stop."""
+    flow.send(job("a"), job("b", pipeline_id="b"))
+    shots = overloaded_now("a", count=7)
+    flow.send(*shots, *overloaded_now("b", count=3))
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+        flow.wait_read(Decision, 10, 60)
+        (command,) = flow.wait_read(ScalingCommand, 1)
+        wait_for("all offsets committed", lambda: committed_to_the_end(flow))
+        assert decider.stop() == 0, decider.text()
+    decisions = flow.read(Decision)
+    assert [d.snapshot_id for d in decisions if d.job_id == "a"] == [s.snapshot_id for s in shots]
+    assert command.command_id == decisions[
+        [d.sequence for d in decisions].index(shots[-1].sequence)
+    ].decision_id or any(d.decision_id == command.command_id for d in decisions)
+    (record,) = flow.messages(ScalingCommand)
+    assert record.key() == b"a"
+    assert dict(record.headers())["traceparent"].split(b"-")[1] == trace_of_record(flow, shots[-1])
+
+    flow.send(result(command.command_id, Phase.ACCEPTED, number_now(), job_id="a"))
+    flow.send(*shots, snapshot(number_now() + 1, job_id="a", arrived=1, committed=1))
+    with DeciderProcess(flow.settings, tmp_path / "2.log"):
+        decisions = flow.wait_read(Decision, 11, 60)
+    (last,) = (
+        decisions[10:] if decisions[-1].job_id == "a" else [d for d in decisions if d.sequence > shots[-1].sequence]
+    )
+    assert [r.phase for r in last.observed.results] == [Phase.ACCEPTED]
+    assert len(flow.read(Decision)) == 11  # what was sent twice was decided once
+
+
+def trace_of_record(flow: Flow, shot: MetricSnapshot) -> bytes:
+    """Return the trace id in the headers of a snapshot's record."""
+    for message in flow.messages(MetricSnapshot):
+        if json.loads(message.value())["snapshot_id"] == shot.snapshot_id:
+            return dict(message.headers())["traceparent"].split(b"-")[1]
+    raise AssertionError(shot.snapshot_id)
+
+
+def poison(good: bytes) -> dict[str, tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]:
+    """Return what F38 lists as (key, value, headers); all of it must be buried."""
+    whole = json.loads(good)
+
+    def with_field(name: str, raw: str) -> bytes:
+        return json.dumps({**whole, name: "@"}).replace('"@"', raw).encode()
+
+    return {
+        "not JSON": (b"a", b'{"snapshot_id": ', []),
+        "invalid UTF-8": (b"a", b'{"job_id": "\xff\xfe"}', []),
+        "empty": (b"a", b"", []),
+        "tombstone": (b"a", None, []),
+        "null key, not JSON": (None, b"nonsense", []),
+        "another's key": (b"b\xff", good, []),
+        "5 MB": (b"a", b'{"x": "' + b"y" * 5_000_000 + b'"}', []),
+        "deep nesting": (b"a", b"[" * 20_000 + b"]" * 20_000, []),
+        "NaN": (b"a", with_field("gc_ratio", "NaN"), []),
+        "Infinity": (b"a", with_field("gc_ratio", "Infinity"), []),
+        "huge int": (b"a", with_field("sequence", "1" + "0" * 400), []),
+        "number as string": (b"a", with_field("sequence", f'"{whole["sequence"]}"'), []),
+        "wrong root": (b"a", b"[1, 2]", []),
+        "unknown major": (b"a", good, [("ce_type", b"tidegate.snapshot.v9")]),
+        "another event": (b"a", good, [("ce_type", b"tidegate.decision.v1")]),
+        "missing field": (b"a", json.dumps({k: v for k, v in whole.items() if k != "state"}).encode(), []),
+        "Faust's type hint": (b"a", b'{"__faust": {"ns": "os.system"}, "job_id": "a"}', []),
+        "path as job": (b"a", with_field("job_id", '"../../etc"'), []),
+    }
+
+
+def test_poison_among_good_ones_harms_nobody(flow: Flow, tmp_path: Path) -> None:
+    """F38, I1: every good snapshot is decided in order, every bad record is in the dead letters, no offset is left."""
+    snapshots = ConfigResource(ResourceType.TOPIC, flow.topic(MetricSnapshot))
+    larger = ConfigEntry("max.message.bytes", "8000000", incremental_operation=AlterConfigOpType.SET)
+    snapshots.add_incremental_config(larger)
+    for future in AdminClient(flow.settings.kafka()).incremental_alter_configs([snapshots]).values():
+        future.result(timeout=30)
+    flow.send(job("a"))
+    bad = poison(value_of(snapshot(0, job_id="a")))
+    shots = [snapshot(number_now() - len(bad) + n, job_id="a", arrived=n, committed=n) for n in range(len(bad))]
+    records = []
+    for shot, record in zip(shots, bad.values(), strict=True):
+        value = json.loads(value_of(shot))
+        odd = [("\x00garbage", b"\xff"), ("traceparent", b"not-one"), *encode(shot).headers]
+        records += [(b"a", json.dumps({**value, "of_the_future": {"x": 1}}).encode(), odd), record]
+    flow.send_raw(MetricSnapshot, records)
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+        decisions = flow.wait_read(Decision, len(shots), 60)
+        letters = flow.wait_read(DeadLetter, len(bad), 60)
+        wait_for("all offsets committed", lambda: committed_to_the_end(flow))
+        assert decider.process.poll() is None, decider.text()
+    assert [d.snapshot_id for d in decisions] == [s.snapshot_id for s in shots]
+    assert len(letters) == len(bad)
+    by_offset = {letter.offset: letter for letter in letters}
+    for number, (name, (key, value, _)) in enumerate(bad.items()):
+        letter = by_offset[2 * number + 1]
+        assert letter.topic == flow.topic(MetricSnapshot), name
+        if value is not None and len(value) < 1_000_000:
+            assert (letter.key, letter.value) == (key or b"" if key else None, value), name
+    assert {letter.code for letter in letters} >= {"NOT_JSON", "NO_VALUE", "TOO_LARGE", "INVALID", "UNKNOWN_MAJOR"}
+
+
+def test_specs_are_followed_and_bad_ones_kept_out(flow: Flow, tmp_path: Path) -> None:
+    """A new job is known within moments; a spec with an unknown policy is buried and the version before it holds."""
+    with DeciderProcess(flow.settings, tmp_path / "1.log"):
+        flow.send(job("a"))
+        flow.send(job("a", version=2, policy="no-such-policy"))
+        (letter,) = flow.wait_read(DeadLetter, 1, 60)
+        assert letter.topic == flow.topic(JobSpec)
+        assert "no-such-policy" in letter.error
+        flow.send(snapshot(number_now(), job_id="a"))
+        (decision,) = flow.wait_read(Decision, 1, 60)
+        assert decision.spec_version == 1
+        flow.publisher.tombstone(flow.topic(JobSpec), b"a")
+        flow.send(job("b"))
+        flow.send(snapshot(number_now(), job_id="b"))
+        flow.wait_read(Decision, 2)
+        flow.send(snapshot(number_now() + 1, job_id="a"))
+        codes = [found.code for found in flow.wait_read(DeadLetter, 2)]
+        assert codes[1:] == ["NO_JOB"]
+
+
+def test_health_and_metrics_are_served(flow: Flow, tmp_path: Path) -> None:
+    """`/healthz` answers while the loop turns, `/metrics` counts what was decided."""
+    (port,) = free_ports(1)
+    settings = flow.settings.model_copy(update={"health_port": port})
+    flow.send(job("a"))
+    flow.send(snapshot(number_now(), job_id="a"))
+
+    def page(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:  # noqa: S310
+            return str(answer.read().decode())
+
+    with DeciderProcess(settings, tmp_path / "1.log"):
+        flow.wait_read(Decision, 1, 60)
+        assert page("healthz") == "ok\n"
+        wait_for(
+            "the decision counted",
+            lambda: 'tidegate_decider_snapshots_total{outcome="decided"} 1.0' in page("metrics"),
+        )
+
+
+def test_topics_that_do_not_fit_are_refused(flow: Flow, tmp_path: Path) -> None:
+    """F15: a changelog with another partition count would put states where their snapshots are not: exit 2, named."""
+    admin = AdminClient(flow.settings.kafka())
+    admin.create_topics([NewTopic(flow.settings.changelog, 3, 1)])[flow.settings.changelog].result(timeout=30)
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+        assert decider.wait(60) == 2
+        assert f"topic {flow.settings.changelog} has 3 partitions, the pipeline topics have 4" in decider.text()
+
+
+def test_unknown_settings_are_refused(flow: Flow, tmp_path: Path) -> None:
+    """A setting out of range ends the start with its name and status 2, before anything is touched."""
+    wrong = flow.settings.model_copy(update={"stall_seconds": -1.0})
+    with DeciderProcess(wrong, tmp_path / "1.log") as decider:
+        assert decider.wait(60) == 2
+        assert "stall_seconds" in decider.text()
+
+
+def test_a_flood_of_poison_stops_the_service(flow: Flow, tmp_path: Path) -> None:
+    """F39: past the limit the decider exits 70, and nothing past the stop is committed."""
+    flow.send_raw(MetricSnapshot, [(b"a", b"junk", [])] * 20)
+    settings = flow.settings.model_copy(update={"dead_letter_limit": 5})
+    with DeciderProcess(settings, tmp_path / "1.log") as decider:
+        assert decider.wait(60) == 70
+        assert "unreadable records in a row" in decider.text()
+    assert len(flow.read(DeadLetter)) == 5
+    assert not committed_to_the_end(flow)
+
+
+def test_sigterm_with_a_backlog_ends_within_seconds(flow: Flow, tmp_path: Path) -> None:
+    """A stop in the middle of a backlog ends cleanly and soon; the rest is decided after the next start, once each."""
+    flow.send(job("a"))
+    base = number_now() - 3000
+    flow.send(*[snapshot(base + n, job_id="a", arrived=n, committed=n) for n in range(3000)])
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+        flow.wait_read(Decision, 50, 60)
+        decider.signal(signal.SIGTERM)
+        assert decider.wait(15) == 0, decider.text()
+        done = len(flow.read(Decision))
+        assert done < 3000
+    with DeciderProcess(flow.settings, tmp_path / "2.log"):
+        decisions = flow.wait_read(Decision, 3000, 100)
+    assert [d.sequence for d in decisions] == sorted({d.sequence for d in decisions})
+    assert len(decisions) == 3000

@@ -1,0 +1,63 @@
+"""A decider that kills itself, or is slow, at a named step: `python -m tests.support.dying_decider STEP [SECONDS]`.
+
+Steps: `before:Decision`, `after:Decision`, `before:ScalingCommand`, `after:ScalingCommand`, `after:state`. The last is
+the state of the snapshot that brought the command, so its offset is not committed. With SECONDS it sleeps there
+instead of dying. Production code knows nothing of this: the outbox is wrapped through the composition root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from runtime.logs import configure
+from schemas.command import ScalingCommand
+from schemas.decision import Decision
+from schemas.wire import Wire
+from services.decider.app import run
+from services.decider.ports import Outbox
+from services.decider.settings import DeciderSettings
+
+
+class DyingOutbox:
+    """An outbox that ends the process, as kill -9 does, when a decision with a command reaches the step."""
+
+    def __init__(self, inner: Outbox, step: str, seconds: float | None) -> None:
+        self._inner = inner
+        self._step = step
+        self._seconds = seconds
+        self._ordered = False
+
+    async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
+        if isinstance(event, Decision):
+            self._ordered = event.command is not None
+        ours = self._ordered and isinstance(event, Decision | ScalingCommand)
+        await self._reached(f"before:{type(event).__name__}", ours)
+        await self._inner.publish(event, trace_id=trace_id, key=key)
+        await self._reached(f"after:{type(event).__name__}", ours)
+
+    async def keep(self, partition: int, key: bytes, value: bytes) -> None:
+        await self._inner.keep(partition, key, value)
+        await self._reached("after:state", self._ordered)
+
+    def kept(self, key: bytes) -> bytes | None:
+        return self._inner.kept(key)
+
+    async def _reached(self, step: str, ours: bool) -> None:
+        if not ours or step != self._step:
+            return
+        if self._seconds is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            sys.stderr.write(f"AT {step}\n")
+            sys.stderr.flush()
+            await asyncio.sleep(self._seconds)
+
+
+if __name__ == "__main__":
+    settings = DeciderSettings()
+    configure("decider", settings)
+    pause = float(sys.argv[2]) if len(sys.argv) > 2 else None
+    run(settings, wrap=lambda outbox: DyingOutbox(outbox, sys.argv[1], pause))

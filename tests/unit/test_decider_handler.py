@@ -1,0 +1,380 @@
+"""The decider's handler on fake ports: what is published, kept and reserved, in which order, and what a crash repeats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from runtime.dead_letters import DeadLetterLimit, TooManyDeadLetters
+from schemas.command import ScalingCommand
+from schemas.dead_letter import DeadLetter
+from schemas.decision import Decision, RedisView
+from schemas.envelope import encode
+from schemas.job import JobSpec
+from schemas.result import Phase
+from schemas.snapshot import MetricSnapshot
+from schemas.wire import Wire
+from services.decider.handler import Handler, Incoming
+from services.decider.metrics import Metrics
+from services.decider.ports import Hold, TooLargeToPublish
+from services.decider.records import JobRecord, key_of
+from services.decider.specs import SpecBook
+from tests.support.events import START, job, result, snapshot, steady
+from tests.support.ledger import FakeLedger
+
+
+class SetClock:
+    """A clock that is set to just after each snapshot."""
+
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
+
+class Crash(Exception):
+    """The process was killed here."""
+
+
+@dataclass
+class FakeOutbox:
+    """Keeps what is published, in order; crashes after so many effects, or refuses large values."""
+
+    table: dict[bytes, bytes] = field(default_factory=dict)
+    events: list[Wire] = field(default_factory=list)
+    trail: list[str] = field(default_factory=list)
+    crash_after: int | None = None
+    most_bytes: int | None = None
+
+    async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
+        record = encode(event, trace_id=trace_id, key=key)
+        if self.most_bytes is not None and len(record.value) > self.most_bytes:
+            raise TooLargeToPublish(str(len(record.value)))
+        self.events.append(event)
+        self._did(type(event).__name__)
+
+    async def keep(self, partition: int, key: bytes, value: bytes) -> None:
+        self.table[key] = value
+        self._did("state")
+
+    def kept(self, key: bytes) -> bytes | None:
+        return self.table.get(key)
+
+    def of(self, model: type[Wire]) -> list[Wire]:
+        return [event for event in self.events if isinstance(event, model)]
+
+    def _did(self, what: str) -> None:
+        self.trail.append(what)
+        if self.crash_after is not None and len(self.trail) >= self.crash_after:
+            raise Crash(what)
+
+
+class Bench:
+    """A handler with its fakes. `again` is what a restart gives: nothing in memory, the table as it was kept."""
+
+    def __init__(self, *specs: JobSpec, limit: int = 10) -> None:
+        self.specs = SpecBook(specs or [job()])
+        self.clock = SetClock()
+        self.ledger = FakeLedger(self.clock)
+        self.ledger.condition = RedisView.OK
+        self.outbox = FakeOutbox()
+        self.limit = limit
+        self.again()
+
+    def again(self) -> None:
+        self.outbox.crash_after = None
+        self.registry = CollectorRegistry()
+        self.handler = Handler(
+            specs=self.specs,
+            ledger=self.ledger,
+            outbox=self.outbox,
+            clock=self.clock,
+            metrics=Metrics(self.registry),
+            limit=DeadLetterLimit(self.limit),
+        )
+
+    def take(self, *events: Wire) -> None:
+        for event in events:
+            record = encode(event)
+            incoming = Incoming(record.topic.name, 0, 7, record.key, record.value, tuple(record.headers))
+            if isinstance(event, MetricSnapshot):
+                self.clock.at = max(self.clock.at, event.observed_at + timedelta(seconds=1))
+                asyncio.run(self.handler.snapshot(incoming))
+            else:
+                asyncio.run(self.handler.result(incoming))
+
+    def raw(self, value: bytes | None, key: bytes | None = b"rates") -> None:
+        asyncio.run(self.handler.snapshot(Incoming("tidegate.snapshots", 0, 7, key, value)))
+
+    def decisions(self) -> list[Decision]:
+        return [e for e in self.outbox.events if isinstance(e, Decision)]
+
+    def commands(self) -> list[ScalingCommand]:
+        return [e for e in self.outbox.events if isinstance(e, ScalingCommand)]
+
+    def letters(self) -> list[DeadLetter]:
+        return [e for e in self.outbox.events if isinstance(e, DeadLetter)]
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"tidegate_decider_{name}_total", labels) or 0.0
+
+
+def overloaded(count: int = 7, **more: object) -> list[MetricSnapshot]:
+    return steady(count, rate=800, capacity=400, **more)  # type: ignore[arg-type]
+
+
+def codes(decision: Decision) -> list[str]:
+    return [entry.code for entry in decision.trail]
+
+
+def test_a_command_is_reserved_and_follows_its_decision() -> None:
+    """Decision, command, state: in this order, and the command's cooldown and slots are held by its id."""
+    bench = Bench(job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 90}, "stabilization": {"seconds": 0}}))
+    bench.take(*overloaded())
+    assert bench.outbox.trail == ["Decision", "state"] * 6 + ["Decision", "ScalingCommand", "state"]
+    (command,) = bench.commands()
+    assert command.command_id == bench.decisions()[-1].decision_id
+    owner, until = bench.ledger.cooldowns["rates"]
+    assert (owner, until) == (command.command_id, command.issued_at.timestamp() + 60)
+    assert bench.ledger.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
+
+
+@pytest.mark.parametrize(("step", "done"), [(1, "Decision"), (2, "ScalingCommand")])
+def test_a_crash_repeats_the_same_ids(step: int, done: str) -> None:
+    """F2, F3: killed after the decision or after the command, the repeat gives the same decision and command id."""
+    bench = Bench(job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 60}, "stabilization": {"seconds": 0}}))
+    *before, last = overloaded()
+    bench.take(*before)
+    bench.outbox.trail.clear()
+    bench.outbox.crash_after = step
+    with pytest.raises(Crash, match=done):
+        bench.take(last)
+    bench.again()
+    bench.clock.at += timedelta(seconds=5)
+    bench.take(last)
+    first, second = (d for d in bench.decisions() if d.snapshot_id == last.snapshot_id)
+    assert first.decision_id == second.decision_id
+    assert {c.command_id for c in bench.commands()} == {first.decision_id}
+    assert second.command is not None
+    assert second.observed.cooldown_until is None  # its own cooldown does not stand in its way
+
+
+def test_duplicates_and_late_snapshots_are_dropped() -> None:
+    """A sequence decided on is never decided on again, also after a restart."""
+    bench = Bench()
+    shots = overloaded(3)
+    bench.take(*shots)
+    bench.take(*shots)
+    bench.again()
+    bench.take(*shots)
+    assert len(bench.decisions()) == 3
+    assert bench.count("snapshots", outcome="dropped") == 3
+
+
+def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
+    """Refused by the pool, the decision holds, says so, and no command goes out."""
+    bench = Bench()
+    *before, last = overloaded(free=6)
+    bench.take(*before)
+    until = bench.clock.at.timestamp() + 300
+    view = bench.ledger.view
+
+    async def raced(job_id: str, pool_id: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        seen = await view(job_id, pool_id)
+        asyncio.get_running_loop()
+        bench.ledger.pools["default"] = {"other": (5, "d-other", until)}
+        return seen
+
+    bench.ledger.view = raced  # type: ignore[method-assign]
+    # Both looks before the reservation see nothing: the other job takes the slots in between.
+    looks: list[int] = []
+
+    async def twice_blind(job_id: str, pool_id: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        looks.append(1)
+        if len(looks) == 2:
+            return await raced(job_id, pool_id)
+        return await view(job_id, pool_id)
+
+    bench.ledger.view = twice_blind  # type: ignore[method-assign]
+    bench.take(last)
+    assert bench.commands() == []
+    decision = bench.decisions()[-1]
+    assert decision.observed.reservation_refused
+    assert decision.observed.pool_reserved == 5
+    assert decision.final_parallelism == decision.current_parallelism
+    assert bench.count("reservations", answer="pool") == 1
+
+
+@pytest.mark.parametrize("condition", [RedisView.UNREACHABLE, RedisView.REBUILDING])
+def test_without_redis_it_holds_and_goes_on(condition: RedisView) -> None:
+    """F19: no view of Redis, no command; every snapshot still gets its decision, which says why it holds."""
+    bench = Bench()
+    bench.ledger.condition = condition
+    bench.take(*overloaded(9))
+    assert len(bench.decisions()) == 9
+    assert bench.commands() == []
+    assert bench.decisions()[-1].observed.redis is condition
+    assert f"REDIS_{condition.name}" in codes(bench.decisions()[-1])
+    bench.ledger.condition = RedisView.OK
+    bench.take(*overloaded(1, first=9, lag=36_000))
+    assert len(bench.commands()) <= 1
+
+
+def test_redis_lost_between_look_and_take_holds() -> None:
+    """A reservation that cannot be made is no yes: the decision says that Redis is unreachable."""
+    bench = Bench()
+    *before, last = overloaded()
+    bench.take(*before)
+    reserve = bench.ledger.reserve
+
+    async def gone(hold: Hold, free: int | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        bench.ledger.condition = RedisView.UNREACHABLE
+        return await reserve(hold, free)
+
+    bench.ledger.reserve = gone  # type: ignore[method-assign]
+    bench.take(last)
+    assert bench.commands() == []
+    assert "REDIS_UNREACHABLE" in codes(bench.decisions()[-1])
+
+
+def test_results_are_told_once_with_the_next_snapshot() -> None:
+    """Results since the last snapshot stand in the decision, each once, whatever is repeated and restarted."""
+    bench = Bench()
+    bench.take(*overloaded())
+    (command,) = bench.commands()
+    accepted = result(command.command_id, Phase.ACCEPTED, 7)
+    verified = result(command.command_id, Phase.VERIFIED, 8, parallelism=command.to_parallelism)
+    bench.take(accepted, accepted)
+    bench.again()
+    bench.take(accepted, verified)
+    bench.take(*overloaded(1, first=8), *overloaded(1, first=9))
+    told = [d.observed.results for d in bench.decisions()[-2:]]
+    assert told == [(accepted, verified), ()]
+    assert bench.count("results", outcome="dropped") == 1
+    bench.take(verified)
+    bench.take(*overloaded(1, first=10))
+    assert bench.decisions()[-1].observed.results == ()
+
+
+def test_results_settle_what_the_command_held() -> None:
+    """While the job is down all its slots are promised; the terminal result gives them back."""
+    bench = Bench()
+    bench.take(*overloaded())
+    (command,) = bench.commands()
+    slots = lambda: bench.ledger.pools["default"].get("rates", (None,))[0]  # noqa: E731
+    assert slots() == command.to_parallelism - 4
+    bench.take(result(command.command_id, Phase.STOPPED, 7, parallelism=command.to_parallelism))
+    assert slots() == command.to_parallelism
+    bench.take(result(command.command_id, Phase.VERIFIED, 8, parallelism=command.to_parallelism))
+    assert slots() is None
+
+
+def test_an_unreadable_record_is_buried_with_its_bytes() -> None:
+    """I1: what cannot be read ends in the dead letters, whole, with the reason; its neighbours are decided."""
+    bench = Bench()
+    one, two = overloaded(2)
+    bench.take(one)
+    bench.raw(b'{"half": ', key=b"\xff\x00")
+    bench.take(two)
+    assert len(bench.decisions()) == 2
+    (letter,) = bench.letters()
+    assert (letter.code, letter.value, letter.key, letter.offset) == ("NOT_JSON", b'{"half": ', b"\xff\x00", 7)
+
+
+def test_a_letter_too_large_is_buried_without_its_bytes() -> None:
+    """A poison record too large for the dead letters does not stop the service: its place and reason are kept."""
+    bench = Bench()
+    bench.outbox.most_bytes = 2000
+    bench.raw(b"x" * 5000)
+    (letter,) = bench.letters()
+    assert (letter.value, letter.offset, letter.code) == (None, 7, "NOT_JSON")
+    assert "bytes left out" in letter.error
+
+
+def test_a_flood_of_unreadable_records_stops_the_service() -> None:
+    """F39: past the limit the record is not buried but raised, so that the process ends with it unacknowledged."""
+    bench = Bench(limit=3)
+    for _ in range(3):
+        bench.raw(b"junk")
+    with pytest.raises(TooManyDeadLetters):
+        bench.raw(b"junk")
+    assert len(bench.letters()) == 3
+
+
+def test_snapshots_of_a_job_nobody_declared_are_buried() -> None:
+    """I1: they end as dead letters, and do not count towards the limit, for they can be read."""
+    bench = Bench(limit=1)
+    bench.take(*[snapshot(n, job_id="ghost") for n in range(5)])
+    assert [letter.code for letter in bench.letters()] == ["NO_JOB"] * 5
+    assert bench.decisions() == []
+
+
+def test_a_snapshot_of_another_pipeline_is_buried() -> None:
+    """A job that moved to another pipeline is decided by that pipeline's worker only."""
+    bench = Bench(job("rates", pipeline_id="shop"))
+    bench.take(snapshot(1, pipeline_id="rates"))
+    (letter,) = bench.letters()
+    assert letter.code == "WRONG_KEY"
+    assert "'rates'" in letter.error
+    assert "'shop'" in letter.error
+
+
+def linked() -> Sequence[JobSpec]:
+    up = job("up", pipeline_id="shop").model_copy(update={"sources": ("raw",), "sinks": ("middle",)})
+    down = job("down", pipeline_id="shop").model_copy(update={"sources": ("middle",), "sinks": ("clean",)})
+    return up, down, job("alone", pipeline_id="shop").model_copy(update={"sources": ("x",), "sinks": ("y",)})
+
+
+def test_a_decision_sees_its_neighbours() -> None:
+    """Jobs linked by a topic are seen with size and evidence of their newest decision; unknown stays unknown."""
+    bench = Bench(*linked())
+    bench.take(*[s for s in steady(1, rate=300, capacity=400, job_id="down", pipeline_id="shop")])
+    bench.take(*[s for s in steady(1, rate=300, capacity=400, job_id="up", pipeline_id="shop")])
+    down, up = bench.decisions()
+    (seen,) = down.observed.neighbours
+    assert (seen.job_id, seen.upstream, seen.topics, seen.parallelism) == ("up", True, ("middle",), None)
+    (seen,) = up.observed.neighbours
+    assert (seen.job_id, seen.upstream, seen.parallelism, seen.evidence) == ("down", False, 4, down.evidence)
+
+
+def test_a_state_that_cannot_be_read_begins_anew() -> None:
+    """A damaged state costs its memory, not the service, and is counted."""
+    bench = Bench()
+    bench.outbox.table[key_of("rates", "rates")] = b'{"state": 3}'
+    bench.take(*overloaded(1))
+    assert len(bench.decisions()) == 1
+    assert bench.count("states_lost") == 1
+
+
+def test_a_table_changed_by_a_rebalance_is_read_again() -> None:
+    """What another worker decided meanwhile is believed, not the memory from before."""
+    bench = Bench()
+    shots = overloaded(4)
+    bench.take(*shots[:2])
+    before = bench.outbox.table[key_of("rates", "rates")]
+    bench.take(*shots[2:])
+    bench.outbox.table[key_of("rates", "rates")] = before
+    bench.take(*shots)
+    assert [d.sequence for d in bench.decisions()] == [s.sequence for s in (*shots, *shots[2:])]
+
+
+def test_a_record_survives_its_bytes() -> None:
+    """State, pending results and seen ids read back exactly as they were kept."""
+    bench = Bench()
+    bench.take(*overloaded())
+    (command,) = bench.commands()
+    bench.take(result(command.command_id, Phase.ACCEPTED, 7, details={"stop_seconds": 0.1, "clean": True}))
+    raw = bench.outbox.table[key_of("rates", "rates")]
+    record = JobRecord.from_bytes(raw)
+    assert record.to_bytes() == raw
+    assert len(record.pending) == len(record.seen) == 1
+    assert record.state.last_sequence == bench.decisions()[-1].sequence

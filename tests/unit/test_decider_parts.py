@@ -1,0 +1,121 @@
+"""The decider's smaller parts: what is standing in the log, what a stall is, how headers and settings come."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from engine.decide import step
+from engine.state import JobState
+from schemas.command import CommandKind, ScalingCommand
+from schemas.result import Phase
+from services.decider.app import headers_of
+from services.decider.rebuild import standing
+from services.decider.settings import DeciderSettings
+from services.decider.specs import SpecBook
+from services.decider.watchdog import Progress
+from tests.support.events import START, job, observed, result, steady
+
+SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120}, "stabilization": {"seconds": 0}})
+
+
+def ordered() -> ScalingCommand:
+    state = JobState.new()
+    for each in steady(8, rate=800, capacity=400):
+        state, decision = step(state, each, SPEC, observed(each))
+        if decision.command is not None:
+            return decision.command
+    raise AssertionError("no command")
+
+
+def test_a_cooldown_stands_from_the_commands_time() -> None:
+    """I6: the cooldown runs from the log's time, whenever it is rebuilt, and not beyond."""
+    command = ordered()
+    book = SpecBook([SPEC])
+    (hold,) = standing([command], [], book, command.issued_at + timedelta(seconds=1))
+    assert hold.cooldown_until == command.issued_at.timestamp() + 60
+    assert hold.decision_id == command.command_id
+    assert hold.slots == command.to_parallelism - command.from_parallelism
+    done = result(command.command_id, Phase.VERIFIED, 9)
+    assert standing([command], [done], book, command.issued_at + timedelta(seconds=59))[0].slots_until == 0
+    assert standing([command], [done], book, command.issued_at + timedelta(seconds=61)) == []
+
+
+def test_slots_stand_while_a_command_is_open() -> None:
+    """An open command holds its slots, all of them while the job is down, until they lapse."""
+    command = ordered()
+    book = SpecBook([SPEC])
+    down = result(command.command_id, Phase.STOPPED, 9, parallelism=command.to_parallelism)
+    (hold,) = standing([command], [down], book, command.issued_at + timedelta(seconds=90))
+    assert hold.slots == command.to_parallelism
+    longest = 60.0 + 2 * 180.0  # one stop and two starts, each with its deadline
+    assert hold.slots_until == command.expires_at.timestamp() + longest
+    assert standing([command], [down], book, command.expires_at + timedelta(seconds=longest + 1)) == []
+
+
+def test_a_start_does_not_shorten_a_cooldown() -> None:
+    """A start after a rescale holds nothing itself, and the rescale's cooldown goes on."""
+    command = ordered()
+    start = command.model_copy(
+        update={
+            "command_id": "later",
+            "kind": CommandKind.START,
+            "from_parallelism": 0,
+            "issued_at": command.issued_at + timedelta(seconds=5),
+        }
+    )
+    ends = [result(c.command_id, Phase.VERIFIED, 9) for c in (command, start)]
+    (hold,) = standing([command, start], ends, SpecBook([SPEC]), command.issued_at + timedelta(seconds=30))
+    assert hold.cooldown_until == command.issued_at.timestamp() + 60
+
+
+def test_a_job_without_spec_holds_nothing() -> None:
+    """A removed job cannot be scaled, so nothing is held for it."""
+    command = ordered()
+    assert standing([command], [], SpecBook([]), command.issued_at) == []
+
+
+def test_lag_without_progress_is_a_stall() -> None:
+    """Only lag over the whole patience in which nothing was committed is a stall."""
+    progress = Progress(60.0)
+    p = ("t", 0)
+    assert not progress.stalled({p: 5}, {p: 9}, 0.0)
+    assert not progress.stalled({p: 5}, {p: 9}, 59.0)
+    assert not progress.stalled({p: 6}, {p: 9}, 61.0)  # it moved
+    assert not progress.stalled({p: 6}, {p: 9}, 120.0)
+    assert progress.stalled({p: 6}, {p: 9}, 121.0)
+
+
+def test_idleness_is_no_stall() -> None:
+    """With nothing to do nothing has to move, and the patience begins anew with the next lag."""
+    progress = Progress(60.0)
+    p = ("t", 0)
+    assert not progress.stalled({p: 9}, {p: 9}, 0.0)
+    assert not progress.stalled({p: 9}, {p: 9}, 1000.0)
+    assert not progress.stalled({p: 9}, {p: 10}, 2000.0)
+    assert progress.stalled({p: 9}, {p: 11}, 2060.0)
+
+
+def test_losing_a_partition_is_not_a_stall() -> None:
+    """After a rebalance other offsets count, so the patience begins anew."""
+    progress = Progress(60.0)
+    assert not progress.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
+    assert not progress.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
+
+
+def test_headers_come_as_list_or_mapping() -> None:
+    """Whatever Faust hands on, headers are pairs; none is an empty tuple."""
+    assert headers_of(None) == ()
+    assert headers_of([("a", b"1"), ("a", None)]) == (("a", b"1"), ("a", None))
+    assert headers_of({"a": b"1"}) == (("a", b"1"),)
+
+
+def test_settings_name_what_is_wrong() -> None:
+    """A session shorter than a broker allows is refused by name; names of group and changelog follow the prefix."""
+    with pytest.raises(ValidationError, match="session_timeout_seconds"):
+        DeciderSettings(session_timeout_seconds=1)
+    settings = DeciderSettings(topic_prefix="blue.")
+    assert (settings.group, settings.changelog) == ("blue.decider", "blue.decider-state-changelog")
+    assert START.tzinfo is not None
