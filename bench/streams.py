@@ -29,8 +29,19 @@ PER_SLOT = 450.0
 """Records/s that one slot does."""
 
 
-def spec_of(job_id: str, version: int = 1) -> JobSpec:
-    """Return the spec of a benchmark's job."""
+PLAIN = Scaling(policy="flip271", min_parallelism=1, max_parallelism=32)
+LIVELY = Scaling(
+    policy="flip271",
+    policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},
+    guards={"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
+    min_parallelism=1,
+    max_parallelism=32,
+)
+"""Short times, so that a few hundred snapshots see many rescales."""
+
+
+def spec_of(job_id: str, version: int = 1, scaling: Scaling = PLAIN) -> JobSpec:
+    """Return the spec of a stream's job."""
     return JobSpec(
         job_id=job_id,
         pipeline_id=job_id,
@@ -42,12 +53,18 @@ def spec_of(job_id: str, version: int = 1) -> JobSpec:
             event_log_dir="/events",
             control_dir="/control",
         ),
-        scaling=Scaling(policy="flip271", min_parallelism=1, max_parallelism=32),
+        scaling=scaling,
     )
 
 
 def decided(
-    job_id: str, count: int, *, partitions: int = 50, seed: int = 0, respec_every: int = 0
+    job_id: str,
+    count: int,
+    *,
+    partitions: int = 50,
+    seed: int = 0,
+    respec_every: int = 0,
+    scaling: Scaling = PLAIN,
 ) -> Iterator[tuple[MetricSnapshot, Decision]]:
     """Yield `count` snapshots of a job with the engine's decisions on them; the same arguments give the same bytes.
 
@@ -57,14 +74,15 @@ def decided(
         partitions: of its one source topic.
         seed: shifts the load in time, so that jobs differ.
         respec_every: a new version of the spec every so many snapshots; 0: one version.
+        scaling: how the job may be scaled.
     """
-    spec, state = spec_of(job_id), JobState.new()
+    spec, state = spec_of(job_id, 1, scaling), JobState.new()
     arrived = committed = 1_000_000 * partitions
     slots = 4
     results: tuple[ActionResult, ...] = ()
     for number in range(count):
         if respec_every and number and number % respec_every == 0:
-            spec = spec_of(job_id, spec.version + 1)
+            spec = spec_of(job_id, spec.version + 1, scaling)
         at = START + timedelta(seconds=INTERVAL * (number + 1))
         rate = 2500 + 2000 * math.sin((number + 37 * seed) / 60)
         came = round(rate * INTERVAL)

@@ -59,6 +59,18 @@ class Publisher:
         """Hand an encoded event to the producer."""
         self._produce(record.topic.named(self._prefix), record.key, record.value, record.headers)
 
+    def send_raw(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[tuple[str, bytes | None]],
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Hand a record to the producer as it is, under a whole topic name, with Kafka's timestamp if one is given."""
+        self._produce(topic, key or b"", value, list(headers), timestamp_ms)
+
     def tombstone(self, topic: str, key: bytes) -> None:
         """Publish a null value for a key of a compacted topic and wait for the acknowledgement."""
         self._produce(topic, key, None, [])
@@ -80,14 +92,22 @@ class Publisher:
         """Deliver what is left, for at most the delivery timeout."""
         self.flush()
 
-    def _produce(self, topic: str, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+    def _produce(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        at: int | None = None,
+    ) -> None:
         def delivered(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 self._failed.append(f"{topic} key {key!r}: {error.str()}")
 
+        stamp = {} if at is None else {"timestamp": at}
         while True:
             try:
-                self._producer.produce(topic, value, key or None, headers=headers, on_delivery=delivered)
+                self._producer.produce(topic, value, key or None, headers=list(headers), on_delivery=delivered, **stamp)
             except BufferError:  # the local queue is full: give the broker time to take some
                 self._producer.poll(0.1)
             else:
