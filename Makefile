@@ -67,6 +67,6 @@ $(INSTALLED): requirements.lock pyproject.toml
 			|| { rm -rf .venv; echo "$(PYTHON) can make no virtual environment: install python3.11-venv" >&2; exit 1; }; \
 	fi
 	@echo "installing the packages of requirements.lock (the first time: some minutes)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
