@@ -57,6 +57,7 @@ def main() -> int:
             sys.stderr.write(f"collector: {where}: {problem['msg']}\n")
         return 2
     configure("collector", settings)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request
     try:
         asyncio.run(serve(settings))
     except (TooManyDeadLetters, KafkaException, TimeoutError) as error:

@@ -58,9 +58,7 @@ def snapshot(spec: JobSpec, seen: Observed, silence_seconds: float) -> MetricSna
     figures = None if named_only else run
 
     sources = _sources(spec, seen.ends, _committed(seen))
-    slots = app.cores if app is not None and app.id in _active(seen) else (figures.local_cores if figures else None)
-    if not alive and state is not JobState.UNKNOWN and slots is None:
-        slots = 0  # nothing runs, so nothing is granted: known, not missing
+    slots = _slots(seen, state, app, figures)
     pool = _pool(spec, seen.master)
 
     missing = []
@@ -170,6 +168,14 @@ def _committed(seen: Observed) -> Offsets | None:
     if seen.logs is None:
         return None
     return next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
+
+
+def _slots(seen: Observed, state: JobState, app: App | None, run: Reading | None) -> int | None:
+    if app is not None and app.id in _active(seen):
+        return app.cores
+    if state in (JobState.STARTING, JobState.RUNNING):
+        return run.local_cores if run is not None else None
+    return None if state is JobState.UNKNOWN else 0  # nothing runs, so nothing is granted: known, not missing
 
 
 def _sources(spec: JobSpec, ends: EndOffsets | None, committed: Offsets | None) -> tuple[SourceOffsets, ...]:

@@ -1,0 +1,223 @@
+"""The collector as a process beside real Kafka and a real Spark job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from runtime.kafka import Publisher, TopicReader, ensure_topics
+from runtime.settings import ServiceSettings
+from schemas.envelope import decode
+from schemas.job import Application, JobSpec
+from schemas.snapshot import JobState, MetricSnapshot, Part
+from schemas.topics import SNAPSHOTS
+from tests.support.provider import SparkCluster, StackProvider
+
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "deploy" / "examples" / "rates.py"
+INTERVAL = 2
+
+
+class Rig:
+    """One job on a stack: its topics, its collector, its driver, and what was measured of it."""
+
+    def __init__(self, kafka: str, work: Path) -> None:
+        self.name = f"h3-{uuid.uuid4().hex[:8]}"
+        self.work = work
+        self.settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"{self.name}.")
+        self.admin = AdminClient(self.settings.kafka())
+        ensure_topics(self.settings, partitions=2)
+        self.source, self.sink = f"{self.name}.in", f"{self.name}.out"
+        for future in self.admin.create_topics([NewTopic(self.source, 4, 1), NewTopic(self.sink, 4, 1)]).values():
+            future.result(30)
+        self.publisher = Publisher(self.settings)
+        self.producer = Producer({**self.settings.kafka(), "linger.ms": 5})
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.seen: list[MetricSnapshot] = []
+        self.reader = TopicReader(self.settings, [SNAPSHOTS.named(self.settings.topic_prefix)])
+
+    def spec(self, event_log_dir: Path, **application: Any) -> JobSpec:
+        """Publish and return the job's spec."""
+        spec = JobSpec(
+            job_id=self.name,
+            pipeline_id=self.name,
+            sources=(self.source,),
+            sinks=(self.sink,),
+            interval_seconds=INTERVAL,
+            application=Application(
+                script=str(JOB),
+                checkpoint_location=str(self.work / "checkpoint"),
+                event_log_dir=str(event_log_dir),
+                control_dir=str(self.work),
+                **application,
+            ),
+        )
+        self.publisher.publish(spec)
+        return spec
+
+    def collector(self) -> subprocess.Popen[bytes]:
+        """Start a collector in a process group of its own."""
+        env = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
+        env["TIDEGATE_BOOTSTRAP_SERVERS"] = self.settings.bootstrap_servers
+        env["TIDEGATE_TOPIC_PREFIX"] = self.settings.topic_prefix
+        with (self.work / "collector.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "services.collector"], cwd=ROOT, env=env, stderr=log, start_new_session=True
+            )
+        self.processes.append(process)
+        return process
+
+    def load(self, records: int) -> None:
+        """Produce records, spread over the partitions."""
+        for number in range(records):
+            self.producer.produce(self.source, b"x", partition=number % 4)
+        assert self.producer.flush(30) == 0
+
+    def wait_for(self, what: str, condition: Callable[[MetricSnapshot], bool], seconds: float = 30.0) -> MetricSnapshot:
+        """Return the first new snapshot for which the condition holds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            message = self.reader.poll(0.5)
+            if message is None:
+                continue
+            snapshot = decode(MetricSnapshot, message.value(), message.headers(), message.key())
+            self.seen.append(snapshot)
+            if condition(snapshot):
+                return snapshot
+        last = self.seen[-1].model_dump_json(exclude_none=True)[:1500] if self.seen else "none"
+        raise TimeoutError(f"no snapshot {what} in {seconds:g} s; the last of {len(self.seen)}: {last}")
+
+    def close(self) -> None:
+        """End all processes and take the topics away."""
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+        self.reader.close()
+        mine = [topic for topic in self.admin.list_topics(timeout=10).topics if topic.startswith(f"{self.name}.")]
+        for future in self.admin.delete_topics(mine).values():
+            future.result(30)
+
+
+@pytest.fixture
+def rig(kafka: str, tmp_path: Path) -> Iterator[Rig]:
+    """A rig that leaves nothing behind."""
+    made = Rig(kafka, tmp_path)
+    yield made
+    made.close()
+
+
+class Driver:
+    """A driver on the standalone cluster, submitted over REST without Tidegate."""
+
+    def __init__(self, rig: Rig, spark: SparkCluster, cores: int) -> None:
+        self._rest = f"{spark.rest.rstrip('/')}/v1/submissions"
+        arguments = {
+            "--bootstrap-servers": rig.settings.bootstrap_servers,
+            "--input": rig.source,
+            "--output": rig.sink,
+            "--checkpoint": str(rig.work / "checkpoint"),
+            "--trigger": "1 second",
+            "--max-offsets-per-trigger": "400",
+        }
+        properties = {
+            "spark.app.name": "not the job's name",
+            "spark.tidegate.job_id": rig.name,
+            "spark.master": spark.master,
+            "spark.submit.deployMode": "cluster",
+            "spark.driver.cores": "1",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": str(cores),
+            "spark.jars": ",".join(map(str, spark.connector_jars)),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": str(spark.event_log_dir),
+            "spark.eventLog.rolling.enabled": "true",
+            "spark.eventLog.compress": "true",
+            "spark.ui.enabled": "false",
+        }
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        answer = httpx.post(
+            f"{self._rest}/create",
+            json={
+                "action": "CreateSubmissionRequest",
+                "appResource": "",
+                "mainClass": "org.apache.spark.deploy.SparkSubmit",
+                "clientSparkVersion": "4.2.0",
+                "appArgs": ["--master", spark.master, str(JOB), *(part for pair in arguments.items() for part in pair)],
+                "environmentVariables": python | {"SPARK_LOCAL_IP": "127.0.0.1"},
+                "sparkProperties": properties,
+            },
+            trust_env=False,
+        )
+        answer.raise_for_status()
+        assert answer.json()["success"], answer.text
+        self._id = answer.json()["submissionId"]
+
+    def kill(self) -> None:
+        """Kill it through the master."""
+        httpx.post(f"{self._rest}/kill/{self._id}", trust_env=False).raise_for_status()
+
+
+@pytest.mark.timeout(480)
+def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, stack: StackProvider) -> None:
+    """A job's whole life as a collector sees it: never started, starting, working, idle, dead; idle is not dead (F41).
+
+    The driver's application has another name, so the job is known by `spark.tidegate.job_id` alone.
+    """
+    rig.spec(spark.event_log_dir, master=spark.master, rest_url=spark.rest, master_ui_url=spark.ui)
+    collector = rig.collector()
+    never = rig.wait_for("at all", lambda _: True)
+    assert (never.state, never.incarnation, never.slots_granted) == (JobState.STOPPED, None, 0)
+    assert never.missing == (Part.COMMITTED_OFFSETS,)
+    assert never.sources[0].end_offsets == (0, 0, 0, 0)
+
+    rig.load(1600)
+    driver = Driver(rig, spark, cores=2)
+    try:
+        working = rig.wait_for("with a batch", lambda s: bool(s.batches), 240)
+        assert working.state is JobState.RUNNING
+        assert working.incarnation is not None
+        assert working.incarnation.startswith("app-")
+        assert working.missing == ()
+        assert working.slots_granted == 2
+        assert working.pool is not None
+        assert working.pool.slots_used >= 2
+        assert working.sources[0].end_offsets == (400, 400, 400, 400)
+        assert [stage.tasks for stage in working.stages] == [4]
+        assert working.batches[0].input_records == 400
+
+        done = rig.wait_for("caught up", lambda s: s.sources[0].committed_offsets == (400, 400, 400, 400), 60)
+        batches = {b.batch_id: b.input_records for s in rig.seen for b in s.batches}
+        assert sum(batches.values()) == 1600
+        assert sum(len(s.batches) for s in rig.seen) == len(batches), "a batch is in one snapshot only"
+
+        # idle: past the first idle event, which comes after 10 s
+        idle = rig.wait_for("idle", lambda s: s.sequence >= done.sequence + 14, 40)
+        assert (idle.state, idle.batches, idle.missing) == (JobState.RUNNING, (), ())
+        assert idle.incarnation == working.incarnation
+    finally:
+        driver.kill()
+    dead = rig.wait_for("dead", lambda s: s.state is not JobState.RUNNING, 30)
+    assert (dead.state, dead.incarnation, dead.slots_granted) == (JobState.STOPPED, working.incarnation, 0)
+    assert dead.sources[0].committed_offsets == (400, 400, 400, 400)
+    assert dead.missing == ()
+
+    sequences = [snapshot.sequence for snapshot in rig.seen]
+    assert sequences == list(range(sequences[0], sequences[-1] + 1, INTERVAL)), "no gap and no double"
+    assert all(0 <= s.observed_at.timestamp() - s.sequence < INTERVAL / 2 for s in rig.seen)
+    os.killpg(collector.pid, signal.SIGTERM)
+    assert collector.wait(15) == 0

@@ -1,0 +1,110 @@
+"""End offsets from a real broker: passed on as they are, in bounded time."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from services.collector.offsets import KafkaOffsets
+from services.collector.settings import CollectorSettings
+
+
+class Topics:
+    """Data topics of one test."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.settings = CollectorSettings(bootstrap_servers=bootstrap_servers)
+        self.admin = AdminClient(self.settings.kafka())
+        self.producer = Producer({**self.settings.kafka(), "linger.ms": 0})
+        self.prefix = f"h3-{uuid.uuid4().hex[:8]}."
+        self.made: set[str] = set()
+
+    def make(self, name: str, partitions: int) -> str:
+        """Make a topic and return its full name."""
+        full = self.prefix + name
+        for future in self.admin.create_topics([NewTopic(full, partitions, 1)]).values():
+            future.result(30)
+        self.made.add(full)
+        self.until(full, partitions)
+        return full
+
+    def until(self, topic: str, partitions: int) -> None:
+        """Wait until the broker shows a topic with that many led partitions."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            found = self.admin.list_topics(timeout=10).topics.get(topic)
+            if (len(found.partitions) if found else 0) == partitions and all(
+                p.leader >= 0 for p in (found.partitions.values() if found else ())
+            ):
+                return
+            time.sleep(0.1)
+        raise TimeoutError(f"{topic} did not get {partitions} partitions")
+
+    def remove(self, topic: str) -> None:
+        """Delete a topic."""
+        for future in self.admin.delete_topics([topic]).values():
+            future.result(30)
+        self.made.discard(topic)
+        self.until(topic, 0)
+
+    def fill(self, topic: str, *records: int) -> None:
+        """Produce so many records to each partition."""
+        for partition, count in enumerate(records):
+            for _ in range(count):
+                self.producer.produce(topic, b"x", partition=partition)
+        assert self.producer.flush(30) == 0
+
+
+@pytest.fixture
+def topics(kafka: str) -> Iterator[Topics]:
+    """Topics that are deleted at the end."""
+    made = Topics(kafka)
+    yield made
+    for future in made.admin.delete_topics(sorted(made.made)).values() if made.made else ():
+        future.result(30)
+
+
+def test_all_topics_are_asked_at_once(topics: Topics) -> None:
+    """Partition counts and end offsets of many topics come in one call; one that does not exist is left out."""
+    one, many = topics.make("one", 1), [topics.make(f"t{number}", 4) for number in range(10)]
+    topics.fill(one, 7)
+    topics.fill(many[3], 1, 2, 3)
+    ends = KafkaOffsets(topics.settings, 10.0).end_offsets([one, *many, topics.prefix + "absent"])
+    assert ends == {one: (7,)} | dict.fromkeys(many, (0, 0, 0, 0)) | {many[3]: (1, 2, 3, 0)}
+
+
+def test_added_partitions_and_a_topic_made_anew_are_told_as_they_are(topics: Topics) -> None:
+    """More partitions, or offsets that fell, are facts for the engine to judge, not smoothed over here (F40)."""
+    offsets = KafkaOffsets(topics.settings, 10.0)
+    topic = topics.make("changing", 2)
+    topics.fill(topic, 5, 5)
+    assert offsets.end_offsets([topic]) == {topic: (5, 5)}
+    for future in topics.admin.create_partitions([NewPartitions(topic, 4)]).values():
+        future.result(30)
+    topics.until(topic, 4)
+    assert offsets.end_offsets([topic]) == {topic: (5, 5, 0, 0)}
+    topics.remove(topic)
+    assert offsets.end_offsets([topic]) == {}
+    topics.make("changing", 3)
+    topics.fill(topic, 1)
+    assert offsets.end_offsets([topic]) == {topic: (1, 0, 0)}
+
+
+def test_no_topics_are_no_call() -> None:
+    """Without jobs there is nothing to ask, also when no broker is there."""
+    settings = CollectorSettings(bootstrap_servers="127.0.0.1:1")
+    assert KafkaOffsets(settings, 1.0).end_offsets([]) == {}
+
+
+def test_a_broker_that_is_not_there_costs_a_bounded_time() -> None:
+    """Without a broker the call fails within its time; nothing is taken for zero."""
+    offsets = KafkaOffsets(CollectorSettings(bootstrap_servers="127.0.0.1:1"), 1.0)
+    begun = time.monotonic()
+    with pytest.raises((KafkaException, TimeoutError)):
+        offsets.end_offsets(["some-topic"])
+    assert time.monotonic() - begun < 5

@@ -1,0 +1,541 @@
+"""The collector put together with fakes: what is published when, and what a slow or dead source costs the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from runtime.dead_letters import TooManyDeadLetters
+from runtime.health import Health
+from runtime.kafka import NotDelivered
+from schemas.dead_letter import DeadLetter
+from schemas.envelope import Unreadable
+from schemas.job import JobSpec
+from schemas.snapshot import JobState, MetricSnapshot, Part
+from schemas.wire import Wire
+from services.collector.app import Collector, build
+from services.collector.log_directory import JobReading
+from services.collector.master import MasterUnreachable, MasterView, parse_state
+from services.collector.offsets import EndOffsets
+from services.collector.owner import OwnerThread, StillBusy
+from services.collector.run import Interval
+from services.collector.settings import CollectorSettings
+from services.collector.sources import Logs, local_path
+from tests.support.eventlogs import MASTER, recorded, rolling
+from tests.support.events import job
+
+T = datetime(2026, 11, 21, 14, 35, 0, tzinfo=UTC)
+EPOCH = int(T.timestamp())
+FAST = CollectorSettings(kafka_timeout_seconds=0.5, master_timeout_seconds=0.5, log_timeout_seconds=0.5)
+
+
+class HandClock:
+    """A clock that is set by hand; durations are real."""
+
+    def __init__(self) -> None:
+        self.at = T - timedelta(seconds=5)
+
+    def now(self) -> datetime:
+        """As set."""
+        return self.at
+
+    def monotonic(self) -> float:
+        """Really."""
+        return time.monotonic()
+
+
+class FakeJobs:
+    """Jobs in a list."""
+
+    def __init__(self, *specs: JobSpec) -> None:
+        self.specs = list(specs)
+        self.changed: list[str] = []
+        self.bury: Callable[[Any, Unreadable], None]
+        self.to_bury = 0
+
+    def load(self) -> None:
+        """All there are."""
+
+    def poll(self) -> list[str]:
+        """Bury what is to be buried; return what changed."""
+        for _ in range(self.to_bury):
+            self.bury(BadRecord(), Unreadable("NOT_JSON", "no JSON"))
+        self.to_bury = 0
+        changed, self.changed = self.changed, []
+        return changed
+
+    def __iter__(self) -> Iterator[JobSpec]:
+        return iter(self.specs)
+
+
+class BadRecord:
+    """A record of the jobs topic that nobody can read."""
+
+    def topic(self) -> str:
+        """Where it was."""
+        return "tidegate.jobs"
+
+    def partition(self) -> int:
+        """Where it was."""
+        return 0
+
+    def offset(self) -> int:
+        """Where it was."""
+        return 7
+
+    def key(self) -> bytes:
+        """No UTF-8."""
+        return b"\xffkey"
+
+    def value(self) -> bytes:
+        """No JSON."""
+        return b"\x00garbage"
+
+    def headers(self) -> None:
+        """None at all."""
+        return
+
+
+class FakeOffsets:
+    """End offsets as told; counts its calls."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, tuple[int | None, ...]] = {"rec": (4000, 4000, 4000, 4000)}
+        self.calls: list[set[str]] = []
+        self.fails: Exception | None = None
+        self.hangs: threading.Event | None = None
+
+    def end_offsets(self, topics: Collection[str]) -> EndOffsets:
+        """As told, or as broken as told."""
+        self.calls.append(set(topics))
+        if self.hangs is not None:
+            self.hangs.wait(20)
+        if self.fails is not None:
+            raise self.fails
+        return {topic: self.ends[topic] for topic in topics if topic in self.ends}
+
+
+class FakeMaster:
+    """Masters by URL; a coroutine function for one that misbehaves."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.special: dict[str, Callable[[], Coroutine[Any, Any, MasterView]]] = {}
+
+    async def view(self, ui_url: str) -> MasterView:
+        """The recorded answer, unless told otherwise."""
+        self.calls.append(ui_url)
+        if ui_url in self.special:
+            return await self.special[ui_url]()
+        return parse_state(MASTER, ui_url)
+
+
+class FakePublisher:
+    """Keeps what was sent; `lost` makes the next flushes fail, `gate` holds them up."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Wire, bytes | None]] = []
+        self.lost = 0
+        self.gate: threading.Event | None = None
+
+    def send(self, event: Wire, *, key: bytes | None = None) -> None:
+        """Keep it."""
+        self.sent.append((event, key))
+
+    def flush(self) -> None:
+        """Wait at the gate; fail as often as told."""
+        if self.gate is not None:
+            self.gate.wait(20)
+        if self.lost:
+            self.lost -= 1
+            raise NotDelivered("1 events not acknowledged after 30 s")
+
+
+class HangingLogs:
+    """A directory on a dead network disk."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+        self.calls = 0
+
+    def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
+        """Hang."""
+        self.calls += len(wanted)
+        self.release.wait(20)
+        return {}
+
+
+class World:
+    """A collector with its fakes."""
+
+    def __init__(self, *specs: JobSpec, logs: Callable[[Path], Logs] | None = None, **settings: Any) -> None:
+        self.clock = HandClock()
+        self.jobs = FakeJobs(*specs)
+        self.offsets = FakeOffsets()
+        self.master = FakeMaster()
+        self.publisher = FakePublisher()
+        self.registry = CollectorRegistry()
+
+        def jobs(bury: Callable[[Any, Unreadable], None]) -> FakeJobs:
+            self.jobs.bury = bury
+            return self.jobs
+
+        self.collector: Collector
+        self.health: Health
+        self.collector, self.health = build(
+            FAST.model_copy(update=settings),
+            clock=self.clock,
+            publisher=self.publisher,
+            jobs=jobs,
+            offsets=self.offsets,
+            master=self.master,
+            logs=logs,
+            registry=self.registry,
+        )
+
+    async def begin(self) -> None:
+        """Load the jobs and let the schedule know them."""
+        await self.collector.load()
+        await self.turn(-5)
+
+    async def turn(self, seconds: float, *, settle: float = 5.0) -> None:
+        """Come round at `seconds` after T and wait for what it began."""
+        self.clock.at = T + timedelta(seconds=seconds)
+        self.collector.turn()
+        await self.collector.settled(settle)
+
+    async def snapshots(self, count: int) -> list[MetricSnapshot]:
+        """Wait until so many snapshots were sent; return all."""
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            sent = [event for event, _ in list(self.publisher.sent) if isinstance(event, MetricSnapshot)]
+            if len(sent) >= count:
+                return sent
+            await asyncio.sleep(0.005)
+        raise TimeoutError(f"{len(self.publisher.sent)} events sent, {count} snapshots wanted")
+
+    def figure(self, name: str, **labels: str) -> float:
+        """Return one of the collector's own metrics."""
+        return self.registry.get_sample_value(f"tidegate_collector_{name}", labels) or 0.0
+
+
+def spec(directory: Path, job_id: str = "recorded", *, url: str | None = "http://m:8080", every: int = 10) -> JobSpec:
+    """Return a job on the recorded topic."""
+    base = job(job_id)
+    application = base.application.model_copy(update={"event_log_dir": str(directory), "master_ui_url": url})
+    return base.model_copy(update={"sources": ("rec",), "interval_seconds": every, "application": application})
+
+
+def test_one_snapshot_per_job_and_interval(tmp_path: Path) -> None:
+    """Turned often, the collector makes one snapshot an interval, of real log lines, offsets and capacity."""
+    lines = recorded()
+    rolling(tmp_path, lines[:-2], codec=".zstd")  # without the query's and the application's end
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path))
+        await world.begin()
+        for tenth in range(0, 210, 5):
+            await world.turn(tenth / 10)
+        return await world.snapshots(3)
+
+    made = asyncio.run(play())
+    assert [snapshot.sequence - EPOCH for snapshot in made] == [0, 10, 20]
+    first = made[0]
+    assert first.missing == ()
+    assert (first.state, first.slots_granted, first.incarnation) == (JobState.RUNNING, 2, "app-20261121143331-0000")
+    assert first.sources[0].end_offsets == (4000, 4000, 4000, 4000)
+    assert first.sources[0].committed_offsets == (3458, 3458, 3457, 3457)
+    assert [batch.batch_id for batch in first.batches] == [4]  # ended at 14:34:52.8, the others before the interval
+    assert made[1].batches == made[2].batches == ()
+    assert made[1].missing == ()
+
+
+def test_two_collectors_give_the_same_snapshot(tmp_path: Path) -> None:
+    """Identity and content depend on job and interval only, not on who measured, or for how long."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play(start: float) -> MetricSnapshot:
+        world = World(spec(tmp_path))
+        await world.collector.load()
+        await world.turn(start)
+        await world.turn(0.0)
+        return (await world.snapshots(1))[0]
+
+    assert asyncio.run(play(-9.5)) == asyncio.run(play(-0.5))
+
+
+def test_many_jobs_share_the_calls(tmp_path: Path) -> None:
+    """A round asks Kafka once and each master once, whatever the number of jobs."""
+    specs = [spec(tmp_path, f"job-{number}", url=f"http://m{number % 2}:8080") for number in range(50)]
+
+    async def play() -> World:
+        world = World(*specs)
+        await world.begin()
+        await world.turn(0)
+        await world.snapshots(50)
+        return world
+
+    world = asyncio.run(play())
+    assert world.offsets.calls == [{"rec"}]
+    assert sorted(world.master.calls) == ["http://m0:8080", "http://m1:8080"]
+
+
+def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
+    """Jobs of a hanging directory get their snapshot late, with the parts named; the others' is out before that."""
+    rolling(tmp_path, recorded()[:-2])
+    hanging = HangingLogs()
+
+    def open_logs(path: Path) -> Logs:
+        from services.collector.log_directory import LogDirectory  # noqa: PLC0415
+
+        return hanging if path == Path("/dead") else LogDirectory(path, limit_bytes=1_000_000)
+
+    async def play() -> tuple[float, list[MetricSnapshot], int]:
+        world = World(spec(tmp_path), spec(Path("/dead"), "other"), logs=open_logs)
+        await world.collector.load()
+        world.clock.at = T - timedelta(seconds=5)
+        world.collector.turn()
+        await asyncio.sleep(0.1)  # the directory hangs from now on
+        begun = time.monotonic()
+        world.clock.at = T
+        world.collector.turn()
+        await world.snapshots(1)
+        took = time.monotonic() - begun
+        for seconds in (10, 20, 30):
+            await world.turn(seconds)
+        made = await world.snapshots(8)
+        hanging.release.set()
+        return took, made, threading.active_count()
+
+    before = threading.active_count()
+    took, made, threads = asyncio.run(play())
+    assert took < FAST.log_timeout_seconds / 2
+    assert made[0].job_id == "recorded"
+    assert {s.missing for s in made if s.job_id == "recorded"} == {()}
+    assert {s.missing for s in made if s.job_id == "other"} == {
+        (Part.COMMITTED_OFFSETS, Part.PROGRESS, Part.TASKS, Part.CAPACITY, Part.JOB_STATE)
+    }
+    assert threads - before <= 6, "a hanging source must not cost a thread a round"
+
+
+def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
+    """A master that hangs, or fails, costs its jobs capacity and state, and the others nothing."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def hang() -> MasterView:
+        await asyncio.sleep(20)
+        raise AssertionError
+
+    async def fail() -> MasterView:
+        raise MasterUnreachable("http://b: refused")
+
+    async def play() -> tuple[float, list[MetricSnapshot]]:
+        world = World(spec(tmp_path), spec(tmp_path, "a", url="http://a"), spec(tmp_path, "b", url="http://b"))
+        world.master.special = {"http://a": hang, "http://b": fail}
+        await world.begin()
+        world.clock.at = T
+        begun = time.monotonic()
+        world.collector.turn()
+        await world.snapshots(2)
+        took = time.monotonic() - begun
+        return took, await world.snapshots(3)
+
+    took, made = asyncio.run(play())
+    assert took < FAST.master_timeout_seconds / 2
+    by_job = {snapshot.job_id: snapshot for snapshot in made}
+    assert by_job["recorded"].missing == ()
+    for job_id in "ab":
+        assert by_job[job_id].state is JobState.UNKNOWN
+        assert by_job[job_id].missing == (Part.COMMITTED_OFFSETS, Part.CAPACITY, Part.JOB_STATE)
+    assert made[-1].job_id == "a"
+
+
+def test_a_silent_kafka_is_missing_and_never_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka failing or hanging leaves null end offsets and all else; it is said once, and once when it is back."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path))
+        await world.begin()
+        world.offsets.fails = TimeoutError("broker")
+        await world.turn(0)
+        await world.turn(10)
+        world.offsets.fails, world.offsets.hangs = None, threading.Event()
+        await world.turn(20)
+        world.offsets.hangs.set()
+        world.offsets.hangs = None
+        await world.turn(30)
+        assert world.figure("source_failures_total", source="kafka") == 3
+        assert world.figure("missing_parts_total", part="end_offsets") == 3
+        return await world.snapshots(4)
+
+    with caplog.at_level(logging.INFO):
+        made = asyncio.run(play())
+    assert [snapshot.missing for snapshot in made] == [(Part.END_OFFSETS,)] * 3 + [()]
+    assert made[0].sources[0].end_offsets == (None,) * 4
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("kafka")]
+    assert said == ["kafka does not answer: TimeoutError: broker", "kafka answers again"]
+
+
+def test_what_is_not_delivered_is_a_gap_and_the_next_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that acknowledges nothing stops neither measuring nor later snapshots."""
+
+    async def play() -> World:
+        world = World(spec(tmp_path))
+        world.publisher.lost = 1
+        await world.begin()
+        await world.turn(0)
+        await world.turn(10)
+        await world.snapshots(2)
+        world.collector.close()
+        return world
+
+    with caplog.at_level(logging.WARNING):
+        world = asyncio.run(play())
+    assert (world.figure("undelivered_total"), world.figure("delivered_total")) == (1, 1)
+    assert "not delivered, so a gap: 1 events not acknowledged" in caplog.text
+
+
+def test_a_slow_broker_bounds_what_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """While a flush hangs, rounds go on; past the backlog snapshots are dropped and counted, not kept in memory."""
+
+    async def play() -> World:
+        world = World(spec(tmp_path), publish_backlog=3)
+        world.publisher.gate = threading.Event()
+        await world.begin()
+        begun = time.monotonic()
+        for number in range(10):
+            await world.turn(10 * number)
+        assert time.monotonic() - begun < 3
+        world.publisher.gate.set()
+        world.collector.close()
+        return world
+
+    with caplog.at_level(logging.WARNING):
+        world = asyncio.run(play())
+    assert world.figure("delivered_total") == 3
+    assert world.figure("undelivered_total") == 7
+    assert "dropped: 3 wait for the broker already" in caplog.text
+
+
+def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
+    """A collector that slept through intervals does not bunch them: it goes on with the next one."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path))
+        await world.collector.load()
+        await world.turn(-45)
+        await world.turn(-40)  # 14:34:20
+        await world.turn(8)  # asleep until 14:35:08, too late for :00
+        await world.turn(10)
+        assert world.figure("skipped") == 4
+        return await world.snapshots(2)
+
+    made = asyncio.run(play())
+    assert [snapshot.sequence - EPOCH for snapshot in made] == [-40, 10]
+    assert made[1].batches == ()
+    assert made[1].missing == ()
+
+
+def test_jobs_come_and_go(tmp_path: Path) -> None:
+    """A job that appears on the topic is measured from its next interval on, one that is removed no more."""
+
+    async def play() -> list[MetricSnapshot]:
+        world = World()
+        await world.begin()
+        world.jobs.specs, world.jobs.changed = [spec(tmp_path, "a")], ["a"]
+        await world.turn(1)
+        await world.turn(2)
+        await world.turn(10)
+        world.jobs.specs, world.jobs.changed = [spec(tmp_path, "b")], ["a", "b"]
+        await world.turn(11)
+        await world.turn(12)
+        await world.turn(20)
+        return await world.snapshots(2)
+
+    made = asyncio.run(play())
+    assert [(snapshot.job_id, snapshot.sequence - EPOCH) for snapshot in made] == [("a", 10), ("b", 20)]
+
+
+def test_an_unreadable_spec_goes_to_the_dead_letters(tmp_path: Path) -> None:
+    """Its bytes and key are kept, and the other jobs are measured as before."""
+
+    async def play() -> World:
+        world = World(spec(tmp_path))
+        await world.begin()
+        world.jobs.to_bury = 1
+        await world.turn(-3)
+        await world.turn(0)
+        await world.snapshots(1)
+        world.collector.close()
+        return world
+
+    world = asyncio.run(play())
+    (letter, key), (snapshot, _) = world.publisher.sent
+    assert isinstance(letter, DeadLetter)
+    assert (letter.consumer, letter.offset, letter.value, key) == ("collector", 7, b"\x00garbage", b"\xffkey")
+    assert isinstance(snapshot, MetricSnapshot)
+
+
+def test_a_topic_of_nothing_but_garbage_ends_the_service() -> None:
+    """Past the limit the service stops for a person to look, instead of burying the whole topic."""
+
+    async def play() -> None:
+        world = World(dead_letter_limit=3)
+        await world.collector.load()
+        world.jobs.to_bury = 4
+        await world.collector.run(asyncio.Event())
+
+    with pytest.raises(TooManyDeadLetters, match="4 unreadable records in a row"):
+        asyncio.run(asyncio.wait_for(play(), 10))
+
+
+def test_it_is_alive_while_it_comes_round(tmp_path: Path) -> None:
+    """Each turn is a heartbeat, also when every source is dead."""
+
+    async def play() -> bool:
+        world = World(spec(tmp_path / "nowhere"))
+        world.offsets.fails = RuntimeError("gone")
+        world.health._last = 0.0
+        await world.begin()
+        await world.turn(0)
+        return world.health.alive
+
+    assert asyncio.run(play())
+
+
+def test_one_owner_one_call_at_a_time() -> None:
+    """A call that was given up keeps its thread; the next waits its time for it and is then refused, by name."""
+
+    async def play() -> None:
+        owner, gate = OwnerThread("disk"), threading.Event()
+        with pytest.raises(TimeoutError, match=r"disk did not answer within 0\.05 s"):
+            await owner.call(0.05, gate.wait, 20)
+        with pytest.raises(StillBusy, match="disk has been busy"):
+            await owner.call(0.05, lambda: 1)
+        gate.set()
+        assert await owner.call(5.0, lambda: 2) == 2
+        with pytest.raises(ZeroDivisionError):
+            await owner.call(5.0, lambda: 1 // 0)
+        owner.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("hdfs://n/a", "hdfs:/n/a")],
+)
+def test_log_directories_are_paths_or_file_urls(given: str, path: str) -> None:
+    """What Spark takes for a directory is found; another file system's URL is a path that is not there."""
+    assert local_path(given) == Path(path)

@@ -1,0 +1,180 @@
+"""A directory of logs: each job's newest run is found and followed, and costs nothing while it is silent."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.collector import event_log
+from services.collector.log_directory import JobReading, LogDirectory
+from services.collector.run import Interval, Reading
+from tests.support.eventlogs import APP_ID, as_app, recorded, rolling, up_to
+
+WHOLE = Interval(datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC), first=True)
+LIMIT = 16_000_000
+
+
+def read(directory: LogDirectory, *job_ids: str) -> dict[str, JobReading]:
+    """Return the readings of jobs over the whole day."""
+    return directory.read(dict.fromkeys(job_ids or ("recorded",), WHOLE))
+
+
+def newest(reading: JobReading) -> Reading:
+    """Return the reading of the newest run."""
+    return reading.runs[-1]
+
+
+def test_a_job_is_found_by_its_id(tmp_path: Path) -> None:
+    """Many jobs share a directory; each finds its own log, and a job without one has no run."""
+    rolling(tmp_path, as_app(recorded(), job_id="a", app_id="app-1"), app_id="app-1", codec=".zstd")
+    rolling(tmp_path, as_app(recorded(), job_id="b", app_id="app-2"), app_id="app-2")
+    (tmp_path / "README").write_text("no log\n")
+    found = read(LogDirectory(tmp_path, limit_bytes=LIMIT), "a", "b", "never-started")
+    assert newest(found["a"]).app_id == "app-1"
+    assert newest(found["b"]).app_id == "app-2"
+    assert found["never-started"] == JobReading((), complete=True, grown_at=None)
+
+
+def test_the_application_name_stands_in_for_the_id(tmp_path: Path) -> None:
+    """A job started without Tidegate is known by its application's name."""
+    lines = [line.replace(b'"spark.tidegate.job_id":"recorded",', b"") for line in recorded()]
+    assert lines != recorded()
+    rolling(tmp_path, lines)
+    assert newest(read(LogDirectory(tmp_path, limit_bytes=LIMIT))["recorded"]).app_id == APP_ID
+
+
+def test_the_newest_run_holds(tmp_path: Path) -> None:
+    """After a start of the collector the newest application is followed, whatever order the files are in."""
+    for number, later in ((1, 200), (2, 300), (3, 100)):
+        rolling(tmp_path, as_app(recorded(), app_id=f"app-{number}", later=later), app_id=f"app-{number}")
+    reading = read(LogDirectory(tmp_path, limit_bytes=LIMIT))["recorded"]
+    assert [run.app_id for run in reading.runs] == ["app-2"]
+
+
+def test_a_restart_moves_on_to_the_new_run(tmp_path: Path) -> None:
+    """The new run takes over when the old one ended, and begins with what that one had committed."""
+    rolling(tmp_path, recorded())
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    assert len(newest(read(directory)["recorded"]).batches) == 5
+    rolling(tmp_path, as_app(up_to(recorded(), "QueryStartedEvent"), app_id="app-2", later=500), app_id="app-2")
+    reading = read(directory)["recorded"]
+    assert [run.app_id for run in reading.runs] == ["app-2"]
+    assert newest(reading).batches == ()
+    assert newest(reading).committed == {"rec": {0: 3458, 1: 3458, 2: 3457, 3: 3457}}
+
+
+def test_both_runs_are_read_in_a_handover(tmp_path: Path) -> None:
+    """While the new driver warms up the old one still works: both are told until the new one commits."""
+    rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2))
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    read(directory)
+    second = as_app(recorded(), app_id="app-2", later=60)
+    warm = up_to(second, "QueryStartedEvent")
+    rolling(tmp_path, warm, app_id="app-2")
+    reading = read(directory)["recorded"]
+    assert [run.app_id for run in reading.runs] == [APP_ID, "app-2"]
+    assert reading.runs[0].query_active
+    rolling(tmp_path, second[len(warm) :], app_id="app-2")
+    read(directory)
+    assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
+
+
+def test_a_log_still_without_its_start_is_looked_at_again(tmp_path: Path) -> None:
+    """A log seen in its first milliseconds is identified as soon as it says whose it is."""
+    lines = recorded()
+    rolling(tmp_path, lines[:2])
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    assert read(directory)["recorded"].runs == ()
+    rolling(tmp_path, lines[2:])
+    assert len(newest(read(directory)["recorded"]).batches) == 5
+
+
+def test_a_single_file_is_followed_over_its_renaming(tmp_path: Path) -> None:
+    """An application that does not roll its log is read to the end, though the file gets another name."""
+    lines = recorded()
+    file = tmp_path / f"{APP_ID}.inprogress"
+    file.write_bytes(b"".join(lines[:60]))
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    first = newest(read(directory)["recorded"])
+    with file.open("ab") as out:
+        out.writelines(lines[60:])
+    file.rename(tmp_path / APP_ID)
+    second = newest(read(directory)["recorded"])
+    assert (first.ended, second.ended) == (False, True)
+    assert len(first.batches) + len(second.batches) == 5
+
+
+def test_a_silent_log_costs_no_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that has not grown is not opened."""
+    rolling(tmp_path, recorded(), codec=".zstd")
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    read(directory)
+    opened: list[Path] = []
+    real = Path.open
+
+    def counting(self: Path, *args: Any) -> object:
+        opened.append(self)
+        return real(self, *args)
+
+    monkeypatch.setattr(Path, "open", counting)
+    listed: list[Path] = []
+    monkeypatch.setattr(event_log, "_rolled_files", listed.append)
+    assert read(directory)["recorded"].complete
+    assert (opened, listed) == ([], [])
+
+
+def test_broken_lines_are_counted_and_named_and_cost_only_themselves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Garbage between good lines changes no figure; it is counted, and named in the log."""
+    clean = tmp_path / "clean"
+    dirty = tmp_path / "dirty"
+    clean.mkdir()
+    dirty.mkdir()
+    rolling(clean, recorded())
+    garbage = [b"\x00\xff\n", b'{"Event":"SparkListenerTaskEnd","Stage ID":\n', b"]]]\n"]
+    mixed = [line for number, good in enumerate(recorded()) for line in (good, garbage[number % 3])]
+    rolling(dirty, mixed)
+    broken: list[int] = []
+    with caplog.at_level(logging.WARNING):
+        directory = LogDirectory(dirty, limit_bytes=LIMIT, on_broken=lambda: broken.append(1))
+        reading = read(directory)["recorded"]
+    assert newest(reading) == newest(read(LogDirectory(clean, limit_bytes=LIMIT))["recorded"])
+    assert len(broken) == len(recorded())
+    named = [record.getMessage() for record in caplog.records if "broken line" in record.getMessage()]
+    assert len(named) == 5
+    assert f"eventlog_v2_{APP_ID}: broken line 1 skipped: not an event" in named[0]
+
+
+def test_a_long_backlog_is_read_in_pieces_and_said_to_be_incomplete(tmp_path: Path) -> None:
+    """Until a log has been read to its end its silence means nothing: the reading is not complete."""
+    rolling(tmp_path, recorded())
+    directory = LogDirectory(tmp_path, limit_bytes=40_000)
+    reads = [read(directory)["recorded"].complete for _ in range(10)]
+    assert reads[0] is False
+    assert reads[-1] is True
+
+
+def test_a_damaged_log_is_said_once_and_is_not_complete(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Damage does not pass for idleness, and does not flood the log."""
+    file = rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2), codec=".zstd")
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    assert read(directory)["recorded"].complete
+    with file.open("ab") as out:
+        out.write(b"no frame" * 20)
+    with caplog.at_level(logging.WARNING):
+        assert [read(directory)["recorded"].complete for _ in range(3)] == [False] * 3
+    assert [r.getMessage() for r in caplog.records if "cannot be followed" in r.getMessage()] == [
+        caplog.records[0].getMessage()
+    ]
+    assert str(file) in caplog.records[0].getMessage()
+
+
+def test_a_directory_that_is_not_there_raises(tmp_path: Path) -> None:
+    """A missing directory is an error with its path, not an empty one."""
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read(LogDirectory(tmp_path / "nowhere", limit_bytes=LIMIT))

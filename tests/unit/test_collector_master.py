@@ -1,0 +1,108 @@
+"""What the master's `/json/` says, and what it means when it says nothing of use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from services.collector.master import HttpMaster, MasterUnreachable, MasterView, parse_state
+from tests.support.eventlogs import APP_ID, MASTER
+
+
+def changed(**fields: Any) -> bytes:
+    """Return the recorded answer with some fields changed."""
+    return json.dumps(json.loads(MASTER) | fields).encode()
+
+
+def test_the_recorded_answer_is_read() -> None:
+    """One worker of 6 cores runs a driver and an application of 2 cores: 5 slots, 2 used."""
+    view = parse_state(MASTER, "ui")
+    assert (view.slots_total, view.slots_used, view.workers_alive) == (5, 2, 1)
+    assert view.active[APP_ID].cores == 2
+    assert view.active_by_name["recorded"].id == APP_ID
+    assert view.completed == {}
+
+
+def test_dead_workers_and_waiting_drivers_take_no_slots() -> None:
+    """Only alive workers give slots, and a driver that waits for a worker sits on none."""
+    state = json.loads(MASTER)
+    worker, driver = state["workers"][0], state["activedrivers"][0]
+    view = parse_state(
+        changed(
+            workers=[worker, worker | {"state": "DEAD"}],
+            activedrivers=[driver, driver | {"state": "SUBMITTED", "worker": "None"}],
+        ),
+        "ui",
+    )
+    assert (view.slots_total, view.slots_used, view.workers_alive) == (5, 2, 1)
+
+
+def test_of_several_applications_of_a_name_the_newest_holds() -> None:
+    """Names repeat over restarts; the one started last is meant."""
+    app = json.loads(MASTER)["activeapps"][0]
+    older = app | {"id": "app-older", "starttime": app["starttime"] - 1000}
+    view = parse_state(changed(activeapps=[app, older]), "ui")
+    assert view.active_by_name["recorded"].id == APP_ID
+    assert set(view.active) == {APP_ID, "app-older"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"<html>no</html>", "not a master's answer"),
+        (b"{}", "status: Field required"),
+        (b"[]", "not a master's answer"),
+        (changed(workers=[{"state": "ALIVE"}]), "workers.0.cores: Field required"),
+        (changed(activeapps=None), "activeapps"),
+        (changed(status="STANDBY"), "the master is STANDBY"),
+        (changed(status="RECOVERING"), "the master is RECOVERING"),
+    ],
+)
+def test_an_answer_without_use_is_no_answer(answer: bytes, what: str) -> None:
+    """Garbage, and a master that is not in charge, are unreachable, with the reason, not an empty cluster."""
+    with pytest.raises(MasterUnreachable, match=f"http://m: .*{what}|http://m: {what}"):
+        parse_state(answer, "http://m")
+
+
+async def _ask(respond: Callable[[httpx.Request], httpx.Response]) -> MasterView:
+    master = HttpMaster(1.0)
+    await master.close()
+    master._client = httpx.AsyncClient(transport=httpx.MockTransport(respond), timeout=1.0)
+    try:
+        return await master.view("http://m:8080/")
+    finally:
+        await master.close()
+
+
+def test_the_address_is_put_together() -> None:
+    """`/json/` is asked for, whether or not the URL ends with a slash."""
+    asked = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(200, content=MASTER)
+
+    assert asyncio.run(_ask(respond)).slots_total == 5
+    assert asked == ["http://m:8080/json/"]
+
+
+@pytest.mark.parametrize("status", [500, 404, 302])
+def test_an_error_is_no_answer(status: int) -> None:
+    """A proxy's error page is not an empty cluster."""
+    with pytest.raises(MasterUnreachable, match=str(status)):
+        asyncio.run(_ask(lambda _: httpx.Response(status, headers={"location": "http://x/"})))
+
+
+def test_a_refused_connection_is_no_answer() -> None:
+    """Nobody there is unreachable."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    with pytest.raises(MasterUnreachable, match="refused"):
+        asyncio.run(_ask(refuse))

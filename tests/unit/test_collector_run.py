@@ -1,0 +1,189 @@
+"""One run's picture, folded from its events and cut by the interval."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from services.collector.events import JobStarted, Progress, QueryStarted, QueryTerminated, StageEnded, TaskEnded, parse
+from services.collector.run import LATE, MAX_BATCHES, Interval, Reading, Run
+from tests.support.eventlogs import recorded, up_to
+
+T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
+
+
+def run_of(lines: list[bytes]) -> Run:
+    """Return the picture after some lines."""
+    run = Run()
+    for line in lines:
+        event = parse(line)
+        if event is not None:
+            run.apply(event)
+    return run
+
+
+def fresh() -> Run:
+    """Return the picture of an application that has just begun."""
+    return run_of(up_to(recorded(), "SparkListenerApplicationStart"))
+
+
+def between(start: float, end: float, *, first: bool = False) -> Interval:
+    """Return the interval from `start` to `end` seconds after T."""
+    return Interval(T + timedelta(seconds=start), T + timedelta(seconds=end), first=first)
+
+
+def progress(batch_id: int, at: float, *, query: str = "q", seconds: float = 1.0, offset: int = 10) -> Progress:
+    """Return the progress of a batch that began `at` seconds after T."""
+    return Progress(
+        query, batch_id, T + timedelta(seconds=at), seconds, seconds / 2, 100, None, {"rec": {0: offset}}, ()
+    )
+
+
+def ids(reading: Reading) -> list[int]:
+    """Return the batch ids of a reading."""
+    return [batch.batch_id for batch in reading.batches]
+
+
+def test_every_batch_is_in_exactly_one_interval() -> None:
+    """Cutting a recorded run into intervals of 10 s gives each of its batches once, in the interval it ended in."""
+    run = run_of(recorded())
+    cuts = {start: ids(run.cut(between(start, start + 10))) for start in range(0, 70, 10)}
+    # ends: 34:30.13, 34:36.29, 34:41.98, 34:47.27, 34:52.82
+    assert cuts == {0: [], 10: [], 20: [], 30: [0, 1], 40: [2, 3], 50: [4], 60: []}
+
+
+def test_stage_figures_are_those_of_the_tasks() -> None:
+    """Busy time is the sum over tasks, median and slowest are averaged over the runs of the stage."""
+    run = fresh()
+    for attempt, seconds in enumerate([(1.0, 2.0, 6.0), (1.0, 4.0, 4.0)]):
+        for task in seconds:
+            run.apply(TaskEnded((attempt, 0), task, task / 10))
+        run.apply(StageEnded((attempt, 0), "scan", 3, T + timedelta(seconds=attempt), failed=False))
+    reading = run.cut(between(-10, 10))
+    (stage,) = reading.stages
+    assert (stage.name, stage.tasks, stage.runs) == ("scan", 3, 2)
+    assert stage.busy_seconds == pytest.approx(18.0)
+    assert stage.median_task_seconds == pytest.approx((2.0 + 4.0) / 2)
+    assert stage.slowest_task_seconds == pytest.approx((6.0 + 4.0) / 2)
+    assert reading.gc_ratio == pytest.approx(0.1)
+
+
+def test_a_failed_stage_and_no_tasks_give_no_figures() -> None:
+    """Without finished work there is no ratio and no stage, not zeros."""
+    run = fresh()
+    run.apply(TaskEnded((1, 0), 1.0, 0.1))
+    run.apply(StageEnded((1, 0), "scan", 3, T, failed=True))
+    run.apply(StageEnded((2, 0), "skipped", 3, T, failed=False))
+    reading = run.cut(between(-10, 10))
+    assert reading.stages == ()
+    assert reading.gc_ratio is None
+
+
+def test_a_batch_written_late_is_in_the_next_snapshot() -> None:
+    """Spark writes the progress a moment after the batch ended: it is late, not lost."""
+    run = fresh()
+    assert ids(run.cut(between(0, 10))) == []
+    run.apply(progress(3, 8.5))  # ended at 9.5
+    assert ids(run.cut(between(10, 20))) == [3]
+    assert ids(run.cut(between(20, 30))) == []
+
+
+def test_what_ended_after_the_interval_waits() -> None:
+    """A batch that ends between the interval's end and the reading belongs to the next snapshot."""
+    run = fresh()
+    run.apply(progress(3, 9.5))  # ended at 10.5
+    assert ids(run.cut(between(0, 10))) == []
+    assert ids(run.cut(between(10, 20))) == [3]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_gap_is_not_made_up_for(first: bool) -> None:
+    """Batches of a gap stay out of the snapshot after it; after a start not even late ones are taken."""
+    run = fresh()
+    run.apply(progress(1, -60.0))
+    run.apply(progress(2, -2.0))  # ended 1 s before the interval
+    run.apply(progress(3, 2.0))
+    assert ids(run.cut(between(0, 10, first=first))) == ([3] if first else [2, 3])
+    assert timedelta(seconds=1) < LATE < timedelta(seconds=60)
+
+
+def test_a_batch_told_twice_counts_once() -> None:
+    """A compacted log tells events again; they are known by their batch id."""
+    run = fresh()
+    for batch in (1, 2, 1, 2, 3):
+        run.apply(progress(batch, batch))
+    assert ids(run.cut(between(0, 10))) == [1, 2, 3]
+
+
+def test_the_newest_batches_are_kept_and_the_rest_counted() -> None:
+    """A snapshot holds 200 batches; how many more there were is said."""
+    run = fresh()
+    for batch in range(MAX_BATCHES + 5):
+        run.apply(progress(batch, 0.01 * batch, seconds=0.01))
+    reading = run.cut(between(0, 10))
+    assert ids(reading) == list(range(5, MAX_BATCHES + 5))
+    assert reading.batches_left_out == 5
+
+
+def test_a_trigger_without_a_batch_is_none() -> None:
+    """Progress without `addBatch` tells offsets but is no batch."""
+    run = fresh()
+    idle = Progress("q", 4, T, 0.1, None, 0, None, {"rec": {0: 10}}, ())
+    run.apply(idle)
+    reading = run.cut(between(-10, 10))
+    assert reading.batches == ()
+    assert reading.committed == {"rec": {0: 10}}
+
+
+def test_the_running_batch_is_seen_until_it_is_done() -> None:
+    """The first Spark job of a batch starts it, its progress ends it; a batch done before does not come back."""
+    run = fresh()
+    at = T + timedelta(seconds=1)
+    run.apply(JobStarted("q", 5, at))
+    run.apply(JobStarted("q", 5, at + timedelta(seconds=3)))
+    assert run.cut(between(0, 10)).current_batch_started_at == at
+    run.apply(progress(5, 1.0))
+    assert run.cut(between(0, 10)).current_batch_started_at is None
+    run.apply(JobStarted("q", 5, at))
+    assert run.cut(between(0, 10)).current_batch_started_at is None
+
+
+def test_several_queries_stand_side_by_side() -> None:
+    """With two queries on one topic the lower offset holds and all batches are listed, each with its input."""
+    run = fresh()
+    run.apply(QueryStarted("one", T))
+    run.apply(QueryStarted("two", T))
+    run.apply(progress(1, 1.0, query="one", offset=50))
+    run.apply(progress(1, 2.0, query="two", offset=40))
+    reading = run.cut(between(0, 10))
+    assert reading.committed == {"rec": {0: 40}}
+    assert ids(reading) == [1, 1]
+    assert sum(batch.input_records for batch in reading.batches) == 200
+    assert reading.query_id == "one"
+    run.apply(QueryTerminated("one", None))
+    assert run.cut(between(10, 20)).query_active
+    run.apply(QueryTerminated("two", "it broke"))
+    reading = run.cut(between(20, 30))
+    assert (reading.query_active, reading.failure) == (False, "it broke")
+
+
+def test_a_query_started_again_is_active_again() -> None:
+    """A failure of the run before does not stick to the query that runs now; what it committed does."""
+    run = fresh()
+    run.apply(progress(7, 1.0))
+    run.apply(QueryTerminated("q", "it broke"))
+    run.apply(QueryStarted("q", T))
+    reading = run.cut(between(0, 10))
+    assert (reading.query_active, reading.failure) == (True, None)
+    assert reading.committed == {"rec": {0: 10}}
+
+
+def test_offsets_of_the_run_before_hold_until_the_first_commit() -> None:
+    """A new run goes on from the same checkpoint, so its committed offsets are known before its first batch."""
+    run = fresh()
+    run.inherited = {"rec": {0: 5}}
+    assert run.cut(between(0, 10)).committed == {"rec": {0: 5}}
+    assert not run.has_committed
+    run.apply(progress(1, 1.0))
+    assert run.cut(between(0, 10)).committed == {"rec": {0: 10}}

@@ -1,0 +1,124 @@
+"""When snapshots are due: on the wall clock's grid, never bunched, never going back."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from schemas.job import JobSpec
+from services.collector.schedule import Schedule
+from tests.support.events import job
+
+T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+EPOCH = int(T.timestamp())
+
+
+def every(seconds: int, job_id: str = "rates") -> JobSpec:
+    """Return a job with an interval."""
+    return job(job_id).model_copy(update={"interval_seconds": seconds})
+
+
+def at(seconds: float) -> datetime:
+    """Return the instant `seconds` after T."""
+    return T + timedelta(seconds=seconds)
+
+
+def started(*specs: JobSpec, seconds: float = -4.0) -> Schedule:
+    """Return a schedule that came to know the jobs at an instant."""
+    schedule = Schedule()
+    assert schedule.due(specs, at(seconds)) == {}
+    return schedule
+
+
+def test_two_collectors_agree_on_the_grid() -> None:
+    """Started at different instants, two collectors give an interval the same sequence and bounds."""
+    spec = every(10)
+    first, second = started(spec, seconds=-9.0), started(spec, seconds=-0.1)
+    assert first.due([spec], at(0.0)) == second.due([spec], at(0.8))
+    sequence, interval = started(spec).due([spec], at(0.3))["rates"]
+    assert sequence == EPOCH
+    assert (interval.start, interval.end) == (at(-10), at(0))
+
+
+def test_each_interval_is_due_once() -> None:
+    """Asked often, an interval is given once; jobs of different intervals each keep their own grid."""
+    specs = [every(10, "ten"), every(4, "four")]
+    schedule = started(*specs, seconds=-1)
+    given: dict[str, list[int]] = {"ten": [], "four": []}
+    for tenth in range(245):
+        for job_id, (sequence, _) in schedule.due(specs, at(tenth / 10)).items():
+            given[job_id].append(sequence - EPOCH)
+    assert given == {"ten": [0, 10, 20], "four": [0, 4, 8, 12, 16, 20, 24]}
+
+
+def test_a_pause_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
+    """After a pause the missed intervals are skipped and counted, and the next one knows it is the first."""
+    spec = every(10)
+    schedule = started(spec)
+    schedule.due([spec], at(0.1))
+    with caplog.at_level(logging.WARNING):
+        assert schedule.due([spec], at(47.0)) == {}  # 10 20 30 are missed, 40 is 7 s late
+    assert schedule.skipped == 4
+    assert "job rates: 4 snapshots skipped" in caplog.text
+    sequence, interval = schedule.due([spec], at(50.1))["rates"]
+    assert sequence == EPOCH + 50
+    assert not interval.first  # 40 was reckoned with, though late
+    assert schedule.due([spec], at(50.2)) == {}
+
+
+def test_an_interval_reached_after_a_gap_takes_nothing_of_the_gap() -> None:
+    """When the process wakes just in time for an interval, what is of the gap before stays out of it."""
+    spec = every(10)
+    schedule = started(spec)
+    schedule.due([spec], at(0.1))
+    sequence, interval = schedule.due([spec], at(40.1))["rates"]
+    assert (sequence, interval.first) == (EPOCH + 40, True)
+
+
+def test_the_first_interval_has_nothing_late() -> None:
+    """After a start there is no snapshot before, so nothing can be late from it; later there is."""
+    spec = every(10)
+    schedule = started(spec)
+    assert schedule.due([spec], at(0.1))["rates"][1].first
+    assert not schedule.due([spec], at(10.1))["rates"][1].first
+
+
+def test_a_clock_that_steps_back_repeats_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Sequences only rise: after a step back nothing is given, and it is said once, until the time is new again."""
+    spec = every(10)
+    schedule = started(spec)
+    schedule.due([spec], at(0.1))
+    with caplog.at_level(logging.WARNING):
+        for seconds in range(-3600, 0, 5):
+            assert schedule.due([spec], at(seconds)) == {}
+    assert [record.getMessage()[:38] for record in caplog.records] == ["job rates: the clock stepped back to 2"]
+    assert set(schedule.due([spec], at(10.1))) == {"rates"}
+
+
+def test_a_step_forward_is_a_gap() -> None:
+    """An hour's step forward skips, it does not make 360 snapshots."""
+    spec = every(10)
+    schedule = started(spec)
+    schedule.due([spec], at(0.1))
+    assert len(schedule.due([spec], at(3600.1))) == 1
+    assert schedule.skipped == 359
+
+
+def test_the_wait_is_to_the_nearest_interval() -> None:
+    """The loop sleeps until the next job is due; without jobs there is nothing to wait for."""
+    schedule = Schedule()
+    assert schedule.seconds_to_next([every(10), every(4, "four")], at(3.0)) == pytest.approx(1.0)
+    assert schedule.seconds_to_next([every(10)], at(0.0)) == pytest.approx(10.0)
+    assert schedule.seconds_to_next([], at(0.0)) == float("inf")
+
+
+def test_a_job_removed_and_added_begins_anew() -> None:
+    """A removed job is forgotten."""
+    spec = every(10)
+    schedule = started(spec)
+    schedule.due([spec], at(0.1))
+    schedule.forget({})
+    assert schedule.due([spec], at(10.1)) == {}
+    assert schedule.due([spec], at(20.1))["rates"][1].first

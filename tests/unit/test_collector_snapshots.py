@@ -1,0 +1,254 @@
+"""How a job's state and the missing parts follow from what the sources said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from schemas.job import JobSpec
+from schemas.snapshot import JobState, MetricSnapshot, MicroBatch, Part
+from services.collector.log_directory import JobReading
+from services.collector.master import App, MasterView
+from services.collector.offsets import EndOffsets
+from services.collector.run import Reading
+from services.collector.snapshots import Observed, snapshot
+from tests.support.events import job
+
+T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+SEQUENCE = int(T.timestamp())
+SILENCE = 60.0
+ENDS = {"in": (10, 20)}
+BATCH = MicroBatch(batch_id=1, started_at=T, duration_seconds=1.0, input_records=5)
+WORKING = Reading(
+    app_id="app-1",
+    started_at=T - timedelta(hours=1),
+    ended=False,
+    failure=None,
+    query_seen=True,
+    query_active=True,
+    query_id="q",
+    committed={"in": {0: 5, 1: 20}},
+    batches=(BATCH,),
+    batches_left_out=0,
+    current_batch_started_at=T,
+    stages=(),
+    gc_ratio=0.1,
+    operators=(),
+    local_cores=None,
+)
+IDLE = replace(WORKING, batches=(), current_batch_started_at=None)
+WARM = replace(IDLE, app_id="app-2", started_at=T, query_seen=False, query_active=False, query_id=None, committed={})
+
+
+def spec(*, master: bool = True) -> JobSpec:
+    """Return a job with or without a master."""
+    base = job()
+    url = "http://m:8080" if master else None
+    return base.model_copy(update={"application": base.application.model_copy(update={"master_ui_url": url})})
+
+
+def app(app_id: str = "app-1", *, name: str = "rates", state: str = "RUNNING", cores: int = 4, at: datetime = T) -> App:
+    """Return an application at the master."""
+    millis = int(at.timestamp() * 1000)
+    return App.model_validate({"id": app_id, "name": name, "cores": cores, "state": state, "starttime": millis})
+
+
+def master(*active: App, completed: tuple[App, ...] = ()) -> MasterView:
+    """Return a cluster of 12 slots."""
+    return MasterView(
+        slots_total=12,
+        slots_used=sum(each.cores for each in active),
+        workers_alive=2,
+        active={each.id: each for each in active},
+        completed={each.id: each for each in completed},
+        active_by_name={each.name: each for each in active},
+    )
+
+
+def logs(*runs: Reading, complete: bool = True, silent_seconds: float = 1.0) -> JobReading:
+    """Return what the logs say."""
+    return JobReading(runs, complete, T - timedelta(seconds=silent_seconds) if runs else None)
+
+
+def made(
+    *,
+    of: JobSpec | None = None,
+    ends: EndOffsets | None = ENDS,
+    reading: JobReading | None = None,
+    view: MasterView | None = None,
+    last_app_id: str | None = None,
+) -> MetricSnapshot:
+    """Return the snapshot of what was seen."""
+    seen = Observed(SEQUENCE, T, ends, reading, view, last_app_id)
+    return snapshot(of or spec(), seen, SILENCE)
+
+
+def test_a_working_job_has_all_its_figures() -> None:
+    """With all sources answering nothing is missing and each figure is in its place."""
+    result = made(reading=logs(WORKING), view=master(app()))
+    assert (result.state, result.incarnation, result.slots_granted) == (JobState.RUNNING, "app-1", 4)
+    assert result.missing == ()
+    assert result.sources[0].end_offsets == (10, 20)
+    assert result.sources[0].committed_offsets == (5, 20)
+    assert result.batches == (BATCH,)
+    assert result.current_batch_started_at == T
+    assert result.pool is not None
+    assert (result.pool.slots_total, result.pool.slots_used, result.pool.workers_alive) == (12, 4, 2)
+
+
+def test_idle_and_dead_are_two_different_things() -> None:
+    """An idle query is running with nothing missing; a dead one is stopped and holds no slots (F41)."""
+    idle = made(reading=logs(IDLE), view=master(app()))
+    dead = made(reading=logs(IDLE), view=master())
+    assert (idle.state, idle.batches, idle.missing, idle.slots_granted) == (JobState.RUNNING, (), (), 4)
+    assert (dead.state, dead.batches, dead.missing, dead.slots_granted) == (JobState.STOPPED, (), (), 0)
+    assert idle.incarnation == dead.incarnation == "app-1"
+    assert idle.sources == dead.sources
+
+
+STATES = {
+    "never started": (logs(), master(), JobState.STOPPED),
+    "started, no log yet": (logs(), master(app("app-9")), JobState.STARTING),
+    "alive, no query yet": (logs(WARM), master(app("app-2")), JobState.STARTING),
+    "alive, waiting for cores": (logs(WARM), master(app("app-2", state="WAITING", cores=0)), JobState.STARTING),
+    "alive, all queries stopped": (logs(replace(IDLE, query_active=False)), master(app()), JobState.STOPPED),
+    "alive, query failed": (logs(replace(IDLE, query_active=False, failure="E")), master(app()), JobState.FAILED),
+    "log ended": (logs(replace(IDLE, ended=True, query_active=False)), master(), JobState.STOPPED),
+    "log ended, failed": (logs(replace(IDLE, ended=True, failure="E")), master(), JobState.FAILED),
+    "log ended, master silent": (logs(replace(IDLE, ended=True)), None, JobState.STOPPED),
+    "gone, query failed": (logs(replace(IDLE, failure="E", query_active=False)), master(), JobState.FAILED),
+    "gone, failed": (logs(IDLE), master(completed=(app(state="FAILED"),)), JobState.FAILED),
+    "gone, killed": (logs(IDLE), master(completed=(app(state="KILLED"),)), JobState.STOPPED),
+    "master silent": (logs(WORKING), None, JobState.UNKNOWN),
+    "all silent": (None, None, JobState.UNKNOWN),
+    "logs silent, nothing known": (None, master(), JobState.UNKNOWN),
+    "logs silent, name alive": (None, master(app()), JobState.RUNNING),
+    "restarted, new log not seen": (logs(IDLE), master(app("app-9")), JobState.STARTING),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_the_state_is_what_master_and_log_prove(case: str) -> None:
+    """Each row of the module's table: a state is told only where something proves it, else it is unknown."""
+    reading, view, expected = STATES[case]
+    result = made(reading=reading, view=view)
+    assert result.state is expected
+    assert (Part.JOB_STATE in result.missing) == (expected is JobState.UNKNOWN)
+    assert (Part.CAPACITY in result.missing) == (view is None or result.slots_granted is None)
+    if expected in (JobState.STOPPED, JobState.FAILED):
+        assert result.current_batch_started_at is None
+
+
+def test_a_job_never_started_has_no_incarnation() -> None:
+    """There is no run, so none is named; its lag cannot be known, and that is said."""
+    result = made(reading=logs(), view=master(app("other", name="other-job")))
+    assert (result.state, result.incarnation, result.slots_granted) == (JobState.STOPPED, None, 0)
+    assert result.sources[0].committed_offsets == (None, None)
+    assert result.missing == (Part.COMMITTED_OFFSETS,)
+
+
+def test_a_new_run_begins_with_the_name_at_the_master() -> None:
+    """Right after a restart the master knows the new run before its log does: starting, with its id, no old figures."""
+    result = made(reading=logs(WORKING), view=master(app("app-9", cores=3)))
+    assert (result.state, result.incarnation, result.slots_granted) == (JobState.STARTING, "app-9", 3)
+    assert result.batches == ()
+    assert result.query_id is None
+    assert result.sources[0].committed_offsets == (5, 20)
+    assert result.incarnation_started_at == T
+
+
+def test_in_a_handover_the_run_that_works_is_told() -> None:
+    """While the new driver warms up the figures are those of the old one; when that is gone, of the new one."""
+    both = logs(WORKING, WARM)
+    handing = made(reading=both, view=master(app("app-1"), app("app-2")))
+    assert (handing.incarnation, handing.state, handing.batches) == ("app-1", JobState.RUNNING, (BATCH,))
+    after = made(reading=both, view=master(app("app-2")))
+    assert (after.incarnation, after.state, after.batches) == ("app-2", JobState.STARTING, ())
+    assert after.sources[0].committed_offsets == (5, 20)
+
+
+def test_a_silent_kafka_leaves_the_offsets_unknown() -> None:
+    """End offsets that were not read are null and named; never zero."""
+    result = made(ends=None, reading=logs(WORKING), view=master(app()))
+    assert result.sources[0].end_offsets == (None, None)
+    assert result.sources[0].committed_offsets == (5, 20)
+    assert result.missing == (Part.END_OFFSETS,)
+
+
+def test_silent_logs_leave_progress_unknown() -> None:
+    """Without the log the run is the one seen last, its figures are named missing, its slots are still known."""
+    result = made(view=master(app()), last_app_id="app-1")
+    assert (result.state, result.incarnation, result.slots_granted) == (JobState.RUNNING, "app-1", 4)
+    assert result.missing == (Part.COMMITTED_OFFSETS, Part.PROGRESS, Part.TASKS)
+    assert result.sources[0].committed_offsets == (None, None)
+    gone = made(view=master(), last_app_id="app-1")
+    assert gone.state is JobState.STOPPED
+
+
+def test_a_log_not_read_to_its_end_is_not_silence() -> None:
+    """Batches that were read are told, but that there were no more is not known."""
+    result = made(reading=logs(WORKING, complete=False), view=master(app()))
+    assert result.missing == (Part.PROGRESS, Part.TASKS)
+    assert result.batches == (BATCH,)
+
+
+@pytest.mark.parametrize(
+    ("ends", "end_row", "committed_row", "missing"),
+    [
+        ({"in": (10, 20, 0)}, (10, 20, 0), (5, 20, None), (Part.COMMITTED_OFFSETS,)),
+        ({"in": (3,)}, (3, None), (5, 20), (Part.END_OFFSETS,)),
+        ({"in": (3, 1)}, (3, 1), (5, 20), ()),
+        ({"in": (10, None)}, (10, None), (5, 20), (Part.END_OFFSETS,)),
+        ({}, (None, None), (5, 20), (Part.END_OFFSETS,)),
+    ],
+    ids=["partition added", "made anew, narrower", "made anew, offsets fell", "no leader", "deleted"],
+)
+def test_changes_of_a_topic_are_told_as_they_are(
+    ends: EndOffsets,
+    end_row: tuple[int | None, ...],
+    committed_row: tuple[int | None, ...],
+    missing: tuple[Part, ...],
+) -> None:
+    """Added partitions, fallen offsets and missing leaders reach the engine unsmoothed, gaps are null (F40)."""
+    result = made(ends=ends, reading=logs(WORKING), view=master(app()))
+    assert result.sources[0].end_offsets == end_row
+    assert result.sources[0].committed_offsets == committed_row
+    assert result.missing == missing
+
+
+def test_a_topic_nobody_knows_is_missing_on_both_sides() -> None:
+    """A source that neither broker nor query has is no source without lag."""
+    result = made(ends={}, reading=logs(replace(IDLE, committed={"other": {0: 1}})), view=master(app()))
+    assert result.sources[0].end_offsets == ()
+    assert result.missing == (Part.END_OFFSETS, Part.COMMITTED_OFFSETS)
+
+
+SILENT = logs(replace(IDLE, local_cores=2), silent_seconds=SILENCE + 1)
+
+
+@pytest.mark.parametrize(
+    ("reading", "state", "slots", "missing"),
+    [
+        (logs(replace(IDLE, local_cores=2)), JobState.RUNNING, 2, ()),
+        (logs(replace(WARM, local_cores=2)), JobState.STARTING, 2, (Part.COMMITTED_OFFSETS,)),
+        (
+            logs(replace(IDLE, local_cores=2), silent_seconds=61),
+            JobState.UNKNOWN,
+            None,
+            (Part.CAPACITY, Part.JOB_STATE),
+        ),
+        (logs(replace(IDLE, local_cores=2, ended=True)), JobState.STOPPED, 0, ()),
+        (logs(IDLE), JobState.RUNNING, None, (Part.CAPACITY,)),
+        (logs(), JobState.STOPPED, 0, (Part.COMMITTED_OFFSETS,)),
+    ],
+    ids=["idle", "starting", "silent", "ended", "not local", "never started"],
+)
+def test_without_a_master_the_log_tells(
+    reading: JobReading, state: JobState, slots: int | None, missing: tuple[Part, ...]
+) -> None:
+    """A local job is running while its log is written to; longer silence is unknown, not idle and not dead."""
+    result = made(of=spec(master=False), reading=reading)
+    assert (result.state, result.slots_granted, result.missing) == (state, slots, missing)
+    assert result.pool is None
