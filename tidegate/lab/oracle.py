@@ -9,8 +9,8 @@ load included) and costs the restart's price:
 
 Capacities, restart lengths and state come from the same model the twin runs, but the recursion is a fluid: it knows
 no batch boundaries and no noise. So its plans are carried out on the twin, made with several margins on capacity,
-beside the largest size of each held throughout, and the cheapest run there is the oracle's. It is a yardstick that was reached on
-the twin, not a proof that nothing cheaper exists.
+beside the largest size of each held throughout, and the cheapest run there is the oracle's. It is a yardstick that
+was reached on the twin, not a proof that nothing cheaper exists.
 """
 
 from __future__ import annotations

@@ -1,0 +1,55 @@
+"""`python -m tidegate.lab`: policy x workload on the twin, printed and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tidegate.lab.jobs import lab_model, spec_for
+from tidegate.lab.picture import draw_matrix
+from tidegate.lab.suite import UnknownName, cells, run_all
+from tidegate.lab.table import detail, summary
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command()
+def lab(
+    policy: Annotated[list[str] | None, typer.Option("--policy", help="Only this policy; repeatable.")] = None,
+    workload: Annotated[list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One simulated hour each instead of three.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes; 2 when absent.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path(".tidegate/lab.png"),
+) -> None:
+    """Run policies on workloads on the twin; print their scores beside a clairvoyant oracle's, and draw them.
+
+    Example:  python -m tidegate.lab --policy tide --policy flip271 --workload step
+    """
+    console, errors = Console(), Console(stderr=True)
+    try:
+        todo = cells(policy or (), workload or (), quick=quick, seed=seed)
+    except UnknownName as error:
+        errors.print(f"tidegate.lab: {error}", style="red")
+        raise typer.Exit(2) from None
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    rows = []
+    with Progress(*columns, console=errors, transient=True) as progress:
+        task = progress.add_task("simulating", total=len(todo))
+        for row in run_all(todo, processes=processes):
+            rows.append(row)
+            progress.update(task, advance=1, description=f"{row.cell.workload} · {row.cell.label}")
+    rows.sort(key=lambda row: todo.index(row.cell))
+    wide = console if console.is_terminal else Console(width=180)
+    wide.print(detail(rows))
+    wide.print(summary(rows))
+    draw_matrix(rows, out, objective_seconds=spec_for(lab_model()).scaling.lag_objective_seconds)
+    console.print(f"picture: {out}")
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m tidegate.lab")

@@ -1,0 +1,89 @@
+"""The lab's table: policy x workload, cheapest first, each cost beside the oracle's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from tidegate.lab.suite import ORACLE, Row
+
+HELP = (
+    "late: time over the lag objective · worst: highest lag in seconds of work · core-s: slots held times seconds · "
+    "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots a minute beyond what "
+    "demand moved · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
+)
+
+
+def ordered(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each workload, the oracle first and then by cost."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.cell.workload, []).append(row)
+    for group in found.values():
+        group.sort(key=lambda row: (row.cell.policy != ORACLE, row.score.cost, row.cell.label))
+    return found
+
+
+def against_oracle(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Return cost over the oracle's cost by (workload, label)."""
+    base = {row.cell.workload: row.score.cost for row in rows if row.cell.policy == ORACLE}
+    return {
+        (row.cell.workload, row.cell.label): row.score.cost / base[row.cell.workload]
+        for row in rows
+        if row.cell.workload in base
+    }
+
+
+def detail(rows: Sequence[Row]) -> Table:
+    """Return every score of every row."""
+    table = Table(title="Policies on the twin", caption=HELP, expand=False)
+    table.add_column("workload")
+    table.add_column("policy", no_wrap=True)
+    columns = ("late s", "worst s", "core-s", "restarts", "aU", "aO", "tU", "tO", "jitter", "per change", "cost")
+    for name in (*columns, "× oracle"):
+        table.add_column(name, justify="right")
+    ratios = against_oracle(rows)
+    for workload, group in ordered(rows).items():
+        for place, row in enumerate(group):
+            s = row.score
+            ratio = ratios.get((workload, row.cell.label))
+            table.add_row(
+                workload if place == 0 else "",
+                row.cell.label + (" (lost)" if s.lost else ""),
+                f"{s.violated_seconds:.0f}",
+                f"{s.worst_lag_seconds:.0f}",
+                f"{s.core_seconds:.0f}",
+                str(s.restarts),
+                f"{s.under_accuracy:.2f}",
+                f"{s.over_accuracy:.2f}",
+                f"{s.under_share:.0%}",
+                f"{s.over_share:.0%}",
+                f"{s.jitter:+.2f}",
+                "-" if s.decisions_per_change is None else f"{s.decisions_per_change:.2f}",
+                f"{s.cost:.0f}",
+                "-" if ratio is None else f"{ratio:.2f}",
+                style="bold" if row.cell.policy == ORACLE else None,
+                end_section=place == len(group) - 1,
+            )
+    return table
+
+
+def summary(rows: Sequence[Row]) -> Table:
+    """Return cost over the oracle's, policy x workload, with the mean over all workloads; best policy first."""
+    ratios = against_oracle(rows)
+    workloads = list(ordered(rows))
+    labels = sorted({label for _, label in ratios if label != ORACLE})
+    table = Table(title="Cost over the oracle's", expand=False)
+    table.add_column("policy", no_wrap=True)
+    for name in (*workloads, "mean"):
+        table.add_column(name, justify="right")
+    means = {
+        label: sum(ratios[workload, label] for workload in workloads) / len(workloads)
+        for label in labels
+        if all((workload, label) in ratios for workload in workloads)
+    }
+    for label in sorted(means, key=lambda label: (means[label], label)):
+        shown = [f"{ratios[workload, label]:.2f}" for workload in workloads]
+        table.add_row(label, *shown, f"{means[label]:.2f}")
+    return table
