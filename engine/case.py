@@ -97,3 +97,11 @@ class Guard(Protocol):
     def dispose(self, wish: int, case: Case) -> Verdict | None:
         """Return what becomes of `wish`, or None."""
         ...
+
+
+class Forcing(Guard, Protocol):
+    """A guard that may also ask for a change when the policy does not; the guards then dispose of its wish too."""
+
+    def force(self, wish: int, case: Case) -> Verdict | None:
+        """Return the size to ask for instead of the policy's `wish` (or `wish` itself, to warn) and why, or None."""
+        ...

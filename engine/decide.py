@@ -18,15 +18,16 @@ the decision and the spec in force; a replay can begin at any of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from pydantic import JsonValue
 
-from engine.case import Case, Guard, Policy, Proposal
+from engine.case import Case, Policy, Proposal
 from engine.evidence import gather
 from engine.guards.limits import Bounds
-from engine.plan import plan_for
+from engine.history import FAILED, STOPPED, note_order, note_wish, resumed
+from engine.plan import Plan, plan_for
 from engine.reasons import entry
 from engine.results import take_results
 from engine.state import InFlight, JobState, to_wire
@@ -49,6 +50,7 @@ STEADY_SECONDS = 600.0
 
 ALIVE = (ClusterState.RUNNING, ClusterState.STARTING)
 DEAD = (ClusterState.STOPPED, ClusterState.FAILED)
+HALTS = {Status.STOPPED_STATE_LIMIT: STOPPED, Status.FAILED_STATE_LIMIT: FAILED}
 
 
 class AlreadyDecided(ValueError):
@@ -82,7 +84,11 @@ def step(state: JobState, snapshot: MetricSnapshot, spec: JobSpec, observed: Obs
         manual=_asked_for(state, spec, snapshot),
     )
     by, proposal = _propose(case, plan.policy)
-    outcome = _dispose(case, by, proposal, plan.guards)
+    if by == plan.policy.name:
+        history = note_wish(state.history, proposal.size, current, case.at)
+        if history is not state.history:
+            case = replace(case, state=state.evolve(history=history))
+    outcome = _dispose(case, by, proposal, plan)
     return _conclude(before, case, plan.policy, proposal, outcome)
 
 
@@ -91,7 +97,7 @@ def _turn_to(state: JobState, spec: JobSpec) -> JobState:
     if state.policy != spec.scaling.policy:
         state = state.evolve(policy=spec.scaling.policy, memory={})
     if state.spec_version != spec.version:
-        state = state.evolve(failures=0)
+        state = state.evolve(failures=0, history=resumed(state.history))
     return state
 
 
@@ -154,8 +160,8 @@ class _Outcome:
     """Whether the wish was only put off."""
 
 
-def _dispose(case: Case, by: str, proposal: Proposal, guards: tuple[Guard, ...]) -> _Outcome:
-    """Ask the guards in order; each sees the wish as the ones before it left it."""
+def _dispose(case: Case, by: str, proposal: Proposal, plan: Plan) -> _Outcome:
+    """Let the forcing guards ask for more, then ask all in order; each sees the wish as the ones before left it."""
     current = case.current
     wish = proposal.size
     trail = [entry(by, proposal.code, current, wish, proposal.numbers)]
@@ -166,8 +172,13 @@ def _dispose(case: Case, by: str, proposal: Proposal, guards: tuple[Guard, ...])
         trail.append(entry(Bounds.name, code, current, wish, {"limit": wish}))
     status: Status | None = None
     withheld = waits = False
+    for force in plan.forces if by == plan.policy.name else ():
+        verdict = force.force(wish, case)
+        if verdict is not None:
+            trail.append(entry(force.name, verdict.code, wish, verdict.size, verdict.numbers))
+            wish, status = verdict.size, verdict.status or status
     direction = wish - current
-    for guard in guards:
+    for guard in plan.guards:
         if wish == current:
             break
         kind = _kind(current, wish).value
@@ -263,6 +274,7 @@ def _after(
     state = case.state
     memory: dict[str, JsonValue] = state.memory if proposal.memory is None else proposal.memory
     in_flight, last_action_at, manual_done = state.in_flight, state.last_action_at, state.manual_done
+    history = state.history
     if command is not None:
         in_flight = InFlight(
             command.command_id,
@@ -273,8 +285,12 @@ def _after(
         )
         if command.kind is CommandKind.RESCALE:
             last_action_at = case.now
+            rate = case.evidence.true_processing_rate
+            history = note_order(history, case.now, case.current, outcome.final, rate)
             if not case.manual:
                 memory = policy.ordered(case, proposal, outcome.final)
+        elif command.kind is CommandKind.STOP and outcome.status in HALTS:
+            history = replace(history, halt=HALTS[outcome.status])
     if case.manual and case.spec.manual is not None and (command is not None or not outcome.waits):
         manual_done = case.spec.manual.request_id
     return state.evolve(
@@ -282,6 +298,7 @@ def _after(
         last_sequence=case.snapshot.sequence,
         spec_version=case.spec.version,
         memory=memory,
+        history=history,
         in_flight=in_flight,
         last_action_at=last_action_at,
         manual_done=manual_done,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.case import Guard, Policy
-from engine.guards import GUARDS
+from engine.case import Forcing, Guard, Policy
+from engine.guards import FORCING, GUARDS
 from engine.options import parse
 from engine.policies import find
 from schemas.job import JobSpec
@@ -21,6 +21,8 @@ class Plan:
 
     policy: Policy
     guards: tuple[Guard, ...]
+    forces: tuple[Forcing, ...]
+    """Those of the guards that may ask for a change of their own."""
 
 
 _plans: dict[int, tuple[JobSpec, Plan]] = {}
@@ -31,7 +33,8 @@ def plan_for(spec: JobSpec) -> Plan:
     kept = _plans.get(id(spec))
     if kept is not None and kept[0] is spec:
         return kept[1]
-    plan = Plan(policy_of(spec), tuple(guard_of(guard, spec) for guard in GUARDS))
+    guards = tuple(guard_of(guard, spec) for guard in GUARDS)
+    plan = Plan(policy_of(spec), guards, tuple(guard for guard in guards if isinstance(guard, FORCING)))
     if len(_plans) >= KEPT:
         _plans.pop(next(iter(_plans)))
     _plans[id(spec)] = (spec, plan)

@@ -84,6 +84,90 @@ REASONS: dict[str, Reason] = {
     "RESERVATION_LOST": Reason(
         "another job took the slots or the cooldown first; it is tried again at the next snapshot"
     ),
+    "EXCLUDED_PERIOD": Reason("it is within the excluded period {period} (UTC), in which nothing is changed"),
+    "SCALE_DOWN_GRACE": Reason(
+        "the last growth is {age_seconds:.0f} s old and nothing is taken away for {limit_seconds:.0f} s after one"
+    ),
+    "SCALE_DOWN_WINDOW": Reason(
+        "fewer slots have been wanted for {age_seconds:.0f} s, and that must last {limit_seconds:.0f} s"
+    ),
+    "SCALE_DOWN_LARGEST": Reason("{largest} is the largest size wanted since fewer slots would do"),
+    "STATE_PARTITIONS": Reason(
+        "the state has {partitions} partitions, fixed in the checkpoint, and a slot without one has nothing to do",
+        "start anew with a higher `spark.sql.shuffle.partitions`, or repartition the checkpoint's state offline",
+    ),
+    "SINGLE_TASK": Reason(
+        "{share:.0%} of the time goes into stages of a single task, which more slots do not make faster",
+        "a global aggregation runs in one task: group it by a key, or aggregate in two steps",
+    ),
+    "TASK_SKEW": Reason(
+        "the slowest task takes {skew:.1f} times the median and sets the pace, so more slots do not help",
+        "spread the data: salt hot keys, or split large groups",
+    ),
+    "PARTITION_SKEW": Reason(
+        "{share:.0%} of the lag is in one of {partitions} partitions, and one slot reads a partition",
+        "spread the producer's keys over the partitions; see whether that partition's records fail or hang",
+    ),
+    "CONSUMER_STUCK": Reason(
+        "no offset has been committed for {age_seconds:.0f} s while {grown} records arrived: "
+        "the job is stuck, not too small",
+        "see the driver's log for a batch that hangs or is tried again and again (a poison record, a dead sink)",
+    ),
+    "SCALE_UP_INEFFECTIVE": Reason(
+        "the growth from {before} to {after} slots brought {gain:.0%} of what was expected, so no more are added",
+        "look for what bounds the job besides slots: the sink, skew, one slow stage; a manual size starts over",
+    ),
+    "DOWNSTREAM_BEHIND": Reason(
+        "{job} downstream is {lag_seconds:.0f} s behind and falling back, so more from here would only wait there",
+        "scale {job} first",
+    ),
+    "MEMORY_PRESSURE": Reason(
+        "{gc:.0%} of the run time goes into garbage collection, so no memory is taken away",
+        "give the executors more memory",
+    ),
+    "STATE_TOO_LARGE_TO_SHRINK": Reason(
+        "{size_gb:.1f} GB of state at {target_gb:.0f} GB per executor need {needed} slots"
+    ),
+    "STATE_FORCES_GROWTH": Reason(
+        "the executors hold {per_executor_gb:.1f} GB of state each and should hold {target_gb:.0f} GB, "
+        "which asks for a size of {needed}"
+    ),
+    "STATE_NEAR_LIMIT": Reason(
+        "the state of {size_gb:.0f} GB nears the limit of {limit_gb:.0f} GB, at which the job is stopped",
+        "shorten watermarks or state time-outs, or split the job",
+    ),
+    "STATE_OVER_SOFT_LIMIT": Reason(
+        "the state of {size_gb:.0f} GB is over the limit of {limit_gb:.0f} GB and the job runs on at its own risk; "
+        "at {hard_gb:.0f} GB it fails for good",
+        "shorten watermarks or state time-outs, or split the job",
+    ),
+    "STATE_LIMIT_STOP": Reason(
+        "the state of {size_gb:.0f} GB is over the limit of {limit_gb:.0f} GB",
+        "`tidegate resume JOB` lets it run on at its own risk; shorten watermarks or state time-outs first",
+    ),
+    "STATE_LIMIT_FAIL": Reason(
+        "the state of {size_gb:.0f} GB is over the hard limit of {limit_gb:.0f} GB",
+        "it is not resumed: remove the job, and start it anew under another name with an empty checkpoint",
+    ),
+    "HALTED_RESUMABLE": Reason(
+        "it was stopped for the size of its state", "`tidegate resume JOB` lets it run on at its own risk"
+    ),
+    "HALTED_FOR_GOOD": Reason(
+        "it failed for the size of its state and is no longer scaled",
+        "remove the job, and start it anew under another name with an empty checkpoint",
+    ),
+    "DRAINS_SOONER": Reason(
+        "the lag will be gone in {drain_seconds:.0f} s at the present size, and a restart takes {restart_seconds:.0f} s"
+    ),
+    "SAVES_TOO_LITTLE": Reason(
+        "a restart of {restart_seconds:.0f} s costs {cost:.0f} slot-seconds, "
+        "and {freed} slots fewer save {saving:.0f} in {horizon:.0f} s"
+    ),
+    "RESTART_BUDGET": Reason(
+        "{used} of {limit} changes of the last 24 hours are used up",
+        "raise `guards.restart_budget.per_day`, or see in the decisions why the size keeps changing",
+    ),
+    "QUOTA": Reason("the job's quota allows {limit} slots", "raise `guards.quota` if the job may use more"),
 }
 
 

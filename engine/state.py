@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from engine.history import EMPTY, History, history_from_wire, history_to_wire
+
 MAX_SLICES = 20
 
 
@@ -87,6 +89,8 @@ class JobState:
     policy: str = ""
     memory: dict[str, JsonValue] = field(default_factory=dict)
     """What the policy remembers; emptied when the policy changes."""
+    history: History = EMPTY
+    """What the guards remember."""
 
     def evolve(self, **changes: Any) -> JobState:
         """Return the state with some fields changed: `dataclasses.replace`, four times as fast."""
@@ -102,7 +106,7 @@ class JobState:
 
 
 _FIELDS = tuple(f.name for f in fields(JobState))
-_SCALARS = ("topics", "window", "in_flight", "restarts")
+_SCALARS = ("topics", "window", "in_flight", "restarts", "history")
 
 
 def to_wire(state: JobState) -> dict[str, JsonValue]:
@@ -117,6 +121,8 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
     wire["restarts"] = [list(restart) for restart in state.restarts]
     if state.in_flight is not None:
         wire["in_flight"] = _row(state.in_flight)
+    if state.history != EMPTY:
+        wire["history"] = history_to_wire(state.history)
     return wire
 
 
@@ -130,6 +136,7 @@ def from_wire(wire: dict[str, Any]) -> JobState:
         window=tuple(Slice(*row) for row in wire.get("window", ())),
         restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
         in_flight=InFlight(*in_flight) if in_flight else None,
+        history=history_from_wire(wire.get("history", {})),
     )
 
 

@@ -10,25 +10,49 @@ from engine.case import Guard
 from engine.guards.limits import Bounds, ExecutorCores, SourcePartitions, Steps
 from engine.guards.metrics import Complete, Fresh
 from engine.guards.mode import AdviseOnly, Interactive, Paused
+from engine.guards.parallel import SingleTask, Skew, StatePartitions
+from engine.guards.periods import ExcludedPeriods
+from engine.guards.progress import Downstream, Ineffective, StuckConsumer
 from engine.guards.resources import PoolSlots, RedisAnswers, ReservationHeld
+from engine.guards.shrinking import ScaleDownGrace, ScaleDownWindow
+from engine.guards.state import MemoryPressure, StateLimits, StateSize
 from engine.guards.timing import Cooldown, InFlightGuard, Stabilization
+from engine.guards.worth import Quota, RestartBudget, RestartWorth
 
 GUARDS: tuple[type[Guard], ...] = (
     Fresh,
     Complete,
+    StateLimits,
     Paused,
     Interactive,
+    ExcludedPeriods,
     InFlightGuard,
     Stabilization,
+    ScaleDownGrace,
+    ScaleDownWindow,
     Steps,
     Bounds,
     SourcePartitions,
+    StatePartitions,
+    SingleTask,
+    Skew,
+    StuckConsumer,
+    Ineffective,
+    Downstream,
+    MemoryPressure,
+    StateSize,
+    RestartWorth,
+    RestartBudget,
     ExecutorCores,
+    Quota,
     Cooldown,
     RedisAnswers,
     AdviseOnly,
     PoolSlots,
     ReservationHeld,
 )
+
+FORCING = (StateLimits, StateSize)
+"""Those that may ask for a change of their own, in the order they are asked; their wish then goes through all."""
 
 BY_NAME: dict[str, type[Guard]] = {guard.name: guard for guard in GUARDS}

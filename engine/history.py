@@ -1,0 +1,93 @@
+"""What the guards remember of a job: orders of the last day, the last growth, a pending wish to shrink, a halt.
+
+Part of the state; on the wire only what is set, so that the state of a quiet job stays as small as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import JsonValue
+
+DAY_SECONDS = 86_400.0
+ORDERS_KEPT = 48
+"""Orders of one day remembered: no budget of restarts per day can be larger."""
+
+STOPPED, FAILED, RESUMED = "STOPPED", "FAILED", "RESUMED"
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """An ordered growth, and what the job could do before it."""
+
+    at: float
+    before: int
+    after: int
+    rate: float | None
+    """True processing rate at `before` slots, records/s; None when it was not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The guards' memory of one job."""
+
+    ordered_at: tuple[int, ...] = ()
+    """When rescales were ordered, whole epoch seconds, oldest first; at most a day and `ORDERS_KEPT` of them."""
+    growth: Growth | None = None
+    """The last growth, until a reduction is ordered."""
+    shrink: tuple[float, int] | None = None
+    """Since when a smaller size has been wanted without a break, and the largest size wanted since."""
+    halt: str | None = None
+    """STOPPED or FAILED at a state limit; RESUMED when a person let a stopped job go on."""
+
+
+EMPTY = History()
+
+
+def note_wish(history: History, wish: int, current: int, at: float) -> History:
+    """Return the history after a policy's wish."""
+    if wish >= current:
+        return history if history.shrink is None else replace(history, shrink=None)
+    since, largest = history.shrink or (at, wish)
+    noted = (since, max(largest, wish))
+    return history if noted == history.shrink else replace(history, shrink=noted)
+
+
+def note_order(history: History, at: float, before: int, after: int, rate: float | None) -> History:
+    """Return the history after a rescale was ordered."""
+    recent = tuple(order for order in history.ordered_at if order > at - DAY_SECONDS)
+    growth = Growth(at, before, after, rate) if after > before else None
+    return replace(history, ordered_at=(*recent, int(at))[-ORDERS_KEPT:], growth=growth, shrink=None)
+
+
+def resumed(history: History) -> History:
+    """Return the history after a person changed the spec: a stopped job may go on, a failed one may not."""
+    return replace(history, halt=RESUMED) if history.halt == STOPPED else history
+
+
+def history_to_wire(history: History) -> dict[str, JsonValue]:
+    """Return what is set, as JSON values."""
+    wire: dict[str, JsonValue] = {}
+    if history.ordered_at:
+        wire["ordered_at"] = list(history.ordered_at)
+    if history.growth is not None:
+        g = history.growth
+        wire["growth"] = [g.at, g.before, g.after, g.rate]
+    if history.shrink is not None:
+        wire["shrink"] = list(history.shrink)
+    if history.halt is not None:
+        wire["halt"] = history.halt
+    return wire
+
+
+def history_from_wire(wire: Mapping[str, Any]) -> History:
+    """Return the history that `history_to_wire` wrote."""
+    growth, shrink = wire.get("growth"), wire.get("shrink")
+    return History(
+        ordered_at=tuple(wire.get("ordered_at", ())),
+        growth=Growth(*growth) if growth else None,
+        shrink=(shrink[0], shrink[1]) if shrink else None,
+        halt=wire.get("halt"),
+    )
