@@ -41,12 +41,12 @@ class BehaviourOptions:
         "rate policies, or the older limit max(2 x current, 4) on growth alone",
         choices=("behavior", "legacy"),
     )
-    up_pods: int | None = option(4, "most slots added in a period", unit="slots", ge=1)
-    up_percent: int | None = option(100, "most growth in a period", unit="%", ge=1)
+    up_pods: int = option(4, "most slots added in a period; 0: no such limit", unit="slots", ge=0)
+    up_percent: int = option(100, "most growth in a period; 0: no such limit", unit="%", ge=0)
     up_period_seconds: float = option(15.0, "period of the limits on growth", unit="s", gt=0, le=1800)
     up_select: str = option("Max", "which limit on growth holds", choices=("Max", "Min", "Disabled"))
-    down_pods: int | None = option(None, "most slots taken away in a period", unit="slots", ge=1)
-    down_percent: int | None = option(100, "most reduction in a period", unit="%", ge=1, le=100)
+    down_pods: int = option(0, "most slots taken away in a period; 0: no such limit", unit="slots", ge=0)
+    down_percent: int = option(100, "most reduction in a period; 0: no such limit", unit="%", ge=0, le=100)
     down_period_seconds: float = option(15.0, "period of the limits on reduction", unit="s", gt=0, le=1800)
     down_select: str = option("Max", "which limit on reduction holds", choices=("Max", "Min", "Disabled"))
 
@@ -113,17 +113,19 @@ def _limited(
         if options.limits == "legacy":
             return min(wanted, rules.legacy_up_limit(current))
         policies = _policies(options.up_pods, options.up_percent, options.up_period_seconds)
-        return min(wanted, rules.scale_up_limit(current, events, policies, options.up_select, now))
+        limit = rules.scale_up_limit(current, events, policies, options.up_select, now)
+        return min(wanted, limit) if policies or options.up_select == "Disabled" else wanted
     if wanted < current and options.limits == "behavior":
         policies = _policies(options.down_pods, options.down_percent, options.down_period_seconds)
-        return max(wanted, rules.scale_down_limit(current, events, policies, options.down_select, now))
+        limit = rules.scale_down_limit(current, events, policies, options.down_select, now)
+        return max(wanted, limit) if policies or options.down_select == "Disabled" else wanted
     return wanted
 
 
-def _policies(pods: int | None, percent: int | None, period: float) -> list[rules.RatePolicy]:
+def _policies(pods: int, percent: int, period: float) -> list[rules.RatePolicy]:
     policies = []
-    if pods is not None:
+    if pods:
         policies.append(rules.RatePolicy("Pods", pods, period))
-    if percent is not None:
+    if percent:
         policies.append(rules.RatePolicy("Percent", percent, period))
     return policies

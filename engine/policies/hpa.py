@@ -38,12 +38,8 @@ class HpaOptions(BehaviourOptions):
     """Options of `hpa`, with the defaults of Kubernetes."""
 
     metrics_window_seconds: float = option(60.0, "window the metrics are averaged over", unit="s", gt=0)
-    target_utilization_percent: int | None = option(
-        80, "utilization to aim at; not a metric when absent", unit="%", ge=1, le=100
-    )
-    target_lag_records_per_slot: int | None = option(
-        None, "lag per slot to aim at; not a metric when absent", unit="records", ge=1
-    )
+    target_utilization_percent: int = option(80, "utilization to aim at; 0: not a metric", unit="%", ge=0, le=100)
+    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: not a metric", unit="records", ge=0)
     assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
 
 
@@ -79,9 +75,9 @@ class Hpa:
         """Return the size by the autoscaler's algorithm."""
         o, evidence = self.options, case.evidence
         asked: dict[str, int | None] = {}
-        if o.target_utilization_percent is not None:
+        if o.target_utilization_percent:
             asked["utilization"] = self._by_utilization(case, o.target_utilization_percent)
-        if o.target_lag_records_per_slot is not None:
+        if o.target_lag_records_per_slot:
             asked["lag"] = self._by_lag(case, o.target_lag_records_per_slot)
         missing = ", ".join(name for name, size in asked.items() if size is None)
         numbers: dict[str, Figure] = {

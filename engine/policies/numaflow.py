@@ -83,7 +83,8 @@ class Numaflow:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
-            "{pending} records wait and {rate:.0f}/s are processed; {target} s to work them off ask for a size of {desired}"
+            "{pending} records wait and {rate:.0f}/s are processed; "
+            "{target} s to work them off ask for a size of {desired}"
         ),
         "NUMAFLOW_IDLE": Reason("nothing waits and nothing is processed; {size} slots will do"),
         "NUMAFLOW_STILL": Reason("{pending} records wait and none was processed in {lookback:.0f} s"),

@@ -50,7 +50,8 @@ class Varga:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "VARGA_LAG_GROWS": Reason(
-            "the lag changes by {change:.0f} records/s while {rate:.0f}/s are processed, which asks for a size of {wanted}"
+            "the lag changes by {change:.0f} records/s while {rate:.0f}/s are processed, "
+            "which asks for a size of {wanted}"
         ),
         "VARGA_UTILIZATION": Reason("the job is busy {utilization:.0%} of the time, which asks for a size of {wanted}"),
         "VARGA_CATCHING_UP": Reason(
