@@ -45,7 +45,9 @@ def test_a_scale_up_is_told_with_sentence_sizes_and_numbers() -> None:
 
 def test_a_bound_by_partitions_says_what_can_be_done() -> None:
     """A wish that the partitions bound names them and the remedy."""
-    decision = lagging(job(policy_options={**job().scaling.policy_options, "alignment_mode": "OFF"}, max_parallelism=30))
+    decision = lagging(
+        job(policy_options={**job().scaling.policy_options, "alignment_mode": "OFF"}, max_parallelism=30)
+    )
     text = "\n".join(explain(decision))
     assert decision.final_parallelism == 8
     assert "SOURCE_PARTITIONS" in text

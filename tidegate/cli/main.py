@@ -9,7 +9,7 @@ from platform import python_version
 import typer
 
 from engine.decide import ENGINE_VERSION
-from tidegate.cli import demo, doctor, offline, specs, stack, tail, why
+from tidegate.cli import demo, doctor, offline, replay, specs, stack, tail, why
 from tidegate.cli.problems import EXIT_CODES, Door
 from tidegate.screen import stdout
 
@@ -42,6 +42,9 @@ for command in (
     doctor.doctor,
 ):
     app.command(epilog=EXIT_CODES)(command)
+
+
+app.add_typer(replay.app, name="replay")
 
 
 @app.command("version", epilog=EXIT_CODES)

@@ -40,7 +40,7 @@ def draw(timeline: Timeline, stages: Sequence[Lived], objective_seconds: float, 
         _ordered(slots, timeline, zero)
         slots.set_ylabel("slots")
         slots.set_xlabel("seconds since the load began")
-        slots.set_ylim(bottom=0)
+        slots.margins(y=0.2)  # room for the words above the points
         for axes in (rates, records, seconds, slots):
             _mark(axes, timeline, stages, zero)
             axes.set_ylim(bottom=0)

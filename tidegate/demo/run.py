@@ -27,7 +27,9 @@ from tidegate.demo.watch import Timeline, Watcher
 from tidegate.stack import StackInfo
 
 T = TypeVar("T")
-START_SECONDS = 120.0
+START_SECONDS = 180.0
+TRICKLE = 0.05
+"""Share of the first load that flows while the job starts: enough for the first batch, too little for a backlog."""
 DRAIN_SECONDS = 60.0
 STOP_SECONDS = 90.0
 TICK_SECONDS = 0.25
@@ -76,6 +78,7 @@ def run_demo(plan: Plan, show: Show, clock: Callable[[], float] = time.time) -> 
         start_services(house, show.tell)
         watcher = Watcher(house.settings, spec.job_id, house.source, house.sink, house.checkpoint)
         outcome = Outcome(house, watcher.timeline)
+        house.set_rate(plan.script.stages[0].rate * TRICKLE)
         _publish(house, spec)
         with show.live() as refresh:
             _await_start(outcome, show, refresh, clock)

@@ -1,0 +1,199 @@
+"""`replay`: record topics to files, publish a recorded stream again, recompute recorded decisions on Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from replay import publish as publishing
+from replay import recompute as recomputing
+from replay import record as recording
+from replay.files import BadRecording
+from replay.report import render
+from runtime.kafka import ensure_topics
+from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
+from tidegate.cli.problems import EXIT_CODES, NO, Problem
+from tidegate.client import ClientSettings, check_reachable
+from tidegate.screen import figure, stderr, stdout, table
+from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
+from tidegate.stack.java import ensure_java
+
+app = typer.Typer(
+    help="Record topics to files, publish a recorded stream again, recompute every decision on Spark.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Job = Annotated[str | None, typer.Option("--job", help="Only this job.")]
+Recorded = Annotated[Path | None, typer.Option("--from", metavar="DIR", help="A recording.")]
+
+
+@app.command(epilog=EXIT_CODES)
+def record(
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where; must not exist yet.")],
+    since: Since = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="AGE|INSTANT", help="As --since.")] = None,
+    job: Job = None,
+    compress: Annotated[bool, typer.Option("--gzip", help="Compress the files.")] = False,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+) -> None:
+    """Record all of Tidegate's topics into files: every byte, with a manifest of counts and checksums.
+
+    Example:  tidegate replay record --to noon --since 2h
+    """
+    settings = connect(bootstrap_servers, topic_prefix)
+    start, end = instant_of(since), instant_of(until, "--until")
+    check_reachable(settings)
+    with _explained(), _bars() as bars:
+        tasks = {}
+
+        def progress(topic: str, done: int, total: int) -> None:
+            if topic not in tasks:
+                tasks[topic] = bars.add_task(topic)
+            bars.update(tasks[topic], completed=done, total=total)
+
+        manifest = recording.record(settings, to, since=start, until=end, job=job, compress=compress, progress=progress)
+    rows = [[entry.topic, figure(entry.records), figure(entry.bytes), entry.file] for entry in manifest.files]
+    stdout().print(table("", ["topic", "records", "bytes", "file"], rows, right=["records", "bytes"]))
+
+
+@app.command(epilog=EXIT_CODES)
+def publish(
+    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="A recording.")],
+    speed: Annotated[str, typer.Option("--speed", metavar="FACTOR|max", help="1 is as it was; max: no waiting.")] = "1",
+    rebase: Annotated[bool, typer.Option("--rebase", help="Move it to now, so that it is fresh.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Publish the recorded job specs first.")] = False,
+    job: Job = None,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+) -> None:
+    """Publish the snapshots of a recording again, to try services or policies on. Use a topic prefix of its own.
+
+    Missing topics of the prefix are created.
+
+    Example:  tidegate replay publish --from noon --topic-prefix try. --speed 10 --rebase --jobs
+    """
+    settings = connect(bootstrap_servers, topic_prefix)
+    factor = _speed(speed)
+    check_reachable(settings)
+    ensure_topics(settings)
+    with _explained(), _bars() as bars:
+        task = bars.add_task("records", total=None)
+        done = publishing.publish(
+            settings,
+            source,
+            speed=factor,
+            rebase=rebase,
+            jobs_first=jobs,
+            job=job,
+            progress=lambda sent, total: bars.update(task, completed=sent, total=total),
+        )
+    moved = f", moved by {done.shift_seconds} s" if done.shift_seconds else ""
+    left = f", {done.skipped} could not be read" if done.skipped else ""
+    stdout().print(
+        f"published {done.snapshots} snapshots and {done.jobs} specs to {settings.topic_prefix}*{moved}{left}"
+    )
+
+
+@app.command(epilog=EXIT_CODES)
+def recompute(
+    source: Recorded = None,
+    job: Job = None,
+    master: Annotated[str, typer.Option("--master", help="The Spark to run on.")] = "local[2]",
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+) -> None:
+    """Make every recorded decision again on Spark and compare it bit for bit. Exit code 1 when one differs.
+
+    Reads the broker's topics, or a recording with --from.
+
+    Example:  tidegate replay recompute --job rates
+              tidegate replay recompute --from noon
+    """
+    settings: ClientSettings | None = None
+    if source is None:
+        settings = connect(bootstrap_servers, topic_prefix)
+        check_reachable(settings)
+    _prepare_java()
+    with _explained():
+        if settings is None:
+            result = recomputing.recompute(directory=source, job=job, master=master)
+        else:
+            result = recomputing.recompute(
+                bootstrap_servers=settings.bootstrap_servers,
+                topic_prefix=settings.topic_prefix,
+                kafka_options=_spark_options(settings),
+                jars=ensure_jars(SPARK_KAFKA, ensure_java(_say), _say),
+                job=job,
+                master=master,
+            )
+    stdout().print(render(result.jobs, result.seconds, result.damaged), end="", markup=False)
+    if not result.ok:
+        raise typer.Exit(NO)
+
+
+def _spark_options(settings: ClientSettings) -> dict[str, str]:
+    """Return how Spark's Kafka source reaches a secured broker: Java's names for what librdkafka was told."""
+    if settings.security_protocol == "PLAINTEXT":
+        return {}
+    options = {"kafka.security.protocol": settings.security_protocol}
+    if settings.ssl_ca_file is not None:
+        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(settings.ssl_ca_file)}
+    if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
+        module = "scram.ScramLoginModule" if settings.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+        password = settings.sasl_password.get_secret_value().replace("\\", "\\\\").replace('"', '\\"')
+        options["kafka.sasl.mechanism"] = settings.sasl_mechanism
+        options["kafka.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module} required "
+            f'username="{settings.sasl_username}" password="{password}";'
+        )
+    return options
+
+
+def _prepare_java() -> None:
+    """Point Spark at the Java that fits; it would take the first on PATH otherwise."""
+    os.environ["JAVA_HOME"] = str(ensure_java(_say).home)
+
+
+def _say(text: str) -> None:
+    stderr().print(text, markup=False)
+
+
+def _speed(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise Problem(
+            f"--speed {text!r} is neither a factor above 0 nor max", "1 is as it was recorded, 10 ten times as fast"
+        )
+    return speed
+
+
+def _bars() -> Progress:
+    console = stderr()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what replay raises for bad input into a problem for the user."""
+    try:
+        yield
+    except (BadRecording, recording.CannotRecord, recomputing.CannotRecompute) as error:
+        raise Problem(str(error)) from None
