@@ -1,6 +1,6 @@
 """The collector: measures each job once an interval, from outside, and publishes what it saw.
 
-    event logs ─ event_log ─ events ─ run ─ log_directory ┐
+    event logs ─ event_log ─ parse ─ run ─ log_directory ┐
     Kafka's end offsets ─ offsets ────────────────────────┼─ snapshots ─ app ─> `snapshots` topic
     the master's capacity ─ master ───────────────────────┘
 

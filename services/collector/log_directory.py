@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from services.collector.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, UnreadableLog, log_stem
-from services.collector.events import BrokenLine, parse
+from services.collector.parse import BrokenLine, parse
 from services.collector.run import Interval, Reading, Run
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.collector.events import JobStarted, Progress, QueryStarted, QueryTerminated, StageEnded, TaskEnded, parse
+from services.collector.events import JobStarted, Progress, QueryStarted, QueryTerminated, StageEnded, TaskEnded
+from services.collector.parse import parse
 from services.collector.run import LATE, MAX_BATCHES, Interval, Reading, Run
 from tests.support.eventlogs import recorded, up_to
 

@@ -1,0 +1,231 @@
+"""One line of an event log in, one event or None out.
+
+The log holds some thirty kinds of events, most of its bytes are query plans. Lines of other kinds are told by their
+first bytes and skipped without being parsed; a line of a known kind that does not hold what it must raises
+`BrokenLine` and costs nothing but itself. Field names: Spark 4.2, JsonProtocol.scala and StreamingQueryProgress.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic_core import from_json
+
+from services.collector.events import (
+    ApplicationEnded,
+    ApplicationStarted,
+    Event,
+    JobStarted,
+    LocalCores,
+    Offsets,
+    OperatorState,
+    Progress,
+    Properties,
+    QueryIdle,
+    QueryStarted,
+    QueryTerminated,
+    StageEnded,
+    TaskEnded,
+)
+
+
+class BrokenLine(ValueError):
+    """A line that is cut, is not JSON, or lacks a field it must have."""
+
+
+_KIND = re.compile(rb'\{"Event":"(?:org\.apache\.spark\.sql\.streaming\.StreamingQueryListener\$)?([\w.$]+)"')
+
+_UNREAD = {
+    b"SparkListenerTaskEnd": (b',"Task Info":{', b',"Task Metrics":{'),  # hundreds of accumulables
+    b"SparkListenerJobStart": (b',"Stage Infos":[', b',"Stage IDs":['),
+}
+"""Where the unread middle of a line begins, and what comes after it."""
+
+
+def parse(line: bytes) -> Event | None:
+    """Return the event in a line, None for one the collector has no use for; raise `BrokenLine`."""
+    kind = _KIND.match(line)
+    if kind is None:
+        _refuse_what_is_no_event(line)
+        return None
+    reader = _READERS.get(kind.group(1))
+    if reader is None:
+        return None
+    try:
+        return reader(from_json(_shortened(kind.group(1), line)))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        what = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise BrokenLine(f"{kind.group(1).decode()}: {what[:200]}") from None
+
+
+def _shortened(kind: bytes, line: bytes) -> bytes:
+    """Return a line without the large value in its middle that nobody reads; most of the time would go into it."""
+    if kind in _UNREAD:
+        first, last = _UNREAD[kind]
+        start, end = line.find(first), line.rfind(last)
+        if 0 < start < end:
+            return line[:start] + line[end:]
+    return line
+
+
+def _refuse_what_is_no_event(line: bytes) -> None:
+    if not line.strip():
+        return
+    try:
+        known = "Event" in from_json(line)
+    except (ValueError, TypeError):
+        known = False
+    if not known:
+        raise BrokenLine(f"not an event: {line[:60]!r}")
+
+
+def _millis(value: object) -> datetime:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no time in milliseconds")
+    return datetime.fromtimestamp(value / 1000, UTC)
+
+
+def _instant(value: str) -> datetime:
+    return datetime.fromisoformat(value).astimezone(UTC)
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _properties(event: Any) -> Event:
+    spark = event["Spark Properties"]
+    return Properties(spark.get("spark.tidegate.job_id"), spark.get("spark.app.name"))
+
+
+def _application_started(event: Any) -> Event:
+    return ApplicationStarted(event["App ID"], event["App Name"], _millis(event["Timestamp"]))
+
+
+def _application_ended(event: Any) -> Event:
+    return ApplicationEnded(_millis(event["Timestamp"]), bool(event.get("ExitCode")))
+
+
+def _executor_added(event: Any) -> Event | None:
+    if event["Executor ID"] != "driver":  # the master says what executors there are
+        return None
+    return LocalCores(_count(event["Executor Info"]["Total Cores"]))
+
+
+def _query_started(event: Any) -> Event:
+    return QueryStarted(event["id"], _instant(event["timestamp"]))
+
+
+def _query_idle(event: Any) -> Event:
+    return QueryIdle(event["id"])
+
+
+def _query_terminated(event: Any) -> Event:
+    return QueryTerminated(event["id"], event.get("exception"))
+
+
+def _progress(event: Any) -> Event:
+    progress = event["progress"]
+    durations = progress["durationMs"]
+    add_batch = durations.get("addBatch")
+    sources = progress["sources"]
+    written = progress.get("sink", {}).get("numOutputRows", -1)
+    return Progress(
+        query_id=progress["id"],
+        batch_id=_count(progress["batchId"]),
+        started_at=_instant(progress["timestamp"]),
+        duration_seconds=_count(durations["triggerExecution"]) / 1000,
+        add_batch_seconds=None if add_batch is None else _count(add_batch) / 1000,
+        input_records=sum(_count(source["numInputRows"]) for source in sources),
+        output_records=None if written < 0 else _count(written),  # -1: the sink does not count
+        committed=_committed(source.get("endOffset") for source in sources),
+        operators=tuple(
+            OperatorState(
+                operator["operatorName"],
+                _count(operator["numRowsTotal"]),
+                _count(operator["memoryUsedBytes"]),
+                _count(operator["numShufflePartitions"]),
+            )
+            for operator in progress.get("stateOperators", ())
+        ),
+    )
+
+
+def _committed(end_offsets: Any) -> Offsets:
+    """Offsets of all Kafka sources; those of other sources (a file log, a rate) have another shape and are left out.
+
+    Where two sources of one query read a partition, the lower offset holds: what is behind it is not all done.
+    """
+    committed: dict[str, dict[int, int]] = {}
+    for end in end_offsets:
+        offsets = from_json(end) if isinstance(end, str) else end
+        if not isinstance(offsets, dict):
+            continue
+        for topic, partitions in offsets.items():
+            if not isinstance(partitions, dict):
+                continue
+            of_topic = committed.setdefault(topic, {})
+            for partition, offset in partitions.items():
+                number, done = int(partition), _count(offset)
+                of_topic[number] = min(done, of_topic.get(number, done))
+    return committed
+
+
+def _job_started(event: Any) -> Event | None:
+    properties = event.get("Properties") or {}
+    batch, query = properties.get("streaming.sql.batchId"), properties.get("sql.streaming.queryId")
+    if batch is None or query is None:  # a job outside a micro-batch
+        return None
+    return JobStarted(query, int(batch), _millis(event["Submission Time"]))
+
+
+def _task_ended(event: Any) -> Event | None:
+    if event["Task End Reason"]["Reason"] != "Success":
+        return None
+    metrics = event["Task Metrics"]
+    return TaskEnded(
+        (event["Stage ID"], event["Stage Attempt ID"]),
+        _count(metrics["Executor Run Time"]) / 1000,
+        _count(metrics["JVM GC Time"]) / 1000,
+    )
+
+
+def _stage_ended(event: Any) -> Event:
+    info = event["Stage Info"]
+    return StageEnded(
+        (info["Stage ID"], info["Stage Attempt ID"]),
+        _stage_name(info),
+        _count(info["Number of Tasks"]),
+        _millis(info["Completion Time"]),
+        bool(info.get("Failure Reason")),
+    )
+
+
+def _stage_name(info: Any) -> str:
+    """Return the operators of a stage, first to last: Spark's own name is the same line of code for all of them."""
+    operators: list[str] = []
+    for rdd in sorted(info.get("RDD Info", ()), key=lambda rdd: int(rdd["RDD ID"])):
+        operator = from_json(rdd["Scope"])["name"] if rdd.get("Scope") else ""
+        if operator and not operator.startswith("WholeStageCodegen") and operator not in operators:
+            operators.append(operator)
+    return " > ".join(operators)[:300] or str(info["Stage Name"])[:300]
+
+
+_READERS: Mapping[bytes, Callable[[Any], Event | None]] = {
+    b"SparkListenerEnvironmentUpdate": _properties,
+    b"SparkListenerApplicationStart": _application_started,
+    b"SparkListenerApplicationEnd": _application_ended,
+    b"SparkListenerExecutorAdded": _executor_added,
+    b"SparkListenerJobStart": _job_started,
+    b"SparkListenerStageCompleted": _stage_ended,
+    b"SparkListenerTaskEnd": _task_ended,
+    b"QueryStartedEvent": _query_started,
+    b"QueryIdleEvent": _query_idle,
+    b"QueryTerminatedEvent": _query_terminated,
+    b"QueryProgressEvent": _progress,
+}

@@ -1,0 +1,113 @@
+"""F1: a collector killed between measuring and publishing leaves a gap, not a zero and not a double."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from schemas.snapshot import Part
+from tests.integration.test_collector import INTERVAL, ROOT, Rig, rig
+from tests.support.eventlogs import as_app, recorded, rolling
+
+__all__ = ["rig"]
+
+KILLED_BEFORE_SEND = """
+import asyncio, os, signal
+from runtime.kafka import Publisher
+from services.collector import __main__ as program
+from services.collector.settings import CollectorSettings
+
+class Deadly(Publisher):
+    sent = 0
+    def send(self, event, *, key=None, trace_id=None):
+        if self.sent == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        type(self).sent += 1
+        super().send(event, key=key, trace_id=trace_id)
+
+program.Publisher = Deadly
+asyncio.run(program.serve(CollectorSettings()))
+"""
+"""The service as it is, but for a publisher that kills the process when it is handed the third snapshot."""
+
+
+def fresh(rig: Rig) -> list[bytes]:
+    """Return the recorded log as that of the rig's job and topic, its batches as of now."""
+    lines = []
+    for line in as_app(recorded()[:-2], job_id=rig.name):
+        event = json.loads(line)
+        if "QueryProgressEvent" in event["Event"]:
+            event["progress"]["timestamp"] = datetime.now(UTC).isoformat(timespec="milliseconds")
+            event["progress"]["sources"][0]["endOffset"] = json.dumps({rig.source: {"0": 5, "1": 5, "2": 5, "3": 5}})
+        lines.append(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+    return lines
+
+
+@pytest.mark.timeout(120)
+def test_a_snapshot_that_was_not_sent_is_a_gap(rig: Rig) -> None:
+    """The third snapshot is measured and never sent; a new collector goes on with true figures."""
+    logs = rig.work / "events"
+    logs.mkdir()
+    rig.load(40)
+    rolling(logs, fresh(rig), codec=".zstd")
+    rig.spec(logs)
+
+    env = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
+    env["TIDEGATE_BOOTSTRAP_SERVERS"] = rig.settings.bootstrap_servers
+    env["TIDEGATE_TOPIC_PREFIX"] = rig.settings.topic_prefix
+    with (rig.work / "killed.log").open("ab") as log:
+        victim = subprocess.Popen(
+            [sys.executable, "-c", KILLED_BEFORE_SEND], cwd=ROOT, env=env, stderr=log, start_new_session=True
+        )
+    rig.processes.append(victim)
+    assert victim.wait(60) == -signal.SIGKILL
+    rig.wait_for("before the kill", lambda _: len(rig.seen) == 2)
+
+    rig.load(4)
+    successor = rig.collector()
+    rig.wait_for("after the kill", lambda _: len(rig.seen) == 4)
+    os.killpg(successor.pid, signal.SIGTERM)
+    assert successor.wait(15) == 0
+    while (extra := rig.reader.poll(1.0)) is not None:
+        assert extra.value(), "a last snapshot at most"
+
+    before, after = rig.seen[:2], rig.seen[2:]
+    steps = [b.sequence - a.sequence for a, b in zip(rig.seen, rig.seen[1:], strict=False)]
+    assert steps[0] == INTERVAL
+    assert steps[1] >= 2 * INTERVAL, "the snapshot that was never sent is missing"
+    assert len({snapshot.snapshot_id for snapshot in rig.seen}) == 4
+    assert [s.sources[0].end_offsets for s in before] == [(10, 10, 10, 10)] * 2
+    assert [s.sources[0].end_offsets for s in after] == [(11, 11, 11, 11)] * 2
+    assert {s.sources[0].committed_offsets for s in rig.seen} == {(5, 5, 5, 5)}
+    # it is no local job and has no master: nobody can tell its cores, which is said, and all else is there
+    assert {s.missing for s in rig.seen} == {(Part.CAPACITY,)}
+    told = [batch.batch_id for s in rig.seen for batch in s.batches]
+    assert len(told) == len(set(told)), "no batch is told twice"
+
+
+def test_bad_settings_are_named(tmp_path: Path) -> None:
+    """A wrong value and an unknown variable each end the program with code 2 and a line that names them."""
+    for variable, value, told in (
+        ("TIDEGATE_LOG_POLL_SECONDS", "0", "log_poll_seconds: Input should be greater than 0"),
+        ("TIDEGATE_LOG_POL_SECONDS", "1", "TIDEGATE_LOG_POL_SECONDS"),
+    ):
+        env = {key: text for key, text in os.environ.items() if not key.startswith("TIDEGATE_")}
+        ended = subprocess.run(
+            [sys.executable, "-m", "services.collector"],
+            cwd=ROOT,
+            env=env | {variable: value},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode == 2
+        assert told in ended.stderr
+        assert "Traceback" not in ended.stderr
