@@ -36,6 +36,8 @@ def draw_matrix(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
             panel.tick_params(labelsize=6)
             if column == 0:
                 panel.set_ylabel(f"{workload}\nslots", fontsize=8)
+            if line == len(groups) - 1:
+                panel.set_xlabel("minutes", fontsize=7)
     figure.suptitle("grey: demand · blue: slots held · dotted: restarts · red: over the lag objective", fontsize=8)
     _save(figure, path)
 
@@ -69,7 +71,8 @@ def _slots(panel: Any, line: Curve, restarts_at: Sequence[float], objective_seco
     panel.step(minutes, line.held, where="post", color=_HELD, linewidth=1.1)
     late = [lag > objective_seconds for lag in line.lag_seconds]
     top = max(*line.demand, *line.held) + 1
-    panel.fill_between(minutes, 0, top, where=late, color=_LATE, alpha=0.25, linewidth=0, step="mid")
+    ground = {"transform": panel.get_xaxis_transform(), "color": _LATE, "alpha": 0.25, "linewidth": 0}
+    panel.fill_between(minutes, 0, 1, where=late, step="mid", **ground)
     for at in restarts_at:
         panel.axvline(at / 60, color="#777777", linewidth=0.7, linestyle=":")
     panel.set_ylim(0, top)
