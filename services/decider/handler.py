@@ -32,6 +32,7 @@ from services.decider.records import JobRecord, key_of
 log = logging.getLogger(__name__)
 
 CONSUMER = "decider"
+CATCH_UP_EVERY_SECONDS = 5.0
 DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
 """Phases in which the master shows none of the job's slots as used, though all of them are spoken for."""
 
@@ -66,13 +67,14 @@ class Handler:
         self._limit = limit
         self._live: dict[bytes, tuple[bytes, JobRecord]] = {}
         self._warned: dict[str, float] = {}
+        self._waited_at = float("-inf")
 
     async def snapshot(self, incoming: Incoming) -> None:
         """Decide on a snapshot, or bury it, or drop it because it has been decided on."""
         began = self._clock.monotonic()
         try:
             snapshot = decode(MetricSnapshot, incoming.value, incoming.headers, incoming.key)
-            spec = self._spec_of(snapshot)
+            spec = await self._spec_of(snapshot)
         except Unreadable as error:
             self._metrics.snapshots.labels("buried").inc()
             await self._bury(incoming, error)
@@ -119,9 +121,13 @@ class Handler:
         await self._keep(incoming.partition, key, record.told(result))
         self._metrics.results.labels("taken").inc()
 
-    def _spec_of(self, snapshot: MetricSnapshot) -> JobSpec:
+    async def _spec_of(self, snapshot: MetricSnapshot) -> JobSpec:
         """Return the spec in force, or raise `Unreadable` for a snapshot that nobody has asked for."""
         spec = self._specs.get(snapshot.job_id)
+        if (spec is None or spec.pipeline_id != snapshot.pipeline_id) and self._may_wait():
+            # A job just declared may be measured before its spec is seen here.
+            await self._specs.caught_up()
+            spec = self._specs.get(snapshot.job_id)
         if spec is None:
             self._warn(snapshot.job_id, "it is not on the jobs topic")
             # Readable, so no sign of a wrong topic or version: it does not count towards the limit.
@@ -232,6 +238,14 @@ class Handler:
             bare = f"{letter.error} (bytes left out: too large for this topic)"
             letter = letter.model_copy(update={"key": None, "value": None, "headers": (), "error": bare})
             await self._outbox.publish(letter)
+
+    def _may_wait(self) -> bool:
+        """Whether to wait for newer specs: at most every five seconds, so that strangers' snapshots delay nobody."""
+        now = self._clock.monotonic()
+        if now - self._waited_at < CATCH_UP_EVERY_SECONDS:
+            return False
+        self._waited_at = now
+        return True
 
     def _warn(self, job_id: str, why: str) -> None:
         """Warn of a job's snapshots at most once a minute."""

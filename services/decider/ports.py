@@ -122,6 +122,10 @@ class Specs(Protocol):
         """Return the job's spec, or None."""
         ...
 
+    async def caught_up(self) -> None:
+        """Return when all that was on the jobs topic when this was called is in force (or a bounded wait is over)."""
+        ...
+
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, in the order of their ids."""
         ...

@@ -6,6 +6,7 @@ cannot be read, or that the engine would refuse, goes to the dead letters, and t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import defaultdict
@@ -25,6 +26,8 @@ from services.decider.ports import Link
 
 log = logging.getLogger(__name__)
 
+CATCH_UP_SECONDS = 2.0
+
 
 class SpecBook:
     """Specs by job id, and the links between jobs of one pipeline. Immutable."""
@@ -41,6 +44,9 @@ class SpecBook:
     def get(self, job_id: str) -> JobSpec | None:
         """Return the job's spec, or None."""
         return self._specs.get(job_id)
+
+    async def caught_up(self) -> None:
+        """A book never changes."""
 
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, in the order of their ids."""
@@ -69,6 +75,7 @@ class SpecsInForce:
         self._clock = clock
         self._poll_seconds = poll_seconds
         self._book = SpecBook(())
+        self._polls = 0
         self._ready = threading.Event()
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -93,6 +100,13 @@ class SpecsInForce:
     def get(self, job_id: str) -> JobSpec | None:
         """Return the job's spec, or None."""
         return self._book.get(job_id)
+
+    async def caught_up(self) -> None:
+        """Return when a poll that began after the call has ended; after `CATCH_UP_SECONDS` at the latest."""
+        wanted = self._polls + 2  # the poll that runs now may have begun before
+        deadline = self._clock.monotonic() + CATCH_UP_SECONDS
+        while self._polls < wanted and self._clock.monotonic() < deadline:  # noqa: ASYNC110 - counted by a thread
+            await asyncio.sleep(self._poll_seconds / 4)
 
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, in the order of their ids."""
@@ -120,6 +134,7 @@ class SpecsInForce:
                 if changed:
                     self._book = SpecBook(view)
                     log.info("specs changed: %s", ", ".join(sorted(set(changed))))
+                self._polls += 1
         finally:
             view.close()
             if self._publisher is not None:

@@ -27,13 +27,16 @@ class SetClock:
         self.at = T
 
     def now(self) -> datetime:
+        """Return the instant it was set to."""
         return self.at
 
     def monotonic(self) -> float:
+        """Return the same as seconds."""
         return self.at.timestamp()
 
 
 def hold(job: str = "a", decision: str = "d1", *, slots: int = 2, cooldown: float = 60.0, pool: str = "blue") -> Hold:
+    """Return a hold taken at T."""
     at = T.timestamp()
     return Hold(job, pool, decision, slots, at + 300.0, at + cooldown if cooldown else 0.0)
 

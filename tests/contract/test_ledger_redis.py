@@ -77,9 +77,7 @@ def test_only_our_own_keys_are_cleared_by_a_rebuild(redis_url: str) -> None:
         assert await ledger.restore([])
         assert await client.get(f"{prefix}other") == "kept"
         assert await client.get(f"other-{prefix}cooldown:a") == "kept"
-        assert await client.keys(f"{prefix}*") == [f"{prefix}other", f"{prefix}view"] or set(
-            await client.keys(f"{prefix}*")
-        ) == {f"{prefix}other", f"{prefix}view"}
+        assert set(await client.keys(f"{prefix}*")) == {f"{prefix}other", f"{prefix}view"}
         await client.delete(f"other-{prefix}cooldown:a")
 
     on_redis(redis_url, body)

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import redis
 from confluent_kafka import Message, Producer
+from pydantic import SecretStr
 
 from runtime.kafka import Publisher, TopicReader, ensure_topics
 from schemas.envelope import decode
@@ -59,7 +60,7 @@ class Flow:
             bootstrap_servers=bootstrap_servers,
             topic_prefix=f"{name}.",
             redis_url=bare,
-            redis_password=parts.password,
+            redis_password=SecretStr(parts.password or ""),
             redis_prefix=f"{name}:",
             session_timeout_seconds=6,
             redis_retry_seconds=0.5,
@@ -157,7 +158,7 @@ class DeciderProcess:
             self.signal(signal.SIGKILL)
             self.process.wait(timeout=10)
 
-    def __enter__(self) -> DeciderProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -31,6 +31,7 @@ class DyingOutbox:
         self._ordered = False
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
+        """Publish, unless the step is reached."""
         if isinstance(event, Decision):
             self._ordered = event.command is not None
         ours = self._ordered and isinstance(event, Decision | ScalingCommand)
@@ -39,10 +40,12 @@ class DyingOutbox:
         await self._reached(f"after:{type(event).__name__}", ours)
 
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
+        """Keep the state; the step may come after it."""
         await self._inner.keep(partition, key, value)
         await self._reached("after:state", self._ordered)
 
     def kept(self, key: bytes) -> bytes | None:
+        """Return what is kept."""
         return self._inner.kept(key)
 
     async def _reached(self, step: str, ours: bool) -> None:

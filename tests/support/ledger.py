@@ -75,7 +75,7 @@ class FakeLedger:
         self.condition = RedisView.OK
         return True
 
-    def glance(self, job_id: str, pool_id: str) -> View | None:
+    def glance(self, job_id: str, pool_id: str) -> View | None:  # noqa: ARG002 - the port's shape
         """Never looks ahead: every look is a fresh one."""
         return None
 

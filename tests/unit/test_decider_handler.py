@@ -1,4 +1,4 @@
-"""The decider's handler on fake ports: what is published, kept and reserved, in which order, and what a crash repeats."""
+"""The decider's handler on fake ports: what is published, kept and reserved, in which order, what a crash repeats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schemas.snapshot import MetricSnapshot
 from schemas.wire import Wire
 from services.decider.handler import Handler, Incoming
 from services.decider.metrics import Metrics
-from services.decider.ports import Hold, TooLargeToPublish
+from services.decider.ports import Answer, Hold, TooLargeToPublish, View
 from services.decider.records import JobRecord, key_of
 from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
@@ -35,9 +35,11 @@ class SetClock:
         self.at = START
 
     def now(self) -> datetime:
+        """Return the instant it was set to."""
         return self.at
 
     def monotonic(self) -> float:
+        """Return the same as seconds."""
         return self.at.timestamp()
 
 
@@ -56,21 +58,21 @@ class FakeOutbox:
     most_bytes: int | None = None
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
+        """Take an event."""
         record = encode(event, trace_id=trace_id, key=key)
         if self.most_bytes is not None and len(record.value) > self.most_bytes:
             raise TooLargeToPublish(str(len(record.value)))
         self.events.append(event)
         self._did(type(event).__name__)
 
-    async def keep(self, partition: int, key: bytes, value: bytes) -> None:
+    async def keep(self, partition: int, key: bytes, value: bytes) -> None:  # noqa: ARG002 - the port's shape
+        """Keep a state."""
         self.table[key] = value
         self._did("state")
 
     def kept(self, key: bytes) -> bytes | None:
+        """Return what was kept."""
         return self.table.get(key)
-
-    def of(self, model: type[Wire]) -> list[Wire]:
-        return [event for event in self.events if isinstance(event, model)]
 
     def _did(self, what: str) -> None:
         self.trail.append(what)
@@ -91,6 +93,7 @@ class Bench:
         self.again()
 
     def again(self) -> None:
+        """Start the handler anew on the same table and ledger."""
         self.outbox.crash_after = None
         self.registry = CollectorRegistry()
         self.handler = Handler(
@@ -103,6 +106,7 @@ class Bench:
         )
 
     def take(self, *events: Wire) -> None:
+        """Hand events to the handler, each just after its time."""
         for event in events:
             record = encode(event)
             incoming = Incoming(record.topic.name, 0, 7, record.key, record.value, tuple(record.headers))
@@ -113,26 +117,33 @@ class Bench:
                 asyncio.run(self.handler.result(incoming))
 
     def raw(self, value: bytes | None, key: bytes | None = b"rates") -> None:
+        """Hand raw bytes to the handler."""
         asyncio.run(self.handler.snapshot(Incoming("tidegate.snapshots", 0, 7, key, value)))
 
     def decisions(self) -> list[Decision]:
+        """Return the decisions published."""
         return [e for e in self.outbox.events if isinstance(e, Decision)]
 
     def commands(self) -> list[ScalingCommand]:
+        """Return the commands published."""
         return [e for e in self.outbox.events if isinstance(e, ScalingCommand)]
 
     def letters(self) -> list[DeadLetter]:
+        """Return the dead letters published."""
         return [e for e in self.outbox.events if isinstance(e, DeadLetter)]
 
     def count(self, name: str, **labels: str) -> float:
+        """Return a counter's value."""
         return self.registry.get_sample_value(f"tidegate_decider_{name}_total", labels) or 0.0
 
 
 def overloaded(count: int = 7, **more: object) -> list[MetricSnapshot]:
+    """Return snapshots of a job that gets twice what it can do."""
     return steady(count, rate=800, capacity=400, **more)  # type: ignore[arg-type]
 
 
 def codes(decision: Decision) -> list[str]:
+    """Return the codes of a decision's trail."""
     return [entry.code for entry in decision.trail]
 
 
@@ -186,25 +197,16 @@ def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
     *before, last = overloaded(free=6)
     bench.take(*before)
     until = bench.clock.at.timestamp() + 300
-    view = bench.ledger.view
+    view, looks = bench.ledger.view, []
 
-    async def raced(job_id: str, pool_id: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    async def beaten(job_id: str, pool_id: str) -> View:
         seen = await view(job_id, pool_id)
-        asyncio.get_running_loop()
-        bench.ledger.pools["default"] = {"other": (5, "d-other", until)}
+        looks.append(seen)
+        if len(looks) == 2:  # the last look before the reservation; the other job is just behind it
+            bench.ledger.pools["default"] = {"other": (5, "d-other", until)}
         return seen
 
-    bench.ledger.view = raced  # type: ignore[method-assign]
-    # Both looks before the reservation see nothing: the other job takes the slots in between.
-    looks: list[int] = []
-
-    async def twice_blind(job_id: str, pool_id: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        looks.append(1)
-        if len(looks) == 2:
-            return await raced(job_id, pool_id)
-        return await view(job_id, pool_id)
-
-    bench.ledger.view = twice_blind  # type: ignore[method-assign]
+    bench.ledger.view = beaten  # type: ignore[method-assign]
     bench.take(last)
     assert bench.commands() == []
     decision = bench.decisions()[-1]
@@ -236,7 +238,7 @@ def test_redis_lost_between_look_and_take_holds() -> None:
     bench.take(*before)
     reserve = bench.ledger.reserve
 
-    async def gone(hold: Hold, free: int | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    async def gone(hold: Hold, free: int | None) -> Answer:
         bench.ledger.condition = RedisView.UNREACHABLE
         return await reserve(hold, free)
 
@@ -270,7 +272,11 @@ def test_results_settle_what_the_command_held() -> None:
     bench = Bench()
     bench.take(*overloaded())
     (command,) = bench.commands()
-    slots = lambda: bench.ledger.pools["default"].get("rates", (None,))[0]  # noqa: E731
+
+    def slots() -> int | None:
+        held = bench.ledger.pools["default"].get("rates")
+        return held[0] if held else None
+
     assert slots() == command.to_parallelism - 4
     bench.take(result(command.command_id, Phase.STOPPED, 7, parallelism=command.to_parallelism))
     assert slots() == command.to_parallelism
@@ -329,6 +335,7 @@ def test_a_snapshot_of_another_pipeline_is_buried() -> None:
 
 
 def linked() -> Sequence[JobSpec]:
+    """Return two jobs linked by a topic, and one that is not."""
     up = job("up", pipeline_id="shop").model_copy(update={"sources": ("raw",), "sinks": ("middle",)})
     down = job("down", pipeline_id="shop").model_copy(update={"sources": ("middle",), "sinks": ("clean",)})
     return up, down, job("alone", pipeline_id="shop").model_copy(update={"sources": ("x",), "sinks": ("y",)})
@@ -337,8 +344,8 @@ def linked() -> Sequence[JobSpec]:
 def test_a_decision_sees_its_neighbours() -> None:
     """Jobs linked by a topic are seen with size and evidence of their newest decision; unknown stays unknown."""
     bench = Bench(*linked())
-    bench.take(*[s for s in steady(1, rate=300, capacity=400, job_id="down", pipeline_id="shop")])
-    bench.take(*[s for s in steady(1, rate=300, capacity=400, job_id="up", pipeline_id="shop")])
+    bench.take(*steady(1, rate=300, capacity=400, job_id="down", pipeline_id="shop"))
+    bench.take(*steady(1, rate=300, capacity=400, job_id="up", pipeline_id="shop"))
     down, up = bench.decisions()
     (seen,) = down.observed.neighbours
     assert (seen.job_id, seen.upstream, seen.topics, seen.parallelism) == ("up", True, ("middle",), None)

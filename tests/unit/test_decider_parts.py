@@ -22,6 +22,7 @@ SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120}, "stabili
 
 
 def ordered() -> ScalingCommand:
+    """Return the command an overloaded job is given."""
     state = JobState.new()
     for each in steady(8, rate=800, capacity=400):
         state, decision = step(state, each, SPEC, observed(each))

@@ -1,0 +1,113 @@
+"""Redis emptied, frozen and killed under a running decider, on a Redis of this test's own."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.command import ScalingCommand
+from schemas.decision import Decision, RedisView
+from schemas.result import Phase
+from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
+from tests.support.events import job, result
+from tidegate.stack import Stack, down, up
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A Redis that may be broken."""
+    folder = tmp_path_factory.mktemp("own-redis")
+    up(folder, kafka=False, spark=False)
+    try:
+        yield Stack(folder)
+    finally:
+        down(folder)
+
+
+@pytest.fixture
+def flow(kafka: str, own: Stack) -> Iterator[Flow]:
+    """A Tidegate of its own, with one overloaded job that has a cooldown."""
+    info = own.info
+    url = info.redis_url.replace("redis://", f"redis://:{info.redis_password}@")
+    flow = Flow(f"redis-{uuid.uuid4().hex[:8]}", kafka, url)
+    cooldown = {"cooldown": {"up_seconds": 100, "down_seconds": 100}, "stabilization": {"seconds": 0}}
+    flow.send(job("a", guards=cooldown))
+    yield flow
+    flow.close()
+
+
+def held_at(flow: Flow, key: str) -> dict[str, Any]:
+    """Return what the cooldown key holds."""
+    return dict(json.loads(str(flow.redis.get(key))))
+
+
+def codes(decision: Decision) -> list[str]:
+    """Return the codes of a decision's trail."""
+    return [entry.code for entry in decision.trail]
+
+
+def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path) -> None:
+    """F20 (I6): after FLUSHALL cooldown and slots come back from the log, by its times; no second command inside it."""
+    key, pool, marker = (f"{flow.settings.redis_prefix}{name}" for name in ("cooldown:a", "pool:default", "view"))
+    shots = overloaded_now("a", count=11)
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+        flow.send(*shots[:8])
+        (command,) = flow.wait_read(ScalingCommand, 1, 90)
+        before = held_at(flow, key)
+        assert flow.redis.hget(pool, "a") is not None
+
+        flow.redis.flushall()
+        wait_for("the marker is back", lambda: bool(flow.redis.exists(marker)), 30)
+        assert held_at(flow, key) == before
+        assert json.loads(str(flow.redis.hget(pool, "a")))["decision_id"] == command.command_id
+        assert "redis rebuilt from the topics: 1 holds" in decider.text()
+
+        flow.send(result(command.command_id, Phase.ROLLED_BACK, number_now(), job_id="a", parallelism=4))
+        wait_for("the slots are given back", lambda: flow.redis.hget(pool, "a") is None)
+        flow.redis.flushall()
+        flow.send(*shots[8:])
+        decisions = flow.wait_read(Decision, len(shots))
+        wait_for("the marker is back", lambda: bool(flow.redis.exists(marker)), 30)
+        assert held_at(flow, key) == before
+        assert flow.redis.hget(pool, "a") is None
+    held = set().union(*(codes(d) for d in decisions[8:]))
+    assert held & {"COOLDOWN", "REDIS_REBUILDING", "COMMAND_IN_FLIGHT", "WINDOW_FILLING"}
+    assert len(flow.read(ScalingCommand)) == 1
+
+
+@pytest.mark.parametrize("fault", ["freeze", "kill"])
+def test_without_redis_the_decider_goes_on_and_holds(flow: Flow, own: Stack, tmp_path: Path, fault: str) -> None:
+    """F19, F21 (I11): frozen or killed, every snapshot is decided in time, held with the reason; then it recovers."""
+    shots = overloaded_now("a", count=10)
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+        flow.send(*shots[:6])
+        flow.wait_read(Decision, 6, 90)
+        if fault == "freeze":
+            own.redis.pause()
+        else:
+            own.redis.kill()
+        began = time.monotonic()
+        flow.send(*shots[6:9])
+        decisions = flow.wait_read(Decision, 9)
+        assert time.monotonic() - began < 10.0
+        assert [d.observed.redis for d in decisions[7:9]] == [RedisView.UNREACHABLE] * 2
+        assert "REDIS_UNREACHABLE" in codes(decisions[8])
+        assert flow.read(ScalingCommand) == []
+        assert decider.process.poll() is None, decider.text()
+        if fault == "freeze":
+            own.redis.resume()
+        else:
+            own.redis.start()
+        wait_for("redis answers again", lambda: "redis answers again" in decider.text(), 30)
+        flow.send(shots[9])
+        (command,) = flow.wait_read(ScalingCommand, 1)
+        assert command.snapshot_id == shots[9].snapshot_id
+        assert flow.redis.get(f"{flow.settings.redis_prefix}cooldown:a")
