@@ -16,11 +16,13 @@ from engine.policies.numaflow import Numaflow
 from engine.policies.pid import Pid
 from engine.policies.queueing import Queueing
 from engine.policies.threshold import Threshold
+from engine.policies.tide import Tide
 from engine.policies.varga import Varga
 from engine.reasons import register
 
 GROUP = "tidegate.policies"
 OURS: tuple[type[Policy], ...] = (
+    Tide,
     Flip271,
     Numaflow,
     Varga,

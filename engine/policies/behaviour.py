@@ -20,8 +20,8 @@ from engine.policies import hpa_rules as rules
 from engine.policies.shared import clamp
 from engine.reasons import Reason
 
-LIMITED = Reason("a size of {wanted} is wanted, and the rate policies allow {size} for now")
-STABILIZED = Reason("a size of {wanted} would do, and {size} is what the stabilization window allows")
+LIMITED = Reason("the size wanted is {wanted}, and the rate policies allow {size} for now")
+STABILIZED = Reason("the size wanted is {wanted}, and {size} is what the stabilization window allows")
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,17 +88,17 @@ class Numaflow:
         ),
         "NUMAFLOW_IDLE": Reason("nothing waits and nothing is processed; {size} slots will do"),
         "NUMAFLOW_STILL": Reason("{pending} records wait and none was processed in {lookback:.0f} s"),
-        "NUMAFLOW_COOLDOWN": Reason("a size of {desired} is wanted, but the last change is {since:.0f} s old"),
-        "NUMAFLOW_STEP": Reason("a size of {desired} is wanted, and the next step on the way is {size}"),
+        "NUMAFLOW_COOLDOWN": Reason("the size wanted is {desired}, but the last change is {since:.0f} s old"),
+        "NUMAFLOW_STEP": Reason("the size wanted is {desired}, and the next step on the way is {size}"),
         "NUMAFLOW_DIRECT_PRESSURE": Reason(
-            "a size of {desired} is wanted, but the next job downstream is full, so nothing is added",
+            "the size wanted is {desired}, but the next job downstream is full, so nothing is added",
             "scale the downstream job first: it takes less than this one gives it",
         ),
         "NUMAFLOW_DOWNSTREAM_PRESSURE": Reason(
-            "a size of {desired} is wanted, but a job further downstream is full, so nothing is added",
+            "the size wanted is {desired}, but a job further downstream is full, so nothing is added",
             "scale the downstream job first: it takes less than this one gives it",
         ),
-        "NUMAFLOW_RATE_LIMIT": Reason("a size of {desired} is wanted, but {rate:.0f} records/s is the rate limit"),
+        "NUMAFLOW_RATE_LIMIT": Reason("the size wanted is {desired}, but {rate:.0f} records/s is the rate limit"),
         "NUMAFLOW_WINDOW": Reason("the cron window asks for {low} to {high} slots"),
         "NUMAFLOW_FIXED": Reason("least and most are both {low} slots, so there is nothing to choose"),
     }

@@ -83,6 +83,9 @@ class Tide:
             "up to {demand:.0f} records/s are expected, {current} slots can do {capacity:.0f}/s, "
             "and no other size would repay its restart"
         ),
+        "TIDE_CONFIRMING": Reason(
+            "arrivals have just moved away from the {level:.0f} records/s expected; one more measurement tells how far"
+        ),
         "TIDE_PATIENCE": Reason("{size} slots have sufficed for {sufficed:.0f} s and must for {patience:.0f} s"),
         "TIDE_UNDO": Reason(
             "{current} slots bring {capacity:.0f}/s, hardly more than the {before:.0f}/s of {size} slots"
@@ -118,6 +121,9 @@ class Tide:
         )
         if known is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", {}, memory=memory.wire())
+        objective = case.spec.scaling.lag_objective_seconds
+        if memory.forecast.surprise and lag < 0.5 * objective * known.rate:
+            return Proposal(case.current, "TIDE_CONFIRMING", {"level": memory.forecast.level}, memory=memory.wire())
         undo = self._undo(case, memory, known)
         if undo is not None:
             return undo
@@ -199,7 +205,11 @@ class Tide:
         if memory.trial is None or memory.trial[2] != case.current:
             return None
         at, before, after, capacity = memory.trial
-        if memory.batches < 3 * self.options.min_batches or not known.told_apart:
+        evidence = case.evidence
+        full = (evidence.utilization or 0.0) >= 0.95 and (
+            evidence.lag_trend or 0.0
+        ) > 0  # then the rate is the capacity
+        if memory.batches < 3 * self.options.min_batches or not (known.told_apart or full):
             return None
         memory.trial = None
         expected = capacity * after / before
@@ -232,6 +242,8 @@ class Tide:
             if size == current or any(size >= bar > current for bar in barred):
                 continue
             cost = play.cost(size, known)
+            if size < current and cost.late_seconds > stay.late_seconds + 1.0 + restart:
+                continue  # nobody is helped by being late more cheaply
             if cost.total < best_cost.total:
                 best, best_cost = size, cost
         saved = stay.total - best_cost.total
@@ -324,6 +336,8 @@ class _Play:
             late += min(left, (lag - limit) / spare) if spare > 0 else left
         elif spare < 0:
             late += max(0.0, left - (limit - lag) / -spare)
+        # What is still over the limit in the end has to be worked off after the horizon.
+        late += max(0.0, lag - spare * left - limit) / full
         price = o.core_price * size * o.horizon_seconds + o.late_price * late
         return _Cost(price if stays else price + o.restart_price, late)
 

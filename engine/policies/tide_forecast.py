@@ -31,6 +31,8 @@ class Forecast:
     variance: float = 0.0
     seen: int = 0
     since: float | None = None
+    surprise: int = 0
+    """+1 or -1 when the last rate was far above or below what was expected, and nothing has confirmed it yet."""
     season: tuple[float, ...] = ()
     """Mean rate of each half-hour of the day; 0 where none was seen."""
 
@@ -38,20 +40,27 @@ class Forecast:
         """Return the forecast after a rate measured at `at`."""
         season = self._season_with(at, rate)
         if self.at is None:
-            return Forecast(at, rate, 0.0, 0.0, 1, at, season)
+            return Forecast(at, rate, 0.0, 0.0, 1, at, 0, season)
         gap = at - self.at
         if gap <= 0:
             return self
         expected = self.level + self.trend * _damped(gap, trend_seconds)
         error = rate - expected
+        usual = 9.0 * max(self.variance, (0.03 * self.level) ** 2)
+        sign = (1 if error > 0 else -1) if error * error > usual and self.seen > 3 else 0
+        weight = min(0.2, 2.0 / (self.seen + 1))
+        # A step is no noise: an error beyond three deviations counts as three, or one step would widen the interval
+        # for an hour.
+        variance = (1 - weight) * self.variance + weight * min(error * error, usual)
+        if sign and sign == self.surprise:
+            # Twice in a row on the same side: the level has moved, and is where it is measured.
+            return Forecast(at, rate, 0.0, variance, self.seen + 1, self.since, 0, season)
         alpha = 1.0 - math.exp(-gap / level_seconds)
         beta = 1.0 - math.exp(-gap / trend_seconds)
         level = expected + alpha * error
         step = (level - self.level) / gap
-        trend = self.trend * math.exp(-gap / trend_seconds) + beta * (step - self.trend)
-        weight = min(0.2, 2.0 / (self.seen + 1))
-        variance = (1 - weight) * self.variance + weight * error * error
-        return Forecast(at, level, trend, variance, self.seen + 1, self.since, season)
+        trend = self.trend + beta * (step - self.trend)
+        return Forecast(at, level, trend, variance, self.seen + 1, self.since, sign, season)
 
     def ahead(self, seconds: float, *, trend_seconds: float) -> float:
         """Return the expected rate `seconds` ahead, never below zero."""
@@ -65,15 +74,16 @@ class Forecast:
     def wire(self) -> list[JsonValue]:
         """Return the forecast as JSON values."""
         season: list[JsonValue] = [float(f"{rate:.4g}") for rate in self.season]
-        return [self.at, _short(self.level), _short(self.trend), _short(self.variance), self.seen, self.since, season]
+        rates: list[JsonValue] = [_short(self.level), _short(self.trend), _short(self.variance)]
+        return [self.at, *rates, self.seen, self.since, self.surprise, season]
 
     @staticmethod
     def of(wire: Any) -> Forecast:
         """Return the forecast that `wire` wrote."""
         if not wire:
             return Forecast()
-        at, level, trend, variance, seen, since, season = wire
-        return Forecast(at, level, trend, variance, seen, since, tuple(season))
+        at, level, trend, variance, seen, since, surprise, season = wire
+        return Forecast(at, level, trend, variance, seen, since, surprise, tuple(season))
 
     def _season_with(self, at: float, rate: float) -> tuple[float, ...]:
         bins = list(self.season or (0.0,) * BINS)
