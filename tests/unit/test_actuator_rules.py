@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from launcher.control import Token
 from schemas.command import CommandKind, ScalingCommand
 from schemas.job import JobSpec, Mode
 from schemas.result import ActionResult, Phase, result_id
 from services.actuator.admission import CODES, refusal
+from services.actuator.backends import Run
 from services.actuator.checkpoint import CheckpointError, local_path, pinned_state_partitions, read_checkpoints
 from services.actuator.ledger import Ledger
 from tests.support.events import START, job
@@ -201,3 +204,37 @@ def test_a_stop_leaves_the_last_good_size() -> None:
     """A verified stop has size 0, which is not a size to roll back to."""
     ledger = Ledger([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
     assert ledger.job("rates").last_good == 4
+
+
+def test_the_example_job_is_a_job() -> None:
+    """The example of deploy/ is a valid JobSpec, and its script takes the arguments it is given."""
+    examples = Path(__file__).resolve().parents[2] / "deploy" / "examples"
+    spec = JobSpec.model_validate_json(json.dumps(yaml.safe_load((examples / "job.yaml").read_text())))
+    assert spec.job_id == "rates"
+    script = (examples / Path(spec.application.script).name).read_text()
+    for argument in spec.application.args:
+        assert f'"{argument.partition("=")[0]}"' in script
+    Run(spec, Token(1), spec.scaling.min_parallelism).spark_conf()
+
+
+def test_tidegate_owns_the_size_of_a_run() -> None:
+    """A spec's own Spark settings cannot change the size, the event log or dynamic allocation."""
+    spec = job()
+    conf = {
+        "spark.cores.max": "99",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.eventLog.enabled": "false",
+        "a": "b",
+    }
+    spec = spec.model_copy(update={"application": spec.application.model_copy(update={"conf": conf})})
+    run = Run(spec, Token(7, 2), 6)
+    found = run.spark_conf()
+    assert found["spark.cores.max"] == "6"
+    assert found["spark.dynamicAllocation.enabled"] == "false"
+    assert found["spark.eventLog.enabled"] == "true"
+    assert found["spark.eventLog.dir"] == "file:///events"
+    assert found["a"] == "b"
+    args = run.submit_args("spark://m:7077")
+    assert args[-1] == "/jobs/rates.py"
+    assert args[args.index("--epoch") + 1] == "7"
+    assert args[args.index("--run") + 1] == "2"

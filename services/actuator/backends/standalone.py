@@ -37,7 +37,7 @@ class Standalone:
                 "clientSparkVersion": "4.2.0",
                 "appResource": LAUNCHER.as_uri(),
                 "mainClass": "org.apache.spark.deploy.SparkSubmit",
-                "appArgs": run.submit_args(app.master),
+                "appArgs": self.arguments(run),
                 "environmentVariables": {"SPARK_ENV_LOADED": "1", **app.env},
                 "sparkProperties": {
                     "spark.app.name": run.spec.job_id,
@@ -51,6 +51,10 @@ class Standalone:
         if not answer.get("success") or "submissionId" not in answer:
             raise BackendRefused(f"{app.rest_url}: {answer.get('message', answer)}")
         return str(answer["submissionId"])
+
+    def arguments(self, run: Run) -> list[str]:
+        """Return the arguments of the inner `spark-submit`."""
+        return run.submit_args(run.spec.application.master)
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
         """Return what the master says of a driver."""

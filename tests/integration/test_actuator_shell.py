@@ -1,0 +1,272 @@
+"""The actuator's shell on real Kafka and Redis; the cluster is a stand-in whose drivers come up idle at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from confluent_kafka import Producer
+
+from launcher.control import Control, Token
+from runtime.clock import SystemClock
+from runtime.kafka import Publisher, TopicReader, ensure_topics
+from schemas.command import CommandKind, ScalingCommand
+from schemas.dead_letter import DeadLetter
+from schemas.envelope import decode
+from schemas.job import JobSpec
+from schemas.result import ActionResult, Phase
+from schemas.topics import COMMANDS, DEAD_LETTERS, RESULTS
+from services.actuator.app import Actuator, build
+from services.actuator.backends import DriverState, Run
+from services.actuator.fence import RedisFence
+from services.actuator.settings import ActuatorSettings
+from tests.support.events import job
+
+
+class IdleCluster:
+    """Drivers that come up at once, find nothing to do, and end when they are asked to."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.most_alive = 0
+        self.submit_seconds = 0.0
+
+    def submit(self, run: Run) -> str:
+        """Start a driver that says at once who it is and that it is idle."""
+        time.sleep(self.submit_seconds)
+        driver = f"driver-1-{len(self.runs)}"
+        self.runs[driver] = run
+        facts = {"submission_id": driver, "application_id": f"app-{driver}", "idle_at": "now"}
+        control = Control(run.spec.application.control_dir, run.spec.job_id)
+        control.write_running(run.token, {**facts, "epoch": run.token.epoch, "run": run.token.run})
+        self.most_alive = max(self.most_alive, len(self.live_drivers(run.spec)))
+        return driver
+
+    def state(self, spec: JobSpec, submission_id: str) -> DriverState:
+        """Return whether the driver was asked to stop."""
+        run = self.runs.get(submission_id)
+        if run is None:
+            return DriverState.ABSENT
+        marker = Control(spec.application.control_dir, run.spec.job_id).stop_marker()
+        return DriverState.ENDED if marker is not None and marker[0] > run.token else DriverState.RUNNING
+
+    def kill(self, spec: JobSpec, submission_id: str) -> None:
+        """Refuse: nothing here needs force."""
+        raise AssertionError(f"{spec.job_id}: {submission_id} was killed")
+
+    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
+        """Return False: the drivers hold no slots."""
+        return not (spec and application_id)
+
+    def live_drivers(self, spec: JobSpec) -> frozenset[str]:
+        """Return the drivers that were not asked to stop."""
+        return frozenset(driver for driver in self.runs if self.state(spec, driver).alive)
+
+
+class Shell:
+    """Actuators in threads of this process, and what the topics say."""
+
+    def __init__(self, kafka: str, redis_url: str, folder: Path) -> None:
+        tag = uuid.uuid4().hex[:8]
+        self.settings = ActuatorSettings.model_validate(
+            {
+                "bootstrap_servers": kafka,
+                "topic_prefix": f"s{tag}.",
+                "redis_url": redis_url,
+                "redis_prefix": f"s{tag}:",
+                "actuator_group": f"s{tag}",
+                "session_timeout_seconds": 6.0,
+            }
+        )
+        ensure_topics(self.settings, partitions=2)
+        self.folder = folder
+        self.cluster = IdleCluster()
+        self.publisher = Publisher(self.settings)
+        self.redis: redis.Redis = redis.Redis.from_url(redis_url, socket_timeout=1, socket_connect_timeout=1)
+        self.actuators: list[tuple[Actuator, threading.Thread, list[BaseException]]] = []
+
+    def add_job(self, job_id: str) -> JobSpec:
+        """Publish a job."""
+        spec = job(job_id)
+        places = {"checkpoint_location": str(self.folder / job_id), "control_dir": str(self.folder / "control")}
+        spec = spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+        self.publisher.publish(spec)
+        return spec
+
+    def start(self, redis_client: redis.Redis | None = None) -> Actuator:
+        """Start an actuator."""
+        actuator = build(
+            self.settings,
+            clock=SystemClock(),
+            redis_client=redis_client or self.redis,
+            backends={"standalone": self.cluster},
+        )
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                actuator.run()
+            except BaseException as error:  # noqa: BLE001 - looked at by `close`
+                failures.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        self.actuators.append((actuator, thread, failures))
+        return actuator
+
+    def command(self, spec: JobSpec, kind: CommandKind, to: int, epoch: int, *, ttl: float = 60.0) -> ScalingCommand:
+        """Publish a command."""
+        now = datetime.now(UTC)
+        command = ScalingCommand(
+            command_id=str(uuid.uuid4()),
+            job_id=spec.job_id,
+            pipeline_id=spec.pipeline_id,
+            snapshot_id="s",
+            spec_version=1,
+            kind=kind,
+            from_parallelism=0,
+            to_parallelism=to,
+            epoch=epoch,
+            issued_at=now - timedelta(seconds=1),
+            expires_at=now + timedelta(seconds=ttl),
+            reason="r",
+        )
+        self.publisher.publish(command)
+        return command
+
+    def results(self) -> list[ActionResult]:
+        """Return all results, each as it stands on the topic."""
+        return [decode(ActionResult, m.value(), m.headers(), m.key()) for m in self._read(RESULTS)]
+
+    def letters(self) -> list[DeadLetter]:
+        """Return all dead letters."""
+        return [decode(DeadLetter, m.value(), m.headers()) for m in self._read(DEAD_LETTERS)]
+
+    def wait_for_end(self, command: ScalingCommand, seconds: float = 60.0) -> ActionResult:
+        """Return the command's terminal result."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            ends = [r for r in self.results() if r.command_id == command.command_id and r.phase.terminal]
+            if ends:
+                return ends[-1]
+            time.sleep(0.1)
+        raise AssertionError(f"not ended in {seconds:g} s: {self.results()} {self.actuators}")
+
+    def close(self) -> None:
+        """End the actuators; none of them may have failed."""
+        for actuator, _, _ in self.actuators:
+            actuator.stop()
+        for _, thread, failures in self.actuators:
+            thread.join(30)
+            assert not thread.is_alive()
+            assert not failures, failures
+        self.redis.close()
+
+    def _read(self, topic: Any) -> list[Any]:
+        reader = TopicReader(self.settings, [topic.named(self.settings.topic_prefix)])
+        try:
+            return list(reader.read_to_end(30))
+        finally:
+            reader.close()
+
+
+@pytest.fixture
+def shell(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[Shell]:
+    """Topics of their own and a cluster stand-in; no actuator yet."""
+    shell = Shell(kafka, redis_url, tmp_path)
+    yield shell
+    shell.close()
+
+
+def test_poison_is_buried_and_its_neighbours_live(shell: Shell) -> None:
+    """Unreadable commands become dead letters with their bytes; the commands around them are carried out (F38, I1)."""
+    spec = shell.add_job("a")
+    first = shell.command(spec, CommandKind.START, 2, 1)
+    producer = Producer({"bootstrap.servers": shell.settings.bootstrap_servers, "partitioner": "murmur2_random"})
+    poison = [b"", b"\xff\xfe", b"[]", b'{"epoch": NaN}', b"{}"]
+    for value in poison:
+        producer.produce(COMMANDS.named(shell.settings.topic_prefix), value, b"a")
+    producer.flush(10)
+    second = shell.command(spec, CommandKind.RESCALE, 4, 2)
+    shell.start()
+    assert shell.wait_for_end(first).phase is Phase.VERIFIED
+    assert shell.wait_for_end(second).phase is Phase.VERIFIED
+    assert [letter.value for letter in shell.letters()] == poison
+    assert shell.cluster.most_alive == 1
+
+
+def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
+    """Repeated, old, expired and unknown: each command has one end, and one start at most (I2, I3)."""
+    spec = shell.add_job("a")
+    start = shell.command(spec, CommandKind.START, 2, 5)
+    shell.publisher.publish(start)
+    old = shell.command(spec, CommandKind.RESCALE, 3, 4)
+    late = shell.command(spec, CommandKind.RESCALE, 3, 6, ttl=-0.5)
+    unknown = shell.command(spec.model_copy(update={"job_id": "b"}), CommandKind.START, 2, 7)
+    shell.start()
+    ends = {c.command_id: shell.wait_for_end(c) for c in (start, old, late, unknown)}
+    assert [end.code for end in ends.values()] == ["OK", "STALE_EPOCH", "EXPIRED", "NO_SUCH_JOB"]
+    assert len(shell.cluster.runs) == 1
+    ids = [result.result_id for result in shell.results()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_redis_down_does_not_stop_the_actuator(shell: Shell) -> None:
+    """Without Redis the ledger and the control directory decide: a new command is done, an old one not (F21)."""
+    nowhere = redis.Redis(host="127.0.0.1", port=1, socket_timeout=0.2, socket_connect_timeout=0.2)
+    spec = shell.add_job("a")
+    start = shell.command(spec, CommandKind.START, 2, 5)
+    old = shell.command(spec, CommandKind.RESCALE, 3, 5)
+    shell.start(redis_client=nowhere)
+    assert shell.wait_for_end(start).phase is Phase.VERIFIED
+    assert shell.wait_for_end(old).code == "STALE_EPOCH"
+    nowhere.close()
+
+
+def test_redis_emptied_does_not_let_an_old_epoch_in(shell: Shell) -> None:
+    """After FLUSHALL a fresh actuator refuses by the ledger what was accepted before (F20, I5)."""
+    spec = shell.add_job("a")
+    actuator = shell.start()
+    assert shell.wait_for_end(shell.command(spec, CommandKind.START, 2, 5)).phase is Phase.VERIFIED
+    for key in shell.redis.scan_iter(f"{shell.settings.redis_prefix}*"):
+        shell.redis.delete(key)
+    actuator.stop()
+    shell.start()
+    assert shell.wait_for_end(shell.command(spec, CommandKind.RESCALE, 3, 4)).code == "STALE_EPOCH"
+    assert shell.wait_for_end(shell.command(spec, CommandKind.RESCALE, 3, 6)).phase is Phase.VERIFIED
+    assert shell.cluster.most_alive == 1
+
+
+def test_two_actuators_share_the_work(shell: Shell) -> None:
+    """Two actuators started at once carry every command out once, whatever the rebalance does (F9, I3, I4)."""
+    shell.cluster.submit_seconds = 0.3
+    specs = [shell.add_job(f"job-{number}") for number in range(6)]
+    commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
+    shell.start()
+    shell.start()
+    for command in commands:
+        assert shell.wait_for_end(command).phase is Phase.VERIFIED
+    assert sorted(run.spec.job_id for run in shell.cluster.runs.values()) == [spec.job_id for spec in specs]
+
+
+def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path: Path) -> None:
+    """Runs of one epoch follow each other, an older epoch is refused, and garbage in the key is replaced (F24)."""
+    fence = RedisFence(shell.redis, shell.settings.redis_prefix)
+    ours, theirs = Control(tmp_path / "ours", "a"), Control(tmp_path / "theirs", "a")
+    key = f"{shell.settings.redis_prefix}fence:a"
+    assert fence.take(ours, "a", 5, "x") == Token(5, 1)
+    assert fence.take(theirs, "a", 5, "y") == Token(5, 2), "the control directory did not know, Redis did"
+    assert fence.take(ours, "a", 4, "x") is None
+    assert 0 < shell.redis.ttl(key) <= 30 * 86_400
+    shell.redis.set(key, "garbage")
+    assert fence.take(theirs, "a", 6, "y") == Token(6, 1)
+    assert shell.redis.hget(key, "owner") == b"y"
+    shell.redis.hset(key, mapping={"epoch": "x", "run": "y"})
+    assert fence.take(theirs, "a", 6, "y") == Token(6, 2)
