@@ -56,7 +56,7 @@ class Topic:
 
 def even(partitions: int) -> tuple[float, ...]:
     """Return the shares of evenly filled partitions."""
-    return (1.0,) * partitions
+    return (1.0 / partitions,) * partitions
 
 
 def skewed(partitions: int, factor: float) -> tuple[float, ...]:

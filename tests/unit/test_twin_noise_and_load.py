@@ -1,0 +1,81 @@
+"""Noise, loads and workloads: functions of their arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+from twin.load import BadLoad, Load, from_points
+from twin.noise import Noise
+from twin.workloads import SHAPES
+
+
+def test_noise_is_a_function_of_seed_name_and_keys() -> None:
+    """The same seed, name and keys give the same number; another of any of them gives another."""
+    assert Noise(1, "a").uniform(5, 7) == Noise(1, "a").uniform(5, 7)
+    numbers = {Noise(seed, name).uniform(key) for seed in (1, 2) for name in ("a", "b") for key in range(50)}
+    assert len(numbers) == 200
+
+
+def test_noise_has_the_moments_it_promises() -> None:
+    """Uniform numbers have mean 1/2 in [0, 1), normal ones mean 0 and deviation 1."""
+    noise = Noise(3)
+    uniforms = [noise.uniform(k) for k in range(4000)]
+    normals = [noise.normal(k) for k in range(4000)]
+    assert min(uniforms) >= 0
+    assert max(uniforms) < 1
+    assert sum(uniforms) / 4000 == pytest.approx(0.5, abs=0.02)
+    assert sum(normals) / 4000 == pytest.approx(0.0, abs=0.05)
+    assert sum(n * n for n in normals) / 4000 == pytest.approx(1.0, abs=0.08)
+
+
+def test_arrivals_are_the_integral_of_the_rate() -> None:
+    """What has arrived is the rate summed over time, inside steps, at their edges and past the end."""
+    load = Load([10.0, 20.0], step_seconds=5.0)
+    assert load.arrived(-1) == 0
+    assert load.arrived(2.5) == pytest.approx(25.0)
+    assert load.arrived(5.0) == pytest.approx(50.0)
+    assert load.arrived(10.0) == pytest.approx(150.0)
+    assert load.arrived(12.0) == pytest.approx(190.0)  # the last rate goes on
+
+
+def test_a_trace_holds_each_rate_until_the_next_point() -> None:
+    """A trace of points becomes steps, the last one as long as the one before it."""
+    load = from_points([(100, 1.0), (110, 3.0), (120, 2.0)], step_seconds=5.0)
+    assert load.rates == (1.0, 1.0, 3.0, 3.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Load([]), "at least one rate"),
+        (lambda: Load([1.0, -2.0]), r"rate 1 \(second 5\) must be at least 0, found -2"),
+        (lambda: Load([float("nan")]), "found nan"),
+        (lambda: Load([1.0], 0.0), "step_seconds must be above 0, found 0"),
+        (lambda: from_points([(0, 1.0)]), "at least 2 points, found 1"),
+        (lambda: from_points([(0, 1.0), (0, 2.0)]), "point 2: seconds must rise, found 0 after 0"),
+        (lambda: Load([0.0]).scaled(5.0), "cannot be scaled"),
+    ],
+)
+def test_a_load_that_cannot_be_says_why(make: object, told: str) -> None:
+    """A bad load is refused with field, value and place."""
+    with pytest.raises(BadLoad, match=told):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_reaches_its_peak_and_no_more(name: str) -> None:
+    """A shape asked for a peak stays at or below it (noise apart), lasts as asked, and is the same each time."""
+    load = SHAPES[name](1000.0, 7200.0)
+    assert load.seconds == 7200.0
+    assert load.rates == SHAPES[name](1000.0, 7200.0).rates
+    if name == "noise":
+        assert 600 * 0.8 < sum(load.rates) / len(load.rates) < 600 * 1.2
+    else:
+        assert 0.85 * 1000 <= load.peak <= 1000.0
+
+
+def test_the_outage_delivers_what_it_kept_back() -> None:
+    """Over the whole run as many records arrive as without the outage."""
+    load = SHAPES["outage"](1000.0, 7200.0)
+    assert min(load.rates) == 0
+    assert load.arrived(7200.0) == pytest.approx(500.0 * 7200.0)

@@ -1,0 +1,335 @@
+"""The twin's jobs: batches, commits, restarts, pools, links, faults, as snapshots and results tell them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, pairwise
+
+import pytest
+
+from schemas.command import CommandKind, ScalingCommand
+from schemas.result import ActionResult, Phase
+from schemas.snapshot import JobState, MetricSnapshot, MicroBatch, Part
+from twin.load import Load
+from twin.model import Faults, JobModel, Measurement, Restart, Stage, State
+from twin.pool import SlotPool
+from twin.topic import Topic, even
+from twin.world import EPOCH, World
+
+
+def _model(**more: object) -> JobModel:
+    fields: dict[str, object] = {
+        "overhead_seconds": 0.5,
+        "noise_share": 0.0,
+        "max_records_per_trigger": 5_000,
+        "restart": Restart(exit_seconds=2.0, start_seconds=20.0, first_batch_seconds=3.0),
+        **more,
+    }
+    return JobModel("job", ("in",), (Stage("map", 0.002),), **fields)  # type: ignore[arg-type]
+
+
+def _world(model: JobModel, *, rate: float = 1000.0, slots: int = 16, size: int = 4, partitions: int = 8) -> World:
+    topic = Topic("in", even(partitions), Load([rate]))
+    return World([model], [topic], [SlotPool("default", slots)], sizes={model.job_id: size})
+
+
+def _command(
+    at: float,
+    size: int,
+    *,
+    kind: CommandKind = CommandKind.RESCALE,
+    before: int = 4,
+    name: str = "c1",
+    ttl: float = 120.0,
+) -> ScalingCommand:
+    moment = datetime.fromtimestamp(EPOCH + at, UTC)
+    return ScalingCommand(
+        command_id=name,
+        job_id="job",
+        pipeline_id="job",
+        snapshot_id="s",
+        spec_version=1,
+        kind=kind,
+        from_parallelism=before,
+        to_parallelism=size,
+        epoch=1,
+        issued_at=moment,
+        expires_at=moment + timedelta(seconds=ttl),
+        reason="test",
+    )
+
+
+def _taken(world: World, sequence: int) -> MetricSnapshot:
+    snapshot = world.snapshot("job", sequence)
+    assert snapshot is not None
+    return snapshot
+
+
+def _phases(results: list[ActionResult]) -> list[str]:
+    return [result.phase.value for result in results]
+
+
+def test_snapshots_account_for_every_record() -> None:
+    """Committed offsets grow by exactly the records of the batches shown, and never pass the end offsets."""
+    world = _world(_model())
+    committed = 0
+    for sequence in range(EPOCH + 10, EPOCH + 610, 10):
+        world.advance(sequence)
+        snapshot = _taken(world, sequence)
+        committed += sum(batch.input_records for batch in snapshot.batches)
+        source = snapshot.sources[0]
+        assert sum(offset or 0 for offset in source.committed_offsets) == committed
+        assert all(
+            (done or 0) <= (end or 0) for done, end in zip(source.committed_offsets, source.end_offsets, strict=True)
+        )
+    assert committed > 500_000
+
+
+def test_batches_follow_each_other_without_overlap() -> None:
+    """Batch ids rise by one, each batch begins no earlier than the last one ended, and ends in its interval."""
+    world = _world(_model(noise_share=0.1))
+    batches = []
+    for sequence in range(EPOCH + 10, EPOCH + 310, 10):
+        world.advance(sequence)
+        for batch in _taken(world, sequence).batches:
+            end = batch.started_at.timestamp() + batch.duration_seconds
+            assert sequence - 10 - 1e-5 < end <= sequence + 1e-5
+            batches.append((batch.batch_id, batch.started_at.timestamp(), end))
+    for (before, _, ended), (after, started, _) in pairwise(batches):
+        assert after == before + 1
+        assert started >= ended - 1e-5
+
+
+def test_a_batch_costs_overhead_plus_records_over_slots() -> None:
+    """5,000 records at 2 ms on 4 slots of 8 even partitions: 0.5 s + 2 * 625 * 2 ms = 3 s."""
+    world = _world(_model(), rate=10_000)
+    world.advance(EPOCH + 20)
+    full = [batch for batch in _taken(world, EPOCH + 20).batches if batch.input_records == 5_000]
+    assert full
+    assert all(batch.duration_seconds == pytest.approx(3.0, abs=1e-5) for batch in full)
+
+
+def test_a_trigger_interval_is_kept_while_batches_are_shorter() -> None:
+    """Batches begin on whole multiples of the interval, and back to back when they last longer."""
+    world = _world(_model(trigger_interval_seconds=5.0), rate=100.0)
+    world.advance(EPOCH + 60)
+    starts = [batch.started_at.timestamp() - EPOCH for batch in _all_batches(world)]
+    assert len(starts) == 11
+    assert starts == [pytest.approx(5.0 * k) for k in range(1, 12)]
+
+
+def _all_batches(world: World) -> list[MicroBatch]:
+    """Return all batches of the last hour, read as one long interval."""
+    snapshot = world.snapshot("job", int(world.now) + EPOCH, 3600)
+    assert snapshot is not None
+    return list(snapshot.batches)
+
+
+def test_a_restart_walks_its_phases_and_measures_its_downtime() -> None:
+    """accepted, stopping, stopped, starting, running, verified; downtime is last commit to first commit."""
+    world = _world(_model())
+    world.advance(EPOCH + 100)
+    world.order(_command(100, 8))
+    results = world.advance(EPOCH + 200)
+    assert _phases(results) == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
+    times = [result.at for result in results]
+    assert times == sorted(times)
+    # exit 2 s + start 20 s + the first batch, which is 3 s slower
+    assert results[-1].downtime_seconds == pytest.approx(22 + 3 + 0.5 + 5000 * 0.002 / 8, abs=0.1)
+    assert results[-1].incarnation == "app-job-0002"
+    assert world.truth("job").slots == 8
+
+
+def test_while_it_restarts_the_snapshots_say_so() -> None:
+    """A job that is down is stopped, then starting, then runs as another incarnation."""
+    world = _world(_model())
+    world.advance(EPOCH + 100)
+    before = _taken(world, EPOCH + 100)
+    world.order(_command(100, 8))
+    found = []
+    for sequence in range(EPOCH + 101, EPOCH + 141):
+        world.advance(sequence)
+        snapshot = world.snapshot("job", sequence, 1)
+        assert snapshot is not None
+        found.append(snapshot)
+    states = [state for state, _ in groupby(snapshot.state for snapshot in found)]
+    assert states == [JobState.STOPPED, JobState.STARTING, JobState.RUNNING]
+    assert {snapshot.incarnation for snapshot in found if snapshot.state is JobState.STOPPED} == {None}
+    assert found[-1].incarnation != before.incarnation
+
+
+def test_state_makes_a_restart_longer_in_proportion() -> None:
+    """10 GB at 200 MB/s add 50 s to a start."""
+    state = State(partitions=8, bytes_per_record=0.0, initial_bytes=10e9)
+    downtimes = []
+    for model in (_model(), _model(state=state)):
+        world = _world(model)
+        world.advance(EPOCH + 100)
+        world.order(_command(100, 8))
+        downtimes.append(world.advance(EPOCH + 400)[-1].downtime_seconds or 0.0)
+    assert downtimes[1] - downtimes[0] == pytest.approx(50.0, abs=0.5)
+
+
+def test_state_grows_with_records_and_is_dropped_by_its_watermark() -> None:
+    """Without a watermark state is bytes times records; with one it levels off at rate times age."""
+    growing = _world(_model(state=State(8, bytes_per_record=100.0)))
+    level = _world(_model(state=State(8, bytes_per_record=100.0, ttl_seconds=60.0)))
+    for world in (growing, level):
+        world.advance(EPOCH + 1200)
+    done = growing.job("job").committed
+    assert growing.truth("job").state_bytes == pytest.approx(100.0 * sum(map(sum, done)))
+    assert level.truth("job").state_bytes == pytest.approx(1000 * 60 * 100.0, rel=0.1)
+    assert _taken(level, EPOCH + 1200).state_operators[0].partitions == 8
+
+
+def test_a_stop_past_its_deadline_leaves_the_batch_to_run_again() -> None:
+    """A batch that outlasts the deadline is killed uncommitted, and its records are read again after the restart."""
+    world = _world(_model(max_records_per_trigger=None, stop_deadline_seconds=5.0), rate=3000.0, size=1)
+    world.advance(EPOCH + 100)
+    done = sum(map(sum, world.job("job").committed))
+    world.order(_command(100, 8, before=1))
+    results = world.advance(EPOCH + 110)
+    stopped = next(result for result in results if result.phase is Phase.STOPPED)
+    assert stopped.at.timestamp() == pytest.approx(EPOCH + 107, abs=0.1)  # deadline 5 s, exit 2 s
+    assert sum(map(sum, world.job("job").committed)) == done
+    world.advance(EPOCH + 400)
+    assert sum(map(sum, world.job("job").committed)) > done
+
+
+def test_a_start_that_never_commits_is_rolled_back_to_the_last_good_size() -> None:
+    """After the start deadline the job is started once more with the size it came from, and the result says so."""
+    world = _world(_model(faults=Faults(failed_starts=frozenset({2})), start_deadline_seconds=60.0))
+    world.advance(EPOCH + 100)
+    world.order(_command(100, 8))
+    results = world.advance(EPOCH + 400)
+    assert results[-1].phase is Phase.ROLLED_BACK
+    assert (results[-1].attempt, results[-1].parallelism, results[-1].code) == (2, 4, "START_DEADLINE")
+    assert world.truth("job").slots == 4
+
+
+def test_a_start_that_fails_twice_is_failed() -> None:
+    """When the roll-back does not commit either, the command fails and the job is down."""
+    world = _world(_model(faults=Faults(failed_starts=frozenset({2, 3})), start_deadline_seconds=60.0))
+    world.advance(EPOCH + 100)
+    world.order(_command(100, 8))
+    results = world.advance(EPOCH + 600)
+    assert results[-1].phase is Phase.FAILED
+    assert world.truth("job").slots == 0
+
+
+def test_a_job_that_dies_gives_its_slots_back_and_can_be_started_again() -> None:
+    """Death shows as failed; a start command brings the job back at the offsets it had committed."""
+    world = _world(_model(faults=Faults(deaths=(50.0,))))
+    world.advance(EPOCH + 60)
+    snapshot = _taken(world, EPOCH + 60)
+    assert snapshot.state is JobState.FAILED
+    assert snapshot.slots_granted == 0
+    done = sum(map(sum, world.job("job").committed))
+    world.order(_command(60, 6, kind=CommandKind.START, before=0))
+    results = world.advance(EPOCH + 200)
+    assert _phases(results) == ["accepted", "starting", "running", "verified"]
+    assert sum(map(sum, world.job("job").committed)) > done
+
+
+def test_in_place_a_size_changes_without_a_gap() -> None:
+    """Executors are added under the running query: same incarnation, no downtime, no batch lost."""
+    world = _world(_model(restart=Restart(in_place=True, executor_seconds=5.0)))
+    world.advance(EPOCH + 100)
+    world.order(_command(100, 8))
+    results = world.advance(EPOCH + 130)
+    assert _phases(results) == ["accepted", "running", "verified"]
+    assert results[-1].downtime_seconds == 0.0
+    assert results[-1].incarnation == "app-job-0001"
+    assert world.job("job").slots == 8
+
+
+def test_a_command_is_done_once_and_not_after_its_time() -> None:
+    """The same command id twice has one effect; an expired command is rejected with its reason."""
+    world = _world(_model())
+    world.advance(EPOCH + 100)
+    world.order(_command(100, 8))
+    world.order(_command(100, 8))
+    assert _phases(world.advance(EPOCH + 200)).count("accepted") == 1
+    world.order(_command(0, 12, name="late", ttl=30.0))
+    results = world.advance(EPOCH + 300)
+    assert [(result.phase, result.code) for result in results] == [(Phase.REJECTED, "EXPIRED")]
+
+
+def test_jobs_share_a_pool_and_wait_for_what_is_given_back() -> None:
+    """Slots are handed out in the order of asking; never more than there are; a stop serves those who wait."""
+    pool = SlotPool("default", 10)
+    pool.ask("a", 6, 0.0)
+    pool.ask("b", 8, 0.0)
+    assert (pool.granted("a"), pool.granted("b"), pool.used) == (6, 4, 10)
+    pool.ask("a", 0, 10.0)
+    assert pool.granted("b") == 8
+    assert pool.core_seconds("a", 20.0) == pytest.approx(60.0)
+    assert pool.core_seconds("b", 20.0) == pytest.approx(120.0)
+
+
+def test_a_full_topic_holds_its_writer_back() -> None:
+    """With a slow reader behind a small topic the writer commits no faster than the reader reads."""
+    first = JobModel("up", ("in",), (Stage("map", 0.0001),), sink="mid", noise_share=0.0)
+    second = JobModel("down", ("mid",), (Stage("map", 0.01),), noise_share=0.0)
+    topics = [Topic("in", even(4), Load([1000.0])), Topic("mid", even(4), capacity_records=5_000)]
+    world = World([first, second], topics, [SlotPool("default", 8)], sizes={"up": 4, "down": 1})
+    world.advance(EPOCH + 1800)
+    assert world.truth("down").lag_records <= 5_000
+    done = sum(map(sum, world.job("up").committed))
+    assert done < 110 * 1800  # the reader does 100/s
+    assert done > 50 * 1800
+
+
+def test_an_idle_job_is_silent_and_alive() -> None:
+    """With nothing to read there are no batches, and the job runs all the same."""
+    world = _world(_model(), rate=0.0)
+    world.advance(EPOCH + 600)
+    snapshot = _taken(world, EPOCH + 600)
+    assert snapshot.batches == ()
+    assert snapshot.current_batch_started_at is None
+    assert snapshot.state is JobState.RUNNING
+    assert snapshot.missing == ()
+
+
+def test_missing_parts_are_named_and_never_zero() -> None:
+    """Each part goes missing now and then; its figures are then null or absent, never 0."""
+    world = _world(_model(measurement=Measurement(missing_share=0.5, lost_share=0.1)))
+    seen, lost = set(), 0
+    for sequence in range(EPOCH + 10, EPOCH + 3010, 10):
+        world.advance(sequence)
+        snapshot = world.snapshot("job", sequence)
+        if snapshot is None:
+            lost += 1
+            continue
+        for part in snapshot.missing:
+            seen.add(part)
+            source = snapshot.sources[0]
+            if part is Part.END_OFFSETS:
+                assert set(source.end_offsets) == {None}
+            if part is Part.COMMITTED_OFFSETS:
+                assert set(source.committed_offsets) == {None}
+            if part is Part.CAPACITY:
+                assert snapshot.slots_granted is None
+                assert snapshot.pool is None
+            if part is Part.JOB_STATE:
+                assert snapshot.state is JobState.UNKNOWN
+    assert seen == set(Part)
+    assert 10 < lost < 60
+
+
+def test_stage_figures_show_skew() -> None:
+    """A hot partition makes the slowest task as much longer than the median one as it has more records."""
+    topic = Topic("in", (3.0, *([1.0] * 7)), Load([1000.0]))
+    world = World([_model()], [topic], [SlotPool("default", 8)], sizes={"job": 8})
+    world.advance(EPOCH + 60)
+    stage = _taken(world, EPOCH + 60).stages[0]
+    assert stage.slowest_task_seconds / stage.median_task_seconds == pytest.approx(3.0, rel=0.05)
+    assert stage.tasks == 8
+
+
+def test_a_world_without_what_a_model_names_is_refused() -> None:
+    """A topic or pool that is not there is named."""
+    with pytest.raises(ValueError, match="topic 'in' is not in the world"):
+        World([_model()], [], [SlotPool("default", 1)], sizes={})
+    with pytest.raises(ValueError, match="pool 'default' is not in the world"):
+        World([_model()], [Topic("in", even(1))], [], sizes={})
