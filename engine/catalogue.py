@@ -184,7 +184,7 @@ def _reasons(reasons: Mapping[str, Reason]) -> Iterable[str]:
     yield "| --- | --- | --- |"
     for code in sorted(reasons):
         reason = reasons[code]
-        yield f"| `{code}` | {reason.sentence} | {reason.remedy or 'nothing needs to be'} |"
+        yield f"| `{code}` | {reason.sentence} | {reason.remedy} |"
 
 
 def _doc(of: Any) -> str:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 
+from engine.policies.hpa_rules import within_tolerance
+
 
 def total_lag(records_lag_max: list[float], assigned_partitions: list[int]) -> float:
     """Return the upper estimate of a source's lag: Σ over subtasks of largest lag · partitions assigned to it."""
@@ -40,4 +42,4 @@ def utilization(idle: float) -> float:
 def desired_replicas(current: int, metric: float, target: float, tolerance: float = 0.1) -> int:
     """Return the Horizontal Pod Autoscaler's answer: `ceil(current · metric / target)`, outside the tolerance."""
     ratio = metric / target
-    return current if abs(1.0 - ratio) <= tolerance else math.ceil(current * ratio)
+    return current if within_tolerance(ratio, tolerance, tolerance) else math.ceil(current * ratio)

@@ -1,0 +1,256 @@
+"""The policies that reckon with capacity: threshold, pid, queueing, forecast, cost and learning."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from engine.case import Case
+from engine.options import BadOption
+from engine.policies import forecast_rules, queueing_rules
+from engine.policies.cost import lag_integral, size_cost
+from engine.policies.learning import Learning, LearningOptions, splitmix64, uniform, updated
+from engine.policies.pid import velocity
+from engine.policies.threshold import dstreams_change, dstreams_ratio
+from engine.state import Slice
+from tests.support.cases import AT, case, evidence, policy, propose
+from tests.support.events import job
+
+
+def test_dstreams_thresholds() -> None:
+    """The mean is cut to whole milliseconds; 0.9 and more grows by the rounded ratio, 0.3 and less gives one back."""
+    assert dstreams_ratio([900, 901], 1000) == 0.9
+    assert [dstreams_change(ratio) for ratio in (0.89, 0.9, 1.49, 1.5, 3.2, 0.3, 0.31)] == [0, 1, 1, 2, 3, -1, 0]
+
+
+def test_threshold_looks_once_an_interval() -> None:
+    """Between two looks it says when the next one is; then it goes by batch time over interval."""
+    rule = policy("threshold", batch_interval_seconds=1.0)
+    first = rule.propose(case(evidence(batch_seconds=2.4)))
+    assert (first.size, first.code) == (4, "THRESHOLD_NOT_DUE")
+    due = rule.propose(case(evidence(batch_seconds=2.4), memory=first.memory, after=60))
+    assert (due.size, due.code) == (6, "THRESHOLD_UP")  # 2.4 rounds to 2
+    assert due.memory == {"looked_at": AT + 60}
+
+
+def test_threshold_can_look_at_lag_too() -> None:
+    """With `lag_up_seconds` a long lag asks for one more although batches are short."""
+    seen = evidence(utilization=0.2, lag_records=40_000)
+    given = case(seen, memory={"looked_at": AT - 60})
+    assert propose("threshold", given).size == 3
+    assert (propose("threshold", given, lag_up_seconds=60.0).size) == 5
+
+
+def test_threshold_refuses_crossed_ratios() -> None:
+    """Up must lie above down, or it would flap."""
+    with pytest.raises(BadOption, match="scaling_up_ratio"):
+        policy("threshold", scaling_up_ratio=0.3, scaling_down_ratio=0.3)
+
+
+def test_the_velocity_form() -> None:
+    """0.5 * (0.4 - 0.1) + 0.01 * 0.4 * 10 + 2 * (0.4 - 0.2 + 0.0) / 10 = 0.15 + 0.04 + 0.04."""
+    assert velocity((0.4, 0.1, 0.0), 10.0, (0.5, 0.01, 2.0)) == pytest.approx(0.23)
+
+
+def test_pid_settles_without_error() -> None:
+    """On a plant whose capacity follows the size at once, the load ends within the dead band and stays there."""
+    memory: dict[str, Any] = {}
+    rule, size, sizes = policy("pid"), 2, []
+    for number in range(120):
+        seen = evidence(arrival_rate=1000.0, true_processing_rate=100.0 * size)
+        proposal = rule.propose(
+            case(seen, current=size, memory=memory, after=10.0 * number, spec=job(max_parallelism=64))
+        )
+        memory = proposal.memory or {}
+        if proposal.size != size:
+            memory, size = rule.ordered(case(current=size), proposal, proposal.size), proposal.size
+        sizes.append(size)
+    assert abs(1000 / (100 * size) - 0.7) <= 0.1
+    assert len(set(sizes[60:])) == 1
+    assert max(sizes) <= 17  # 1000 / (100 * 0.6): never beyond the far edge of the band
+
+
+def test_erlang_formulas() -> None:
+    """Textbook values: M/M/1 waits ρ/(μ-λ), C(2, 1) = 1/3, C(3, 2) = 4/9, B(2, 1) = 1/5."""
+    assert queueing_rules.erlang_b(2, 1.0) == pytest.approx(0.2)
+    assert queueing_rules.erlang_c(1, 0.8) == pytest.approx(0.8)
+    assert queueing_rules.erlang_c(2, 1.0) == pytest.approx(1 / 3)
+    assert queueing_rules.erlang_c(3, 2.0) == pytest.approx(4 / 9)
+    assert queueing_rules.mean_wait(1, 0.8, 1.0) == pytest.approx(4.0)
+    assert queueing_rules.mean_wait(2, 2.0, 1.0) == math.inf
+    assert queueing_rules.wait_exceeds(2, 1.0, 1.0, 1.0) == pytest.approx(math.exp(-1) / 3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "served", "seconds", "share"), [(8.0, 1.0, 1.0, 0.05), (0.5, 1.0, 0.0, 0.5), (30, 2, 5, 0.01)]
+)
+def test_the_fewest_servers(rate: float, served: float, seconds: float, share: float) -> None:
+    """What is found meets the target, and one server fewer does not."""
+    count = queueing_rules.servers_needed(rate, served, seconds, share, 100)
+    assert count is not None
+    assert queueing_rules.wait_exceeds(count, rate, served, seconds) <= share
+    assert count == 1 or queueing_rules.wait_exceeds(count - 1, rate, served, seconds) > share
+    assert queueing_rules.servers_needed(200.0, 1.0, 1.0, 0.05, 100) is None
+
+
+def test_queueing_asks_for_headroom() -> None:
+    """8 tasks/s at 1/s a slot: more than 8 slots, and lag asks for more still."""
+    spec = job(max_parallelism=64)
+    seen = evidence(arrival_rate=800.0, true_processing_rate=400.0)  # 100 records/s a slot
+    quick = propose("queueing", case(seen, spec=spec), task_records=100.0, target_wait_seconds=1.0)
+    assert quick.size == queueing_rules.servers_needed(8.0, 1.0, 1.0, 0.05, 64)
+    behind = evidence(arrival_rate=800.0, true_processing_rate=400.0, lag_records=24_000)  # 200/s in two minutes
+    assert propose("queueing", case(behind, spec=spec), task_records=100.0, target_wait_seconds=1.0).size > quick.size
+
+
+def test_queueing_says_when_nothing_is_enough() -> None:
+    """More load than the largest size can take asks for the largest, and says so."""
+    proposal = propose("queueing", case(evidence(arrival_rate=9000.0)), task_records=100.0)
+    assert (proposal.size, proposal.code) == (16, "QUEUE_OVERLOAD")
+
+
+def test_smoothing_follows_a_trend() -> None:
+    """A ramp of 10 a step is forecast to go on, damped: above the last value, below the undamped line."""
+    model = None
+    for step in range(60):
+        model = forecast_rules.learn(model, 100.0 + 10 * step, 0, 0, forecast_rules.Smoothing())
+    assert model is not None
+    coming = forecast_rules.ahead(model, 5, (), 0.9, 0.0)
+    assert 690 < coming < 740
+
+
+def test_smoothing_learns_a_season() -> None:
+    """A profile of four buckets comes back: the forecast tells the high bucket from the low ones."""
+    profile, model = (100.0, 500.0, 100.0, 100.0), None
+    for step in range(400):
+        model = forecast_rules.learn(model, profile[step % 4], step % 4, 4, forecast_rules.Smoothing())
+    assert model is not None
+    assert forecast_rules.ahead(model, 1, (1,), 0.9, 0.0) == pytest.approx(500, rel=0.15)
+    assert forecast_rules.ahead(model, 1, (2,), 0.9, 0.0) == pytest.approx(100, rel=0.5)
+
+
+def ramp(number: int, memory: dict[str, Any]) -> Case:
+    """Return the case at minute `number` of a load that rises by 20/s a minute from 300/s."""
+    arrived = sum(60 * (300 + 20 * minute) for minute in range(number))
+    window = [Slice(AT + 60 * number, arrived, arrived)]
+    seen = evidence(arrival_rate=300.0 + 20 * number, true_processing_rate=400.0)
+    return case(seen, window=window, memory=memory, after=60.0 * number, spec=job(max_parallelism=64))
+
+
+def test_forecast_is_ahead_of_a_ramp() -> None:
+    """It asks for more than the present load needs, since it expects the load to rise on."""
+    memory: dict[str, Any] = {}
+    rule, proposal = policy("forecast"), None
+    for number in range(20):
+        proposal = rule.propose(ramp(number, memory))
+        memory = proposal.memory or {}
+    assert proposal is not None
+    present = math.ceil((300 + 20 * 19) / 0.7 / 100)
+    assert proposal.numbers["coming"] > 300 + 20 * 19  # type: ignore[operator]
+    assert proposal.size > present
+
+
+def test_forecast_drops_a_topic_made_anew() -> None:
+    """An end offset that falls is no negative load: the step begins again."""
+    rule = policy("forecast")
+    first = rule.propose(ramp(10, {}))
+    window = [Slice(AT + 700, 5, 5)]
+    again = rule.propose(case(window=window, memory=first.memory, after=700))
+    assert again.memory == {"since": [AT + 700, 5]}
+
+
+@pytest.mark.parametrize(
+    ("lag", "growth", "seconds", "want"),
+    [
+        (100.0, 0.0, 10.0, 1000.0),
+        (100.0, -10.0, 20.0, 500.0),
+        (0.0, 10.0, 10.0, 500.0),
+        (100.0, -5.0, 10.0, 750.0),
+        (5.0, 1.0, 0.0, 0.0),
+    ],
+)
+def test_the_integral_of_lag(lag: float, growth: float, seconds: float, want: float) -> None:
+    """Trapezes and triangles: an emptied queue stays empty."""
+    assert lag_integral(lag, growth, seconds) == pytest.approx(want)
+
+
+def test_a_size_costs_slots_lag_and_restart() -> None:
+    """4 slots that keep up cost 4 * 100; a change adds the lag of its pause, worked off after it, and its price."""
+    given: dict[str, Any] = {
+        "lag": 0.0,
+        "arriving": 100.0,
+        "per_slot": 50.0,
+        "horizon": 100.0,
+        "restart": 10.0,
+        "slot_price": 1.0,
+        "lag_price": 1.0,
+        "restart_price": 60.0,
+    }
+    assert size_cost(4, 4, **given) == 400.0
+    # pause: 0 to 1000 records in 10 s = 5000; then 1000 falls by 200/s: 1000² / 400 = 2500; over 200/s: 37.5 s²
+    assert size_cost(6, 4, **given) == pytest.approx(600 + 37.5 + 60)
+
+
+def test_cost_weighs_the_restart() -> None:
+    """An overload is worth a restart; one slot saved for a minute is not."""
+    assert propose("cost", case(evidence(arrival_rate=800.0))).size > 8
+    small = evidence(arrival_rate=100.0)  # 2 slots would do
+    assert propose("cost", case(small), horizon_seconds=60.0).size == 4
+    assert propose("cost", case(small), horizon_seconds=3600.0).size == 2
+
+
+def test_splitmix64_is_the_published_generator() -> None:
+    """The first three numbers of seed 1234567 are those of its reference implementation."""
+    assert [splitmix64(1234567, n) for n in range(3)] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
+    rolls = [uniform(7, n) for n in range(2000)]
+    assert all(0 <= roll < 1 for roll in rolls)
+    assert sum(rolls) / 2000 == pytest.approx(0.5, abs=0.03)
+
+
+def test_q_learning_update() -> None:
+    """1 + 0.5 * (-2 + 0.8 * 3 - 1) = 0.7."""
+    assert updated(1.0, -2.0, 3.0, 0.5, 0.8) == pytest.approx(0.7)
+
+
+def test_learning_starts_with_common_sense() -> None:
+    """Loaded and behind it goes up, idle it goes down, in between it stays."""
+    behind = evidence(utilization=1.0, lag_records=40_000, lag_trend=100.0)
+    assert propose("learning", case(behind), exploration=0.0).size == 5
+    assert propose("learning", case(evidence(utilization=0.1)), exploration=0.0).size == 3
+    assert propose("learning", case(), exploration=0.0).size == 4
+
+
+def test_learning_learns_from_what_came_of_it() -> None:
+    """An action that goes with a long lag loses worth, and only once its epoch is over."""
+    rule = policy("learning", exploration=0.0)
+    first = rule.propose(case(evidence(utilization=0.1)))
+    assert first.memory is not None
+    waiting = rule.propose(case(evidence(utilization=0.1), memory=first.memory, after=30))
+    assert (waiting.code, waiting.memory) == ("LEARNING_WAITS", None)
+    worse = rule.propose(case(evidence(utilization=1.0, lag_records=400_000), memory=first.memory, after=60))
+    before, after = first.memory["table"], (worse.memory or {})["table"]
+    changed = [(s, a) for s in range(18) for a in range(3) if before[s][a] != after[s][a]]  # type: ignore[index]
+    assert changed == [(0, 0)]
+    assert after[0][0] < before[0][0]  # type: ignore[index,operator]
+
+
+def test_learning_never_tries_a_step_down_while_behind() -> None:
+    """What is known to hurt is not tried, however the dice fall."""
+    rule = Learning(LearningOptions(exploration=1.0))
+    behind = evidence(utilization=0.1, lag_records=40_000)
+    for rolls in range(0, 400, 2):
+        assert rule.propose(case(behind, memory={"rolls": rolls})).size >= 4
+
+
+@pytest.mark.parametrize("name", ["pid", "queueing", "forecast", "cost"])
+def test_an_idle_job_goes_to_its_least_size(name: str) -> None:
+    """Nothing arrives and nothing waits, both measured: capacity need not be known for that."""
+    idle = evidence(arrival_rate=0.0, processing_rate=0.0, true_processing_rate=None, utilization=0.0, lag_seconds=0.0)
+    proposal = propose(name, case(idle))
+    assert (proposal.size, proposal.code) == (1, "IDLE")

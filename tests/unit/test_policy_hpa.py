@@ -1,0 +1,171 @@
+"""The Horizontal Pod Autoscaler's rules on the cases of its own tests, and the policy made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.policies import hpa_rules as rules
+from engine.policies.hpa_rules import RatePolicy
+from engine.state import JobState
+from tests.support.cases import case, decide, evidence, policy, propose
+from tests.support.events import job, snapshot, steady
+
+
+@pytest.mark.parametrize(
+    ("current", "usage", "target", "more", "want"),
+    [
+        (3, [300, 500, 700], 30, {}, 5),  # 50 % of 1000m against 30 %: 1.67 * 3
+        (3, [300, 500, 700], 50, {}, 3),  # exactly on target
+        (3, [1010, 1030, 1020], 100, {}, 3),  # 1.02 is within the tolerance
+        (5, [100, 300, 500, 250, 250], 50, {}, 3),  # 28 %: 0.56 * 5 = 2.8
+        (3, [400, 600], 30, {"unready": 1}, 3),  # 50 %; with one at 0: 33 % / 30 % = 1.1, just within
+        (3, [500, 700], 30, {"unready": 1}, 4),  # 60 %; with one at 0: 40 % / 30 % = 1.33 * 3
+        (3, [100, 200], 50, {"unready": 1}, 1),  # 15 %: on the way down it is left out, 0.3 * 2
+        (4, [100, 450], 100, {"missing": 2}, 3),  # 27 %; with two at 100 %: 63 % of 4 = 2.52
+        (4, [100, 450], 30, {"missing": 2}, 4),  # 27 %; with two at 100 %: 63 % / 30 % turns the direction
+        (2, [400, 500], 30, {"missing": 1}, 2),  # 45 %; with one at 0: 30 % is on target
+        (3, [500, 500, 500], 25, {"missing": 1}, 6),  # 50 %; with one at 0: 37 % / 25 % = 1.48 * 4
+    ],
+)
+def test_resource_replicas(current: int, usage: list[int], target: int, more: dict[str, int], want: int) -> None:
+    """Ratio, tolerance, ceiling, and pods that are missing or not ready counted against the change."""
+    assert rules.resource_replicas(current, usage, 1000, target, **more) == want
+
+
+@pytest.mark.parametrize(
+    ("current", "values", "target", "more", "want"),
+    [
+        (3, [20_000, 10_000, 30_000], 15_000, {}, 4),  # mean 20000: 1.33 * 3
+        (5, [12_000] * 5, 20_000, {}, 3),  # 0.6 * 5
+        (3, [20_000, 21_000, 21_000], 20_000, {}, 3),
+        (5, [2_000, 2_000, 2_000], 10_000, {"missing": 2}, 3),  # 0.2; with two at the target: 0.52 * 5 = 2.6
+        (1, [50_000], 15_000, {"unready": 2}, 4),  # 3.33; with two at 0: 16666 / 15000 = 1.11 * 3 = 3.3
+    ],
+)
+def test_metric_replicas(current: int, values: list[int], target: int, more: dict[str, int], want: int) -> None:
+    """A custom metric: missing pods count as exactly the target on the way down."""
+    assert rules.metric_replicas(current, values, target, **more) == want
+
+
+@pytest.mark.parametrize(
+    ("current", "value", "target", "want"),
+    [(3, 8600, 4400, 6), (3, 1000, 1000, 3), (0, 2100, 1000, 3), (3, 3300, 3000, 3), (4, 0, 1000, 0)],
+)
+def test_object_replicas(current: int, value: int, target: int, want: int) -> None:
+    """A total: ceil(value / target * ready), from zero ceil(value / target), within the tolerance unchanged."""
+    assert rules.object_replicas(current, value, target, current) == want
+
+
+@pytest.mark.parametrize(
+    ("current", "value", "target", "want"),
+    [(3, 8600, 2150, 4), (3, 8600, 2867, 3), (0, 45, 10, 5), (63, 640, 10, 63), (60, 640, 10, 60), (57, 640, 10, 64)],
+)
+def test_per_pod_replicas(current: int, value: int, target: int, want: int) -> None:
+    """A total shared by all pods; 640 / (10 * 63) = 1.016 freezes 63 of 64 (issue 2908 of KEDA)."""
+    assert rules.per_pod_replicas(current, value, target) == want
+
+
+@pytest.mark.parametrize(
+    ("proposals", "want"),
+    [([3, 7], 7), ([5, None], 5), ([3, None], None), ([None, None], None), ([], None), ([3, 2], 3)],
+)
+def test_several_metrics(proposals: list[int | None], want: int | None) -> None:
+    """The largest; where one failed, up is allowed and down is not (4 run)."""
+    assert rules.combine(4, proposals) == want
+
+
+def test_stabilization_takes_the_extreme_of_the_window() -> None:
+    """Down follows the highest of 300 s, up the lowest of its window; older records do not count."""
+    records = [(0.0, 9), (100.0, 6), (200.0, 5)]
+    assert rules.stabilize(8, 3, records, 350.0) == 6
+    assert rules.stabilize(8, 3, records, 299.0) == 8  # 9 is above the present size: no growth by the window of down
+    assert rules.stabilize(4, 12, records, 350.0) == 12
+    assert rules.stabilize(4, 12, records, 350.0, up_window=300.0) == 5
+
+
+@pytest.mark.parametrize(
+    ("current", "events", "select", "want"),
+    [
+        (2, [], "Max", 6),  # 2 + 4 pods beats 100 %
+        (10, [], "Max", 20),  # 100 % beats 4 pods
+        (10, [], "Min", 14),
+        (10, [], "Disabled", 10),
+        (6, [(95.0, 4)], "Max", 6),  # 4 of this period's 4 were added to 2: the limit is 6
+        (6, [(80.0, 4)], "Max", 12),  # too old to count
+        (6, [(95.0, 4), (98.0, -2)], "Max", 8),  # it began the period with 4
+    ],
+)
+def test_rate_policies_up(current: int, events: list[tuple[float, int]], select: str, want: int) -> None:
+    """The default policies: 4 pods or 100 % per 15 s, whichever is more."""
+    policies = [RatePolicy("Pods", 4, 15), RatePolicy("Percent", 100, 15)]
+    assert rules.scale_up_limit(current, events, policies, select, 100.0) == want
+
+
+def test_rate_policies_down() -> None:
+    """10 % of 15 is 1.5: int(13.5) = 13 may stay; 2 pods: 13; and what went this period counts."""
+    policies = [RatePolicy("Percent", 10, 60), RatePolicy("Pods", 4, 60)]
+    assert rules.scale_down_limit(15, [], policies, "Max", 100.0) == 11
+    assert rules.scale_down_limit(15, [], policies, "Min", 100.0) == 13
+    assert rules.scale_down_limit(13, [(90.0, -2)], policies, "Min", 100.0) == 13
+    assert rules.scale_down_limit(13, [], policies, "Disabled", 100.0) == 13
+
+
+def test_the_limit_without_behaviours() -> None:
+    """max(2 * current, 4)."""
+    assert [rules.legacy_up_limit(n) for n in (1, 2, 3, 10)] == [4, 4, 6, 20]
+
+
+def test_the_policy_grows_with_utilization() -> None:
+    """100 % busy against 80 %: ceil(1.25 * 4) = 5."""
+    proposal = propose("hpa", case(evidence(utilization=1.0)))
+    assert (proposal.size, proposal.code) == (5, "HPA_RATIO")
+
+
+def test_slots_not_granted_count_as_pods_without_metrics() -> None:
+    """2 of 4 slots granted, both 100 % busy: with two at 0 % the ratio turns, so nothing is asked for."""
+    shot = snapshot(0, slots=2)
+    assert propose("hpa", case(evidence(utilization=1.0), shot=shot)).size == 4
+    # 40 % busy against 80 %: 0.5; with two at 100 % it is 70 % / 80 %, so ceil(0.875 * 4) = 4 and not 2
+    assert propose("hpa", case(evidence(utilization=0.4), shot=shot)).size == 4
+
+
+def test_an_unknown_metric_forbids_scaling_down() -> None:
+    """Idle by utilization, lag unknown: it stays; lag alone may still ask for more."""
+    unknown: dict[str, Any] = {"target_lag_records_per_slot": 100}
+    down = propose("hpa", case(evidence(utilization=0.1, lag_records=None)), **unknown)
+    assert (down.size, down.code) == (4, "HPA_METRIC_MISSING")
+    up = propose("hpa", case(evidence(utilization=None, lag_records=800)), **unknown)
+    assert up.size == 8
+
+
+def test_a_new_job_is_not_shrunk_before_the_window_is_over() -> None:
+    """The present size is the first recommendation, so a reduction takes 300 s; a spike in between starts it over."""
+    spec = job(policy="hpa", policy_options={})
+    shots = steady(40, rate=40, capacity=400)
+    state = JobState.new()
+    first = None
+    for number, shot in enumerate(shots):
+        state, decision = decide(spec, [shot], state=state)
+        if decision.command and first is None:
+            first = number
+    assert first == 31  # the second snapshot is the first that measures, and 30 more are 300 s
+
+
+def test_the_rate_limit_is_remembered() -> None:
+    """After a growth within the period, the next one is limited by what was added."""
+    hpa = policy("hpa", up_percent=0, up_pods=2, up_period_seconds=600.0)
+    proposal = hpa.propose(case(evidence(utilization=1.0, slots_granted=16), current=16, spec=job(max_parallelism=64)))
+    assert (proposal.size, proposal.code) == (18, "HPA_LIMITED")
+    memory = hpa.ordered(case(current=16), proposal, 18)
+    again = hpa.propose(
+        case(
+            evidence(utilization=1.0, slots_granted=18),
+            current=18,
+            spec=job(max_parallelism=64),
+            memory=memory,
+            after=60,
+        )
+    )
+    assert (again.size, again.code) == (18, "HPA_LIMITED")

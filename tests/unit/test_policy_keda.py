@@ -1,0 +1,129 @@
+"""KEDA's Kafka rule on the cases of its own tests and issues, and the policy made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.case import Case
+from engine.options import BadOption
+from engine.policies import keda_rules as rules
+from schemas.snapshot import Part, SourceOffsets
+from tests.support.cases import case, policy, propose
+from tests.support.events import job, snapshot
+
+
+def test_factors() -> None:
+    """The divisors of a number, in order."""
+    assert rules.factors(10) == [1, 2, 5, 10]
+    assert rules.factors(100) == [1, 2, 4, 5, 10, 20, 25, 50, 100]
+    assert rules.factors(0) == []
+
+
+@pytest.mark.parametrize(
+    ("lag", "want"), [(10, 1), (20, 2), (40, 4), (50, 5), (99, 10), (100, 10), (101, 20), (5000, 100)]
+)
+def test_the_next_factor(lag: int, want: int) -> None:
+    """KEDA's own cases: the smallest divisor of 100 partitions that takes the lag at 10 each."""
+    assert rules.next_factor(lag, 100, 10) == want
+
+
+@pytest.mark.parametrize(
+    ("consumer", "latest", "more", "want"),
+    [
+        (90, 100, {}, (10, 10)),
+        (rules.INVALID_OFFSET, 100, {}, (1, 1)),
+        (rules.INVALID_OFFSET, 100, {"scale_to_zero_on_invalid_offset": True}, (0, 0)),
+        (rules.INVALID_OFFSET, 100, {"offset_reset_policy": "earliest"}, (100, 100)),
+        (rules.INVALID_OFFSET, None, {"offset_reset_policy": "earliest"}, (0, 0)),
+        (90, None, {}, (0, 0)),
+        (90, 100, {"previous_offset": 90, "exclude_persistent_lag": True}, (0, 10)),
+        (90, 100, {"previous_offset": 80, "exclude_persistent_lag": True}, (10, 10)),
+        (90, 100, {"exclude_persistent_lag": True}, (10, 10)),
+    ],
+)
+def test_the_lag_of_a_partition(consumer: int, latest: int | None, more: dict[str, Any], want: tuple[int, int]) -> None:
+    """Committed, not committed, missing from the answer, and standing still."""
+    assert rules.partition_lag(consumer, latest, **more) == want
+
+
+@pytest.mark.parametrize(
+    ("lags", "more", "want"),
+    [
+        ([10, 10, 12, 12], {}, 44),  # 44 // 10 = 4 is not above 4 partitions: their defect, 5 consumers
+        ([20, 20, 20, 20], {}, 40),
+        ([20, 20, 20, 20], {"allow_idle_consumers": True}, 80),
+        ([80, 0, 0, 0], {"limit_to_partitions_with_lag": True}, 10),
+        ([12, 12, 6, 0, 0, 0], {"ensure_even_distribution": True}, 30),  # 3 consumers of 6 partitions
+        ([12, 12, 12, 0, 0, 0], {"ensure_even_distribution": True}, 60),  # 4 do not divide 6, so 6
+        ([30, 30, 1, 0, 0, 0, 0], {"ensure_even_distribution": True}, 70),  # 7 is prime: from 1 to all
+    ],
+)
+def test_the_total(lags: list[int], more: dict[str, Any], want: int) -> None:
+    """The cap by partitions, by partitions with lag, and the even distribution."""
+    assert rules.total_lag(lags, 10, **more) == want
+
+
+def lagging(lag: int, *, partitions: int = 4, current: int = 2, missing: tuple[Part, ...] = (), **state: Any) -> Case:
+    """Return a case with some lag, spread over the partitions."""
+    shot = snapshot(0, arrived=1000 + lag, committed=1000, partitions=partitions, slots=current, missing=missing)
+    return case(current=current, shot=shot, spec=job(max_parallelism=64), **state)
+
+
+def test_the_policy_lets_one_idle_consumer_through_as_keda_does() -> None:
+    """Lag 44 at 10 on 4 partitions asks for 5, and for 4 with the cap mended."""
+    assert propose("keda", lagging(44)).size == 5
+    assert propose("keda", lagging(44), whole_consumers=True).size == 4
+
+
+def test_the_policy_counts_lag_and_tolerates_a_tenth() -> None:
+    """30 records ask for 3 of 2; 21 records are 1.05 times the target and change nothing."""
+    assert propose("keda", lagging(30)).size == 3
+    assert propose("keda", lagging(21)).code == "KEDA_ON_TARGET"
+
+
+def test_an_inactive_job_goes_to_its_least_size() -> None:
+    """Not above the activation threshold: to zero there, to the least size here, after the window."""
+    quick = {"stabilization_down_seconds": 0.0}
+    proposal = propose("keda", lagging(5), activation_lag_threshold=5, **quick)
+    assert (proposal.size, proposal.code) == (1, "KEDA_INACTIVE")
+    assert propose("keda", lagging(5), activation_lag_threshold=4, **quick).code == "KEDA_LAG"
+
+
+def test_offsets_nobody_measured_are_not_an_empty_group() -> None:
+    """A null offset leaves the size alone, unless it is to be read KEDA's way."""
+    shot = snapshot(0, arrived=1000, committed=None, partitions=4, slots=2)
+    given = case(current=2, shot=shot)
+    assert propose("keda", given).code == "EVIDENCE_MISSING"
+    assert propose("keda", given, offset_reset_policy="earliest").size == 4
+    shot = shot.model_copy(update={"missing": (Part.COMMITTED_OFFSETS,)})
+    assert propose("keda", case(current=2, shot=shot), offset_reset_policy="earliest").code == "EVIDENCE_MISSING"
+
+
+def test_lag_that_stands_still_asks_for_nothing() -> None:
+    """With persistent lag left out, an offset unmoved for the polls given no longer counts."""
+    keda = policy("keda", exclude_persistent_lag=True, persistent_lag_polls=2, stabilization_down_seconds=0.0)
+    memory: dict[str, Any] = {}
+    sizes = []
+    for number in range(4):
+        proposal = keda.propose(lagging(80, memory=memory, after=10.0 * number))
+        memory = proposal.memory or {}
+        sizes.append(proposal.size)
+    assert sizes == [4, 4, 1, 1]
+
+
+def test_one_hot_partition_asks_for_one_slot() -> None:
+    """Limited to partitions with lag, a single one asks for no more than one slot."""
+    source = SourceOffsets(topic="in", end_offsets=(500, 0, 0, 0), committed_offsets=(0, 0, 0, 0))
+    shot = snapshot(0, slots=2).model_copy(update={"sources": (source,)})
+    given = case(current=2, shot=shot)
+    assert propose("keda", given).size == 4
+    quick = {"limit_to_partitions_with_lag": True, "stabilization_down_seconds": 0.0}
+    assert propose("keda", given, **quick).size == 1
+
+
+def test_options_that_exclude_each_other_are_refused() -> None:
+    """KEDA refuses the limit together with idle consumers or even distribution."""
+    with pytest.raises(BadOption, match="allow_idle_consumers"):
+        policy("keda", limit_to_partitions_with_lag=True, allow_idle_consumers=True)

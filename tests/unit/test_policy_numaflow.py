@@ -1,0 +1,249 @@
+"""Numaflow's rule on the cases its own tests and documentation publish, and the policy made of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from engine.case import Case
+from engine.cron import parse
+from engine.options import BadOption
+from engine.policies import numaflow_rules as rules
+from engine.state import Slice
+from schemas.decision import Evidence, Neighbour
+from tests.support.cases import AT, case, evidence, policy, propose
+from tests.support.events import job
+
+
+def test_the_documented_example() -> None:
+    """60,000 pending in 3 s at 5,000/s a pod, so 10,000/s at 2 replicas: 60,000 / (3 * 5,000) = 4."""
+    assert rules.text_desired_replicas(60_000, 5_000, 3) == 4
+    assert rules.desired_replicas([10_000], [60_000], target_processing_seconds=3, ready_replicas=2) == 4
+
+
+@pytest.mark.parametrize(
+    ("rates", "pending", "want"),
+    [
+        ([0, 0], [0, 0], 1),
+        ([250, 500, 750], [10010, 800, 1200], 16),  # 10010 / 250 / 5 * 2 = 16.016
+        ([450, 500, 750], [10010, 800, 1200], 9),  # 8.898
+        ([450, 20, 750], [10010, 800, 1200], 16),  # 800 / 20 / 5 * 2 = 16
+        ([450, 20, 750], [18932, 800, 1200], 17),  # 16.83
+        ([800, 200, 750], [18932, 800, 24988], 13),  # 24988 / 750 / 5 * 2 = 13.33
+        ([800, 210, 750], [18932, 800, 24988], 13),
+        ([800, 21, 750], [18932, 800, 24988], 15),  # 800 / 21 / 5 * 2 = 15.24
+    ],
+)
+def test_source_cases_of_numaflow(rates: list[float], pending: list[int], want: int) -> None:
+    """The source rule gives what `Test_desiredReplicasSinglePartition` expects (2 ready, 5 s)."""
+    assert rules.desired_replicas(rates, pending, target_processing_seconds=5, ready_replicas=2) == want
+
+
+@pytest.mark.parametrize(
+    ("rates", "pending", "ready", "want"),
+    [
+        ([0, 0], [0, 0], 2, 1),
+        ([250, 500, 750], [2789, 800, 1200], 2, 4),
+        ([250, 500, 750], [2999, 800, 1200], 2, 5),  # 2999 <= 30000 - 27000: by time, 4.798
+        ([250, 500, 750], [3001, 800, 1200], 5, 6),  # by buffer: 27000 / ((24000 - 3001) / 5) = 6.43
+        ([250, 500, 750], [8001, 800, 1200], 6, 10),
+        ([250, 500, 750], [8001, 3882, 4002], 9, 15),
+        ([250, 500, 750], [6000, 3882, 4002], 9, 14),  # 13.5 rounds up
+        ([650, 570, 790], [6000, 3882, 4002], 9, 14),
+        ([650, 570, 790], [3100, 3001, 3223], 11, 14),
+        ([650, 570, 790], [2998, 2998, 2998], 13, 14),
+        ([650, 570, 790], [2501, 1283, 2044], 14, 11),
+    ],
+)
+def test_buffer_cases_of_numaflow(rates: list[float], pending: list[int], ready: int, want: int) -> None:
+    """The buffer rule gives what Numaflow's tests expect (30,000 long, 80 % usable, 90 % to be free)."""
+    assert rules.buffer_limit(30_000, 0.8) == 24_000
+    assert rules.target_available(30_000, 90) == 27_000
+    got = rules.desired_replicas(
+        rates,
+        pending,
+        target_processing_seconds=5,
+        ready_replicas=ready,
+        source=False,
+        buffer_length=30_000,
+        buffer_length_limit=24_000,
+        target_available_length=27_000,
+        replicas=3,
+    )
+    assert got == want
+
+
+def test_a_full_buffer_adds_one_step() -> None:
+    """At or over the limit the free part says nothing: current replicas + replicasPerScaleUp."""
+    got = rules.desired_replicas(
+        [10],
+        [24_000],
+        target_processing_seconds=20,
+        ready_replicas=3,
+        source=False,
+        replicas=3,
+        replicas_per_scale_up=2,
+    )
+    assert got == 5
+
+
+def test_no_more_replicas_than_messages() -> None:
+    """4 slow messages ask for at most 4 replicas (issue 630 had 73): 4 / 0.01 / 20 * 5 = 100."""
+    assert rules.desired_replicas([0.01], [4], target_processing_seconds=20, ready_replicas=5) == 4
+
+
+def test_pending_over_32_bits_is_their_defect_and_can_be_mended() -> None:
+    """2^31 pending turn negative in the cast, and the vertex path answers 1."""
+    given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4}
+    assert rules.desired_replicas([1e6], [2**31], **given) == 1
+    assert rules.desired_replicas([1e6], [2**31], **given, wrap_pending=False) == 429  # 429.5 is short of a half
+
+
+def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
+    """Rate 0 with something pending keeps the replicas; only rate 0 and pending 0 is idle."""
+    given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4, "replicas": 4}
+    assert rules.mono_vertex_desired(0, 100, **given) == 4
+    assert rules.mono_vertex_desired(0, 0, **given) == 0
+    assert rules.mono_vertex_desired(100, 4000, **given) == 8  # 4000 / 100 / 20 * 4
+    assert rules.mono_vertex_desired(1e-9, 2**40, **given) == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("current", "desired", "more", "want"),
+    [
+        (4, 9, {}, (6, "step")),
+        (4, 5, {}, (5, "")),
+        (4, 1, {}, (2, "step")),
+        (4, 9, {"since_last_scale": 89.0}, (4, "cooldown")),
+        (4, 1, {"since_last_scale": 89.0}, (4, "cooldown")),
+        (4, 9, {"direct_pressure": True}, (3, "direct pressure")),
+        (1, 9, {"direct_pressure": True}, (1, "direct pressure")),
+        (4, 9, {"direct_pressure": True, "since_last_scale": 10.0}, (3, "direct pressure")),  # defect: no cooldown
+        (
+            4,
+            9,
+            {"direct_pressure": True, "since_last_scale": 10.0, "mend_pressure_cooldown": True},
+            (4, "direct pressure"),
+        ),
+        (4, 9, {"downstream_pressure": True}, (4, "downstream pressure")),
+        (4, 1, {"downstream_pressure": True}, (2, "step")),  # back pressure holds growth only
+        (70, 9, {}, (9, "")),  # outside its bounds it jumps
+    ],
+)
+def test_one_pass(current: int, desired: int, more: dict[str, Any], want: tuple[int, str]) -> None:
+    """Bounds, back pressure, cooldown and step, in Numaflow's order."""
+    given = {"since_last_scale": 1000.0} | more
+    assert rules.scaled(current, desired, minimum=1, maximum=50, **given) == want
+
+
+@pytest.mark.parametrize(
+    ("current", "still", "want"),
+    [(120, 30, 120), (120, 121, 180), (120, 700, 600), (600, 65, 120), (600, 550, 600), (180, 170, 180)],
+)
+def test_the_lookback_follows_the_longest_still_spell(current: float, still: float, want: float) -> None:
+    """Whole minutes, at most 600 s on the way up, at least the configured 120 s otherwise."""
+    assert rules.next_lookback(current, still, 120) == want
+
+
+def test_the_longest_still_spell() -> None:
+    """Rises end a spell, a fall starts anew, and a spell still going on counts."""
+    assert rules.longest_still([(0, 5), (10, 5), (30, 6), (40, 7)]) == 30
+    assert rules.longest_still([(0, 5), (10, 2), (50, 3), (55, 4)]) == 40
+    assert rules.longest_still([(0, 5), (10, 6), (100, 6)]) == 90
+    assert rules.longest_still([(0, 0), (100, 0)]) == 0
+
+
+@pytest.mark.parametrize(("hour", "active"), [(10, True), (20, False), (9, True), (17, False)])
+def test_a_cron_window(hour: int, active: bool) -> None:
+    """Open from 9 to 17 o'clock: its next end comes before its next start."""
+    start, end = parse("0 0 9 * * *", "standard"), parse("0 0 17 * * *", "standard")
+    assert rules.window_active(start, end, datetime(2026, 1, 5, hour, 0, tzinfo=UTC)) is active
+
+
+def lagging(lag: int, rate: float = 300.0, **figures: Any) -> Evidence:
+    """Return the evidence of a job with some lag."""
+    return evidence(lag_records=lag, processing_rate=rate, **figures)
+
+
+def test_the_policy_sizes_by_pending() -> None:
+    """12,000 pending at 300/s of 4 slots in 20 s: 12000 / 300 / 20 * 4 = 8, two at a time."""
+    proposal = propose("numaflow", case(lagging(12_000)))
+    assert (proposal.size, proposal.code) == (6, "NUMAFLOW_STEP")
+    assert proposal.numbers["desired"] == 8
+    assert propose("numaflow", case(lagging(12_000)), replicas_per_scale_up=9).size == 8
+
+
+def test_the_policy_waits_for_its_cooldowns() -> None:
+    """Up and down wait 90 s after the last change."""
+    assert propose("numaflow", case(lagging(12_000), last_action_at=AT - 89)).code == "NUMAFLOW_COOLDOWN"
+    assert propose("numaflow", case(lagging(12_000), last_action_at=AT - 91)).size == 6
+
+
+def pressed(*, topics: tuple[str, ...], lag: int = 21_600) -> Case:
+    """Return a case in which 8 slots are wanted and a job downstream has some lag."""
+    neighbour = Neighbour("next", upstream=False, topics=topics, evidence=Evidence(lag_records=lag))
+    return case(lagging(12_000), neighbours=[neighbour])
+
+
+def test_back_pressure_of_the_next_job_costs_a_slot() -> None:
+    """Directly connected, at 90 % of 24,000: one fewer instead of more; just below: no pressure."""
+    assert propose("numaflow", pressed(topics=("out",))).code == "NUMAFLOW_DIRECT_PRESSURE"
+    assert propose("numaflow", pressed(topics=("out",))).size == 3
+    assert propose("numaflow", pressed(topics=("out",), lag=21_599)).size == 6
+
+
+def test_back_pressure_further_down_holds_the_size() -> None:
+    """A full job that reads another's output keeps this one from growing."""
+    proposal = propose("numaflow", pressed(topics=("reports",)))
+    assert (proposal.size, proposal.code) == (4, "NUMAFLOW_DOWNSTREAM_PRESSURE")
+
+
+def test_a_cron_window_replaces_the_bounds() -> None:
+    """Inside the window the job is brought to its least size before any metric is looked at."""
+    proposal = propose("numaflow", case(), cron="0 0 11 * * *|0 0 13 * * *|8|10", replicas_per_scale_up=9)
+    assert (proposal.size, proposal.code) == (8, "NUMAFLOW_WINDOW")
+    outside = propose("numaflow", case(after=7200), cron="0 0 11 * * *|0 0 13 * * *|8|10")
+    assert outside.code != "NUMAFLOW_WINDOW"
+
+
+@pytest.mark.parametrize(
+    "cron", ["0 0 9 * * *|0 0 17 * * *", "9 o'clock|0 0 17 * * *|1|2", "0 0 9 * * *|0 0 17 * * *|0|2"]
+)
+def test_a_bad_cron_window_is_refused(cron: str) -> None:
+    """The text names the option and the value."""
+    with pytest.raises(BadOption, match=r"policy_options\.cron"):
+        policy("numaflow", cron=cron)
+
+
+def test_the_rate_limit_holds_growth() -> None:
+    """A job that already processes what its throttle lets through would gain nothing."""
+    assert propose("numaflow", case(lagging(12_000)), rate_limit=300.0).code == "NUMAFLOW_RATE_LIMIT"
+
+
+def test_an_idle_job_keeps_one_slot() -> None:
+    """Nothing pending and nothing processed: Numaflow goes to zero, a Spark job to its least size."""
+    proposal = propose("numaflow", case(lagging(0, rate=0.0)), replicas_per_scale_down=9)
+    assert (proposal.size, proposal.code) == (1, "NUMAFLOW_IDLE")
+
+
+def test_slow_batches_lengthen_the_lookback() -> None:
+    """Offsets that stand still for 150 s at a time make the lookback 180 s, and later it shrinks again."""
+    memory: dict[str, Any] = {}
+    numaflow, lookback = policy("numaflow"), []
+    for number in range(90):
+        at, done = AT + 10 * number, 1000 * (min(number, 45) // 15 + 1) + max(0, number - 45)
+        window = [Slice(at - 10, done + 10, done), Slice(at, done + 10, done)]
+        proposal = numaflow.propose(case(after=10.0 * number, window=window, memory=memory))
+        memory = proposal.memory or {}
+        lookback.append(memory["lookback"])
+    assert max(lookback) == 180.0
+    assert lookback[0] == lookback[-1] == 120.0
+
+
+def test_unknown_pending_changes_nothing() -> None:
+    """A window without known offsets leaves the size alone."""
+    window = [Slice(AT - 10, None, 5), Slice(AT, None, 5)]
+    proposal = propose("numaflow", case(window=window, spec=job(max_parallelism=16)))
+    assert (proposal.size, proposal.code) == (4, "EVIDENCE_MISSING")

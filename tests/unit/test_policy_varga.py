@@ -1,0 +1,60 @@
+"""The rule of Varga, Balassi and Kiss: its two metrics and the policy made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.policies import varga_rules as rules
+from tests.support.cases import case, evidence, propose
+
+
+def test_the_lag_metric_is_the_factor_that_stops_the_lag() -> None:
+    """A lag that grows by half of what is processed asks for half as much again."""
+    assert rules.relative_lag_change_rate(200.0, 400.0) == 0.5
+    assert rules.lag_metric(0.5) == 1.5
+    assert rules.desired_replicas(4, 1.5, 1.0) == 6
+    assert rules.relative_lag_change_rate(200.0, 0.0) == 0.0
+
+
+def test_total_lag_is_the_upper_estimate() -> None:
+    """Largest lag of a subtask times its partitions: 100 * 2 + 40 * 3."""
+    assert rules.total_lag([100, 40], [2, 3]) == 320
+
+
+@pytest.mark.parametrize(("metric", "target", "want"), [(1.1, 1.0, 4), (1.11, 1.0, 5), (0.35, 0.7, 2), (0.65, 0.7, 4)])
+def test_the_hpa_formula(metric: float, target: float, want: int) -> None:
+    """ceil(current * metric / target), a tenth either way tolerated."""
+    assert rules.desired_replicas(4, metric, target) == want
+
+
+def test_utilization_is_what_is_not_idle() -> None:
+    """300 ms idle a second is 70 % busy."""
+    assert rules.utilization(0.3) == pytest.approx(0.7)
+
+
+def test_a_growing_lag_scales_up() -> None:
+    """Lag grows by 400/s while 400/s are processed: twice the size."""
+    seen = evidence(processing_rate=400.0, utilization=1.0, lag_records=40_000, lag_trend=400.0)
+    proposal = propose("varga", case(seen))
+    assert (proposal.size, proposal.code) == (8, "VARGA_LAG_GROWS")
+
+
+def test_a_falling_lag_never_scales_down() -> None:
+    """A job that catches up keeps its size, however idle it looks."""
+    seen = evidence(utilization=0.2, lag_records=40_000, lag_trend=-300.0)
+    proposal = propose("varga", case(seen), stabilization_down_seconds=0.0)
+    assert (proposal.size, proposal.code) == (4, "VARGA_CATCHING_UP")
+
+
+def test_idleness_scales_down_once_the_window_allows() -> None:
+    """20 % busy against 70 %: ceil(4 * 0.286) = 2, at once only without a window."""
+    seen = evidence(utilization=0.2)
+    assert propose("varga", case(seen), stabilization_down_seconds=0.0).size == 2
+    assert propose("varga", case(seen)).code == "HPA_STABILIZED"
+
+
+def test_a_little_lag_does_not_count() -> None:
+    """Under the threshold a lag changes by much relative to itself and says nothing."""
+    seen = evidence(lag_records=400, lag_trend=200.0, utilization=0.7)  # a second of work
+    assert propose("varga", case(seen)).size == 4
+    assert propose("varga", case(seen), lag_threshold_seconds=0.5).size == 7  # ceil(4 * (1 + 200/300))
