@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 
 from pydantic import ValidationError
@@ -23,8 +24,9 @@ def main() -> int:
             sys.stderr.write(f"decider: {where}: {problem['msg']}\n")
         return 2
     configure("decider", settings)
-    for chatty in ("faust", "mode", "aiokafka"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    # Until Faust's own handlers are there: a start, with its reading of topics, can be ended as well (as process 1 of
+    # a container it would not even notice the signal).
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         run(settings)
     except TopicsDoNotFit as error:
