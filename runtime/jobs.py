@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from confluent_kafka import Message
+
 from runtime.kafka import TopicReader
 from runtime.settings import ServiceSettings
-from schemas.envelope import Unreadable, decode
+from schemas.envelope import Headers, Unreadable, decode
 from schemas.job import JobSpec
 from schemas.topics import JOBS
 
@@ -63,17 +65,15 @@ class JobsView:
         """Stop reading."""
         self._reader.close()
 
-    def _take(self, message: object) -> str | None:
-        key, value = message.key(), message.value()  # type: ignore[attr-defined]
+    def _take(self, message: Message) -> str | None:
+        key, value = message.key(), message.value()
         if value is None:
             job_id = (key or b"").decode("utf-8", "replace")
             return job_id if self._specs.pop(job_id, None) else None
         try:
-            spec = decode(JobSpec, value, message.headers(), key)  # type: ignore[attr-defined]
-            if self._check and (problems := self._check(spec)):
-                raise Unreadable("INVALID", "; ".join(problems))
+            spec = self._read(key, value, message.headers())
         except Unreadable as error:
-            log.warning("jobs topic, offset %s: unreadable spec kept out: %s", message.offset(), error)  # type: ignore[attr-defined]
+            log.warning("jobs topic, offset %s: unreadable spec kept out: %s", message.offset(), error)
             if self._on_unreadable:
                 self._on_unreadable(message, error)
             return None
@@ -85,3 +85,10 @@ class JobsView:
             return None
         self._specs[spec.job_id] = spec
         return spec.job_id
+
+    def _read(self, key: bytes | None, value: bytes, headers: Headers | None) -> JobSpec:
+        spec = decode(JobSpec, value, headers, key)
+        problems = self._check(spec) if self._check else []
+        if problems:
+            raise Unreadable("INVALID", "; ".join(problems))
+        return spec
