@@ -96,7 +96,7 @@ class Launch:
 
     def watch(self) -> None:
         """Wait for the stop marker, then end all queries; runs in its own thread for as long as the driver lives."""
-        while (asked := self._asked_to_stop()) is None:
+        while (asked := self.asked_to_stop()) is None:
             if "idle_at" not in self._facts and self._all_idle():
                 self.report(idle_at=_now())  # no batch will tell that this run is well
             time.sleep(_WATCH_SECONDS)
@@ -117,7 +117,8 @@ class Launch:
         if self._stopping.is_set():
             self._ended.wait()
 
-    def _asked_to_stop(self) -> float | None:
+    def asked_to_stop(self) -> float | None:
+        """Return the seconds this run has to end, or None while no marker asks it to."""
         try:
             marker = self._control.stop_marker()
         except ControlError as error:

@@ -238,3 +238,11 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
     assert args[-1] == "/jobs/rates.py"
     assert args[args.index("--epoch") + 1] == "7"
     assert args[args.index("--run") + 1] == "2"
+
+
+def test_a_result_read_twice_changes_nothing() -> None:
+    """A repeated STOPPED, read after the next start, does not make the ledger forget the new driver."""
+    stopped = _result(Phase.STOPPED)
+    ledger = Ledger([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
+    ledger.take(stopped)
+    assert ledger.job("rates").submissions == ["driver-2"]

@@ -149,3 +149,16 @@ def test_files_are_json_for_people(tmp_path: Path) -> None:
     control = Control(tmp_path, "job")
     control.raise_fence(Token(5, 2), "me")
     assert json.loads((control.path / "fence").read_text()) == {"epoch": 5, "run": 2, "owner": "me"}
+
+
+def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
+    """The marker that ended the run before does not end the run that came after it; a broken one is said and passed."""
+    launch, control, said = _launch(tmp_path, Token(5, 1))
+    assert launch.asked_to_stop() is None
+    control.request_stop(Token(5, 1), "c", 30.0)
+    assert launch.asked_to_stop() is None
+    control.request_stop(Token(5, 2), "c", 20.0)
+    assert launch.asked_to_stop() == 20.0
+    (control.path / "stop").write_text("{")
+    assert launch.asked_to_stop() is None
+    assert "stop marker ignored" in said[-1]
