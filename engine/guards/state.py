@@ -77,9 +77,9 @@ class StateSize:
         self.options = options
 
     def force(self, wish: int, case: Case) -> Verdict | None:
-        """Ask for the executors the state needs, once each holds too much."""
+        """Ask for the executors the state needs, once each holds too much; a stop is not turned into growth."""
         size, cores, o = case.evidence.state_bytes, case.spec.application.executor_cores, self.options
-        if size is None or not case.current:
+        if size is None or not case.current or wish == 0:
             return None
         per_executor = size / GB / math.ceil(case.current / cores)
         needed = self._needed(size, cores)

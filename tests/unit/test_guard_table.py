@@ -1,0 +1,529 @@
+"""Every guard, reached through step(): what it keeps, the sentence it says, and that nobody else keeps it.
+
+Each row is a case in which exactly one guard stands between a wish and its order. The promise holds with all guards;
+with that guard left out, and only then, it breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import engine.plan
+from engine.guards import GUARDS
+from engine.history import STOPPED, Growth, History
+from engine.state import InFlight, JobState
+from schemas.decision import Decision, Evidence, Neighbour, RedisView, Status
+from schemas.job import JobSpec, ManualScale, Mode
+from schemas.snapshot import JobState as ClusterState
+from schemas.snapshot import MetricSnapshot, Part, Pool, SourceOffsets, StageTasks, StateOperator
+from tests.support.cases import AT, decide
+from tests.support.events import START, job, snapshot, steady
+
+GB = 10**9
+LAST = AT + 60.0
+"""When the last snapshot of a growth is taken."""
+OPEN = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
+
+
+def guards(**options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return guards that do not wait, with some set."""
+    return OPEN | options
+
+
+def growth(
+    spec: JobSpec | None = None, *, last: dict[str, Any] | None = None, partitions: int = 64, **more: Any
+) -> Decision:
+    """Return the decision of a job of 4 slots that gets twice what it can do: 16 are wanted."""
+    shots = steady(7, rate=800, capacity=400, partitions=partitions)
+    shots[-1] = shots[-1].model_copy(update=last or {})
+    return decide(spec or job(), shots, **more)[1]
+
+
+def shrinking(spec: JobSpec | None = None, *, last: dict[str, Any] | None = None, **more: Any) -> Decision:
+    """Return the decision of a job of 4 slots that needs one: 2 are wanted."""
+    shots = steady(7, rate=40, capacity=400)
+    shots[-1] = shots[-1].model_copy(update=last or {})
+    return decide(spec or job(), shots, **more)[1]
+
+
+def asked(size: int, shot: MetricSnapshot | None = None, **scaling: Any) -> Decision:
+    """Return the decision on an operator's request."""
+    request = ManualScale(request_id="r-1", parallelism=size, reason="sale", requested_at=START)
+    return decide(job(manual=request, **scaling), [shot or snapshot(0, partitions=64)])[1]
+
+
+def stage(tasks: int, busy: float, median: float, slowest: float) -> dict[str, Any]:
+    """Return the change of a snapshot that has one stage."""
+    told = StageTasks(
+        name="stage", tasks=tasks, busy_seconds=busy, median_task_seconds=median, slowest_task_seconds=slowest
+    )
+    return {"stages": (told,)}
+
+
+def state_of(size: int, partitions: int = 200) -> dict[str, Any]:
+    """Return the change of a snapshot that has some state."""
+    return {"state_operators": (StateOperator(name="save", rows=1, memory_bytes=size, partitions=partitions),)}
+
+
+def remembered(**history: Any) -> dict[str, Any]:
+    """Return the state to begin with, with something remembered."""
+    return {"state": JobState(history=History(**history))}
+
+
+def skewed() -> dict[str, Any]:
+    """Return the change of the last snapshot of a growth that has its whole lag of 28,000 in one partition."""
+    done = steady(7, rate=800, capacity=400, partitions=64)[-1].sources[0].committed_offsets
+    ends = ((done[0] or 0) + 28_000, *done[1:])
+    return {"sources": (SourceOffsets(topic="in", end_offsets=ends, committed_offsets=done),)}
+
+
+def stuck() -> Decision:
+    """Return the decision of a job that committed nothing for 80 s while 5,000 records arrived."""
+    spec = job(policy="keda", policy_options={})
+    shots = [snapshot(n, arrived=1040, committed=1000, partitions=64) for n in range(8)]
+    return decide(spec, [*shots, snapshot(8, arrived=6040, committed=1000, partitions=64)])[1]
+
+
+def idle_growth() -> Decision:
+    """Return the decision of a job that could do thrice what arrives, drains its lag in 11 s, and asks for more."""
+    spec = job(policy="keda", policy_options={})
+    shots = steady(3, rate=100, capacity=300, partitions=64)
+    late = steady(4, rate=100, capacity=300, partitions=64)[-1]
+    end = late.sources[0]
+    more = SourceOffsets(
+        topic="in",
+        end_offsets=tuple(o + 25 for o in end.end_offsets if o is not None),
+        committed_offsets=end.committed_offsets,
+    )
+    state = JobState(restarts=((AT - 900, 25.0),), incarnation="app-1", parallelism=4)
+    return decide(spec, [*shots, late.model_copy(update={"sources": (more,)})], state=state)[1]
+
+
+def held(decision: Decision) -> bool:
+    """Whether nothing changes."""
+    return decision.command is None and decision.final_parallelism == decision.current_parallelism
+
+
+def at_most(size: int) -> Callable[[Decision], bool]:
+    """Return the promise that the size ends at or under a bound."""
+    return lambda decision: decision.final_parallelism <= size
+
+
+def at_least(size: int) -> Callable[[Decision], bool]:
+    """Return the promise that the size ends at or over a bound."""
+    return lambda decision: decision.final_parallelism >= size
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: how it comes about, what is promised, and the sentence that says so."""
+
+    guard: str
+    make: Callable[[], Decision]
+    promise: Callable[[Decision], bool]
+    code: str
+    sentence: str
+
+
+def full_pool() -> dict[str, Any]:
+    """Return the change of a snapshot whose pool has 2 free slots."""
+    return {"pool": Pool(pool_id="default", slots_total=6, slots_used=4, workers_alive=1)}
+
+
+def behind() -> Neighbour:
+    """Return a job downstream that is 700 s behind and falls back."""
+    return Neighbour("reports", upstream=False, topics=("out",), evidence=Evidence(lag_seconds=700.0, lag_trend=5.0))
+
+
+ROWS = [
+    Row(
+        "fresh",
+        lambda: growth(late=600.0),
+        held,
+        "SNAPSHOT_STALE",
+        "the measurements are 600 s old, more than the 40 s they may be",
+    ),
+    Row(
+        "complete",
+        lambda: growth(last={"missing": (Part.JOB_STATE,)}),
+        held,
+        "METRICS_INCOMPLETE",
+        "measurements are missing (job_state), and what is unknown is not acted on",
+    ),
+    Row(
+        "state_limits",
+        lambda: decide(
+            job(),
+            [snapshot(0, state=ClusterState.STOPPED, incarnation=None, slots=None)],
+            state=JobState(history=History(halt=STOPPED), spec_version=1),
+        )[1],
+        held,
+        "HALTED_RESUMABLE",
+        "it was stopped for the size of its state",
+    ),
+    Row("paused", lambda: growth(job(mode=Mode.PAUSED)), held, "PAUSED", "the job is paused"),
+    Row(
+        "interactive",
+        lambda: growth(job(interactive=True)),
+        held,
+        "INTERACTIVE",
+        "the job is interactive, so it is pinned to its size of 4 slots",
+    ),
+    Row(
+        "excluded_periods",
+        lambda: growth(job(guards=guards(excluded_periods={"periods": "12:00:00-13:00:00 && * * * ? * 1"}))),
+        held,
+        "EXCLUDED_PERIOD",
+        "it is within the excluded period 12:00:00-13:00:00 && * * * ? * 1 (UTC), in which nothing is changed",
+    ),
+    Row(
+        "in_flight",
+        lambda: growth(state=JobState(in_flight=InFlight("c-1", "rescale", 6, LAST - 20, LAST + 100), parallelism=4)),
+        held,
+        "COMMAND_IN_FLIGHT",
+        "the change to 6 slots ordered 21 s ago is still under way (ordered)",
+    ),
+    Row(
+        "stabilization",
+        lambda: growth(job(guards=guards(stabilization={"seconds": 600}))),
+        held,
+        "STABILIZING",
+        "the job started 60 s ago and is given 600 s to settle",
+    ),
+    Row(
+        "scale_down_grace",
+        lambda: shrinking(
+            job(guards=guards(scale_down_grace={"seconds": 600})), **remembered(growth=Growth(LAST - 99, 2, 4, 200.0))
+        ),
+        held,
+        "SCALE_DOWN_GRACE",
+        "the last growth is 100 s old and nothing is taken away for 600 s after one",
+    ),
+    Row(
+        "scale_down_window",
+        lambda: shrinking(job(guards=guards(scale_down_window={"seconds": 600})), **remembered(shrink=(LAST - 100, 3))),
+        at_least(3),
+        "SCALE_DOWN_WINDOW",
+        "fewer slots have been wanted for 0 s, and that must last 600 s",
+    ),
+    Row(
+        "steps",
+        lambda: growth(job(guards=guards(steps={"up": 2}))),
+        at_most(6),
+        "STEP_UP_LIMIT",
+        "at most 2 slots may be added at a time",
+    ),
+    Row("bounds", lambda: asked(50, max_parallelism=12), at_most(12), "AT_MAXIMUM", "the spec allows at most 12 slots"),
+    Row(
+        "partitions",
+        lambda: growth(job(policy_options={**job().scaling.policy_options, "alignment_mode": "OFF"}), partitions=6),
+        at_most(6),
+        "SOURCE_PARTITIONS",
+        "the sources have 6 partitions, and a slot without a partition has nothing to read",
+    ),
+    Row(
+        "state_partitions",
+        lambda: growth(last=state_of(GB, partitions=6)),
+        at_most(6),
+        "STATE_PARTITIONS",
+        "the state has 6 partitions, fixed in the checkpoint, and a slot without one has nothing to do",
+    ),
+    Row(
+        "single_task",
+        lambda: growth(last=stage(1, 9.0, 9.0, 9.0)),
+        held,
+        "SINGLE_TASK",
+        "100% of the time goes into stages of a single task, which more slots do not make faster",
+    ),
+    Row(
+        "skew",
+        lambda: growth(last=stage(8, 16.0, 1.0, 9.0)),
+        held,
+        "TASK_SKEW",
+        "the slowest task takes 9.0 times the median and sets the pace, so more slots do not help",
+    ),
+    Row(
+        "stuck_consumer",
+        stuck,
+        held,
+        "CONSUMER_STUCK",
+        "no offset has been committed for 60 s while 5000 records arrived: the job is stuck, not too small",
+    ),
+    Row(
+        "ineffective",
+        lambda: growth(**remembered(growth=Growth(LAST - 600, 2, 4, 395.0))),
+        held,
+        "SCALE_UP_INEFFECTIVE",
+        "the growth from 2 to 4 slots brought 1% of what was expected, so no more are added",
+    ),
+    Row(
+        "downstream",
+        lambda: growth(neighbours=(behind(),)),
+        held,
+        "DOWNSTREAM_BEHIND",
+        "reports downstream is 700 s behind and falling back, so more from here would only wait there",
+    ),
+    Row(
+        "memory_pressure",
+        lambda: shrinking(last={"gc_ratio": 0.4}),
+        held,
+        "MEMORY_PRESSURE",
+        "40% of the run time goes into garbage collection, so no memory is taken away",
+    ),
+    Row(
+        "state_size",
+        lambda: shrinking(last=state_of(25 * GB)),
+        at_least(3),
+        "STATE_TOO_LARGE_TO_SHRINK",
+        "25.0 GB of state at 10 GB per executor need 3 slots",
+    ),
+    Row(
+        "restart_worth",
+        idle_growth,
+        held,
+        "DRAINS_SOONER",
+        "the lag will be gone in 11 s at the present size, and a restart takes 25 s",
+    ),
+    Row(
+        "restart_budget",
+        lambda: growth(
+            job(guards=guards(restart_budget={"per_day": 3})),
+            **remembered(ordered_at=(int(LAST) - 3000, int(LAST) - 2000, int(LAST) - 1000)),
+        ),
+        held,
+        "RESTART_BUDGET",
+        "3 of 3 changes of the last 24 hours are used up",
+    ),
+    Row(
+        "executors",
+        lambda: asked(5, executor_cores=2, min_parallelism=2),
+        lambda decision: decision.final_parallelism % 2 == 0,
+        "EXECUTOR_CORES",
+        "an executor has 2 cores, so sizes are multiples of it",
+    ),
+    Row(
+        "quota",
+        lambda: growth(job(guards=guards(quota={"slots": 6}))),
+        at_most(6),
+        "QUOTA",
+        "the job's quota allows 6 slots",
+    ),
+    Row(
+        "cooldown",
+        lambda: growth(
+            job(guards=guards(cooldown={"up_seconds": 600, "down_seconds": 600})),
+            state=JobState(last_action_at=LAST - 99),
+        ),
+        held,
+        "COOLDOWN",
+        "the last change is 100 s old and the cooldown lasts 600 s",
+    ),
+    Row(
+        "redis",
+        lambda: growth(redis=RedisView.UNREACHABLE),
+        held,
+        "REDIS_UNREACHABLE",
+        "Redis does not answer, so cooldown and pool cannot be checked and nothing is changed",
+    ),
+    Row(
+        "advise",
+        lambda: growth(job(mode=Mode.ADVISE)),
+        lambda decision: decision.command is None,
+        "ADVISE_ONLY",
+        "the job is in advise mode, so the change is only shown",
+    ),
+    Row(
+        "pool",
+        lambda: growth(last=full_pool()),
+        at_most(6),
+        "POOL_EXHAUSTED",
+        "pool default has 2 free slots of 6, and 12 more are wanted",
+    ),
+    Row(
+        "reservation",
+        lambda: growth(reservation_refused=True),
+        held,
+        "RESERVATION_LOST",
+        "another job took the slots or the cooldown first; it is tried again at the next snapshot",
+    ),
+]
+
+
+def test_every_guard_has_its_row() -> None:
+    """The table follows the list, so a new guard without a case is a red test."""
+    assert [row.guard for row in ROWS] == [guard.name for guard in GUARDS]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.guard)
+def test_a_guard_keeps_its_promise_and_says_so(row: Row) -> None:
+    """With all guards the promise holds, and the trail has the guard, its code and its sentence."""
+    decision = row.make()
+    assert row.promise(decision), decision.sentence
+    entry = next(entry for entry in decision.trail if entry.by == row.guard)
+    assert (entry.code, entry.sentence) == (row.code, row.sentence)
+    assert row.sentence in decision.sentence
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.guard)
+def test_without_the_guard_the_promise_breaks(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else keeps the promise: each guard carries its own weight."""
+    monkeypatch.setattr(engine.plan, "GUARDS", tuple(guard for guard in GUARDS if guard.name != row.guard))
+    decision = row.make()
+    assert not row.promise(decision), decision.sentence
+
+
+def test_lag_in_one_partition_is_skew_too() -> None:
+    """All of the lag in one of 64 partitions: one slot reads it, whatever the size."""
+    decision = growth(last=skewed())
+    assert held(decision)
+    assert "100% of the lag is in one of 64 partitions" in decision.sentence
+
+
+def test_a_slow_task_among_much_other_work_is_no_bound() -> None:
+    """Skewed, but the other tasks keep the slots busy for longer: more slots help."""
+    assert growth(last=stage(64, 90.0, 1.0, 9.0)).final_parallelism == 16
+
+
+def test_the_largest_wish_of_the_window_is_followed() -> None:
+    """When the window is over, the size is the largest wanted meanwhile, not the last one."""
+    spec = job(guards=guards(scale_down_window={"seconds": 60}))
+    shots = steady(8, rate=40, capacity=400)
+    state, _ = decide(spec, shots[:7])
+    assert state.history.shrink == (LAST, 2)
+    state = state.evolve(history=History(shrink=(AT, 3)))
+    _, decision = decide(spec, shots[7:], state=state)
+    assert decision.final_parallelism == 3
+    assert "3 is the largest size wanted since fewer slots would do" in decision.sentence
+
+
+def test_memory_pressure_lets_growth_through() -> None:
+    """More executors bring more memory: only a reduction is stopped."""
+    assert growth(last={"gc_ratio": 0.9}).final_parallelism == 16
+
+
+def test_the_last_changes_of_the_day_are_kept_for_growth() -> None:
+    """With 12 of 48 kept, 36 changes stop a reduction and not a growth."""
+    times = tuple(int(LAST) - 600 - 60 * n for n in range(36, 0, -1))
+    assert held(shrinking(**remembered(ordered_at=times)))
+    assert growth(**remembered(ordered_at=times)).final_parallelism == 16
+
+
+def test_a_reduction_that_saves_less_than_its_restart_is_not_made() -> None:
+    """A restart of two hours on 4 slots costs 28,800 slot-seconds; 2 slots fewer save 7,200 in an hour."""
+    decision = shrinking(state=JobState(restarts=((AT - 9000, 7200.0),)))
+    assert held(decision)
+    assert "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save 7200 in 3600 s" in decision.sentence
+
+
+def test_memory_counts_in_the_quota() -> None:
+    """512 MiB an executor: 3 GB hold 5 of them."""
+    assert growth(job(guards=guards(quota={"memory_gb": 3.0}))).final_parallelism == 5
+
+
+def test_orders_are_remembered() -> None:
+    """A growth that goes out is in the history, with what the job could do before it."""
+    state, decision = decide(job(), steady(7, rate=800, capacity=400, partitions=64))
+    assert decision.command is not None
+    assert state.history.ordered_at == (int(decision.decided_at.timestamp()),)
+    assert state.history.growth == Growth(decision.decided_at.timestamp(), 4, 16, 400.0)
+
+
+def run_state(
+    size: int, *, spec: JobSpec | None = None, state: JobState | None = None, first: int = 0, **pool: Any
+) -> Any:
+    """Return (state, decision) of a job that keeps up, with some state."""
+    shots = steady(7, rate=300, capacity=400, first=first, partitions=64)
+    shots[-1] = shots[-1].model_copy(update=state_of(size) | pool)
+    return decide(spec or job(), shots, state=state)
+
+
+def test_state_forces_growth() -> None:
+    """25 GB an executor: the policy is content, and the state asks for 10 executors of 10 GB."""
+    _, decision = run_state(100 * GB)
+    assert (decision.proposed_parallelism, decision.final_parallelism) == (4, 10)
+    assert decision.status is Status.PENDING_SCALE_UP
+    assert (
+        "the executors hold 25.0 GB of state each and should hold 10 GB, which asks for a size of 10"
+        in decision.sentence
+    )
+
+
+def test_state_that_the_pool_cannot_hold_exhausts_it() -> None:
+    """Growth the state forces goes through the other guards: a full pool says POOL_EXHAUSTED."""
+    _, decision = run_state(100 * GB, pool=Pool(pool_id="default", slots_total=4, slots_used=4, workers_alive=1))
+    assert held(decision)
+    assert decision.status is Status.POOL_EXHAUSTED
+
+
+def test_a_little_too_much_state_forces_nothing() -> None:
+    """15 GB an executor is the limit, over the 10 GB aimed at; at it nothing is forced."""
+    assert held(run_state(60 * GB)[1])
+    assert run_state(61 * GB)[1].final_parallelism == 7
+
+
+@pytest.mark.parametrize(("gigabytes", "warned"), [(399, False), (400, True), (500, True)])
+def test_state_is_warned_about_from_80_percent(gigabytes: int, warned: bool) -> None:
+    """From 400 GB of 500 GB every decision says so; the job runs on."""
+    spec = job(guards=guards(state_size={"target_gb_per_executor": 1000.0}))
+    _, decision = run_state(gigabytes * GB, spec=spec)
+    assert held(decision)
+    assert (f"the state of {gigabytes} GB nears the limit of 500 GB" in decision.sentence) is warned
+
+
+def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
+    """Past 500 GB it is stopped and stays so; a new version of the spec lets it go on at its own risk."""
+    state, decision = run_state(501 * GB)
+    assert decision.command is not None
+    assert (decision.command.to_parallelism, decision.status) == (0, Status.STOPPED_STATE_LIMIT)
+    assert "the state of 501 GB is over the limit of 500 GB" in decision.sentence
+    down = snapshot(20, state=ClusterState.STOPPED, incarnation=None, slots=None)
+    state = state.evolve(in_flight=None)
+    state, decision = decide(job(), [down], state=state)
+    assert held(decision)
+    assert (decision.status, decision.trail[-1].code) == (Status.STOPPED_STATE_LIMIT, "HALTED_RESUMABLE")
+    again = snapshot(21, state=ClusterState.STOPPED, incarnation=None, slots=None)
+    state, decision = decide(job(version=2), [again], state=state)
+    assert decision.command is not None
+    assert decision.command.to_parallelism == 4
+    state = state.evolve(in_flight=None)
+    spec = job(version=2, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
+    _, decision = run_state(600 * GB, spec=spec, state=state, first=30)
+    assert decision.final_parallelism == 4
+    assert "runs on at its own risk; at 1000 GB it fails for good" in decision.sentence
+
+
+def test_over_the_hard_limit_a_job_fails_for_good() -> None:
+    """Past 1000 GB it is stopped, and no new version of the spec starts it again."""
+    state, decision = run_state(1001 * GB)
+    assert decision.command is not None
+    assert (decision.command.to_parallelism, decision.status) == (0, Status.FAILED_STATE_LIMIT)
+    down = snapshot(20, state=ClusterState.STOPPED, incarnation=None, slots=None)
+    _, decision = decide(job(version=2), [down], state=state.evolve(in_flight=None))
+    assert held(decision)
+    assert (decision.status, decision.trail[-1].code) == (Status.FAILED_STATE_LIMIT, "HALTED_FOR_GOOD")
+
+
+@pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.ADVISE])
+def test_a_job_tidegate_may_not_touch_is_not_stopped(mode: Mode) -> None:
+    """Paused or in advise mode a job over its limits is only warned about."""
+    _, decision = run_state(
+        1001 * GB, spec=job(mode=mode, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
+    )
+    assert decision.command is None
+    assert "STATE_OVER_SOFT_LIMIT" in [entry.code for entry in decision.trail]
+
+
+def test_orders_of_yesterday_are_forgotten() -> None:
+    """The budget is of any 24 hours: what is older neither counts nor is kept."""
+    old = tuple(int(LAST - 90_000 + n) for n in range(48))
+    state, decision = decide(
+        job(), steady(7, rate=800, capacity=400, partitions=64), state=JobState(history=History(ordered_at=old))
+    )
+    assert decision.command is not None
+    assert state.history.ordered_at == (int(decision.decided_at.timestamp()),)
+    assert decision.decided_at - START == timedelta(seconds=61)
