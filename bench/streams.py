@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from engine.decide import step
@@ -149,26 +153,35 @@ def _spread(total: int, partitions: int) -> tuple[int, ...]:
     return tuple(share + (index < rest) for index in range(partitions))
 
 
-def write_recording(directory: Path, *, jobs: int, per_job: int, partitions: int = 50) -> int:
+def write_recording(directory: Path, *, jobs: int, per_job: int, partitions: int = 50, processes: int = 1) -> int:
     """Write a recording of `jobs` jobs with `per_job` decisions each; return the number of decisions."""
     directory.mkdir(parents=True)
-    entries = []
     paths = {topic: directory / f"{topic.suffix}.ndjson" for topic in (SNAPSHOTS, DECISIONS)}
-    with paths[SNAPSHOTS].open("wb") as snapshots, paths[DECISIONS].open("wb") as decisions:
-        offset = 0
-        for job in range(jobs):
-            for snapshot, decision in decided(f"job-{job:04}", per_job, partitions=partitions, seed=job):
-                snapshots.write(_line(snapshot, job % 8, offset))
-                decisions.write(_line(decision, job % 8, offset))
-                offset += 1
-    for topic, path in paths.items():
-        entries.append(
-            TopicFile(
-                topic=topic.suffix, file=path.name, records=offset, bytes=path.stat().st_size, sha256=sha256(path)
-            )
+    make = partial(_job_lines, per_job=per_job, partitions=partitions)
+    # Spawned, not forked: a fork would copy the threads' locks of whoever calls.
+    workers = ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext()
+    with workers as pool, paths[SNAPSHOTS].open("wb") as snapshots, paths[DECISIONS].open("wb") as decisions:
+        for some_snapshots, some_decisions in (pool.map if pool else map)(make, range(jobs)):
+            snapshots.write(some_snapshots)
+            decisions.write(some_decisions)
+    entries = [
+        TopicFile(
+            topic=topic.suffix, file=path.name, records=jobs * per_job, bytes=path.stat().st_size, sha256=sha256(path)
         )
+        for topic, path in paths.items()
+    ]
     write_manifest(directory, Manifest(topic_prefix=PREFIX, recorded_at=START, files=tuple(entries)))
-    return offset
+    return jobs * per_job
+
+
+def _job_lines(job: int, *, per_job: int, partitions: int) -> tuple[bytes, bytes]:
+    """Return one job's lines of both files."""
+    snapshots, decisions = bytearray(), bytearray()
+    stream = decided(f"job-{job:04}", per_job, partitions=partitions, seed=job)
+    for offset, (snapshot, decision) in enumerate(stream, job * per_job):
+        snapshots += _line(snapshot, job % 8, offset)
+        decisions += _line(decision, job % 8, offset)
+    return bytes(snapshots), bytes(decisions)
 
 
 def _line(event: Wire, partition: int, offset: int) -> bytes:

@@ -1,0 +1,194 @@
+"""Recording, publishing and recomputing against a real broker and real Spark."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.streams import LIVELY, decided, spec_of, write_recording
+from replay import recompute as program
+from replay.files import read, sha256
+from replay.publish import publish
+from replay.recompute import CannotRecompute, recompute
+from replay.record import CannotRecord, record
+from replay.source import start_session
+from runtime.kafka import Publisher, ensure_topics
+from runtime.settings import ServiceSettings
+from schemas.envelope import decode
+from schemas.snapshot import MetricSnapshot
+from schemas.topics import JOBS, SNAPSHOTS
+from tests.support.provider import StackProvider
+
+COUNT = 130
+
+
+@pytest.fixture
+def settings(kafka: str) -> ServiceSettings:
+    """A prefix of its own with the topics in place."""
+    made = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"replay-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(made, partitions=3)
+    return made
+
+
+@pytest.fixture
+def filled(settings: ServiceSettings) -> ServiceSettings:
+    """Two jobs with their decisions in the topics, poison and a tombstone among them."""
+    publisher = Publisher(settings)
+    for job in ("orders", "prices"):
+        publisher.send(spec_of(job, 1, LIVELY))
+        for snapshot, decision in decided(job, COUNT, partitions=16, scaling=LIVELY, seed=len(job)):
+            publisher.send(snapshot)
+            publisher.send(decision)
+    publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), b"\xff", b"\xfe not text", [("h", b"\xfd"), ("n", None)])
+    publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), None, None, [])
+    publisher.close()
+    return settings
+
+
+@pytest.fixture(scope="module")
+def session(stack: StackProvider) -> Iterator[Any]:
+    """One Spark for the tests of this module."""
+    made = start_session("local[2]", [str(jar) for jar in stack.need(kafka=True).connector_jars])
+    yield made
+    made.stop()
+
+
+@pytest.mark.timeout(300)
+def test_decisions_in_the_topics_are_recomputed_bit_for_bit(filled: ServiceSettings, session: Any) -> None:
+    """Read through Spark's Kafka source, every decision of every job is identical (I9)."""
+    result = recompute(bootstrap_servers=filled.bootstrap_servers, topic_prefix=filled.topic_prefix, spark=session)
+    assert (result.decisions, result.identical, result.ok) == (2 * COUNT, 2 * COUNT, True)
+    assert [job.job_id for job in result.jobs] == ["orders", "prices"]
+    one = recompute(
+        bootstrap_servers=filled.bootstrap_servers, topic_prefix=filled.topic_prefix, spark=session, job="prices"
+    )
+    assert [job.job_id for job in one.jobs] == ["prices"]
+
+
+@pytest.mark.timeout(300)
+def test_a_forged_decision_in_the_topic_is_found(filled: ServiceSettings, session: Any) -> None:
+    """One decision published with another final size is the one difference, named with field, values and place."""
+    _, decision = list(decided("orders", COUNT, partitions=16, scaling=LIVELY, seed=6))[77]
+    forged = decision.model_copy(update={"final_parallelism": 31})
+    publisher = Publisher(filled)
+    publisher.publish(forged)
+    publisher.close()
+    result = recompute(bootstrap_servers=filled.bootstrap_servers, topic_prefix=filled.topic_prefix, spark=session)
+    assert (result.identical, result.differing, result.ok) == (2 * COUNT, 1, False)
+    assert result.first is not None
+    assert (result.first.job_id, result.first.sequence, result.first.path) == (
+        "orders",
+        decision.sequence,
+        "final_parallelism",
+    )
+    assert result.first.recorded == "31"
+    assert result.first.place.startswith("partition ")
+
+
+@pytest.mark.timeout(300)
+def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
+    filled: ServiceSettings, session: Any, tmp_path: Path
+) -> None:
+    """Recorded (compressed) and published again the records are the same bytes, and both recompute identically."""
+    seen: list[tuple[str, int, int]] = []
+    manifest = record(filled, tmp_path / "rec", compress=True, progress=lambda *told: seen.append(told))
+    counts = {entry.topic: entry.records for entry in manifest.files}
+    assert (counts["jobs"], counts["decisions"], counts["snapshots"]) == (2, 2 * COUNT, 2 * COUNT + 2)
+    assert seen[-1][1:] == (0, 0)  # the last topic, dead-letters, is empty
+    assert recompute(directory=tmp_path / "rec", spark=session).identical == 2 * COUNT
+
+    again = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "again")})
+    ensure_topics(again, partitions=3)
+    done = publish(again, tmp_path / "rec", speed=None, jobs_first=True)
+    assert (done.jobs, done.snapshots, done.skipped, done.shift_seconds) == (2, 2 * COUNT + 2, 0, 0)
+    record(again, tmp_path / "again", topics=(JOBS, SNAPSHOTS))
+    for topic in (JOBS, SNAPSHOTS):
+        was, now = (
+            sorted(
+                (r.key or b"", r.value or b"", r.timestamp_ms, str(r.headers))
+                for r in read(tmp_path / folder, topic.suffix)
+            )
+            for folder in ("rec", "again")
+        )
+        assert now == was
+
+
+def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSettings, tmp_path: Path) -> None:
+    """With `rebase` the newest snapshot is just past, ids are those of the new sequences, and steps stay 10 s."""
+    record(filled, tmp_path / "rec")
+    moved = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "moved")})
+    ensure_topics(moved, partitions=3)
+    done = publish(moved, tmp_path / "rec", speed=None, rebase=True, job="orders")
+    assert (done.snapshots, done.skipped) == (COUNT, 0)
+    record(moved, tmp_path / "moved", topics=(SNAPSHOTS,))
+    snapshots = [decode(MetricSnapshot, r.value, r.headers, r.key) for r in read(tmp_path / "moved", "snapshots")]
+    age = (datetime.now(UTC) - snapshots[-1].observed_at).total_seconds()
+    assert 0 <= age < 60
+    assert {b.sequence - a.sequence for a, b in pairwise(snapshots)} == {10}
+
+
+def test_a_recording_can_be_cut_by_time_and_job(filled: ServiceSettings, tmp_path: Path) -> None:
+    """`job` keeps one job's records; a time past the end keeps nothing but the table of jobs."""
+    counts = {e.topic: e.records for e in record(filled, tmp_path / "one", job="orders").files}
+    assert (counts["jobs"], counts["decisions"], counts["snapshots"]) == (1, COUNT, COUNT)
+    later = record(filled, tmp_path / "later", since=datetime(2100, 1, 1, tzinfo=UTC))
+    assert {e.topic: e.records for e in later.files} == dict.fromkeys(counts, 0) | {"jobs": 2}
+    early = record(filled, tmp_path / "early", until=datetime(2000, 1, 1, tzinfo=UTC))
+    assert sum(e.records for e in early.files) == 0
+
+
+def test_a_recording_is_whole_or_absent(settings: ServiceSettings, tmp_path: Path) -> None:
+    """What cannot be recorded leaves no folder behind, and nothing is ever written over."""
+    absent = settings.model_copy(update={"topic_prefix": "there-is-none."})
+    with pytest.raises(CannotRecord, match=r"there-is-none\.jobs"):
+        record(absent, tmp_path / "rec")
+    assert list(tmp_path.iterdir()) == []
+    record(settings, tmp_path / "rec", topics=(JOBS,))
+    with pytest.raises(CannotRecord, match="never written over"):
+        record(settings, tmp_path / "rec")
+
+
+@pytest.mark.timeout(300)
+def test_the_program_says_what_it_found_by_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 and a table when all is identical, 1 and the field when a bit is not, 2 and one line when it cannot be tried."""
+    monkeypatch.setattr(program, "start_session", lambda *_: session)
+    monkeypatch.setattr(session, "stop", lambda: None)
+    write_recording(tmp_path / "rec", jobs=3, per_job=20, partitions=4)
+    assert program.main(["--from", str(tmp_path / "rec")]) == 0
+    assert "identical 60/60" in capsys.readouterr().out
+
+    file = tmp_path / "rec" / "decisions.ndjson"
+    line = file.read_bytes().splitlines()[7]
+    at = line.index(b"FINE")
+    flipped = line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
+    file.write_bytes(file.read_bytes().replace(line, flipped))
+    assert program.main(["--from", str(tmp_path / "rec")]) == 1
+    out = capsys.readouterr().out
+    assert "1 DIFFERING" in out
+    assert 'recorded   "GINE"' in out
+    assert "DAMAGED" in out  # the manifest's checksum says so as well
+
+    manifest = json.loads((tmp_path / "rec" / "manifest.json").read_text("utf-8"))
+    for entry in manifest["files"]:
+        entry["sha256"] = sha256(tmp_path / "rec" / entry["file"])
+    (tmp_path / "rec" / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    assert program.main(["--from", str(tmp_path / "rec")]) == 1
+    assert "DAMAGED" not in capsys.readouterr().out
+
+    assert program.main(["--from", str(tmp_path / "nothing")]) == 2
+    assert "is not a recording" in capsys.readouterr().err
+
+
+def test_recompute_needs_exactly_one_source() -> None:
+    """Neither or both of broker and recording is refused before Spark is started."""
+    with pytest.raises(CannotRecompute, match="either"):
+        recompute()

@@ -1,0 +1,106 @@
+"""Recordings and their republication: exact bytes, whole or not at all, moved in time together."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.streams import write_recording
+from replay.files import BadRecording, KafkaRecord, damaged, from_line, read, read_manifest, to_line
+from replay.publish import moved
+from schemas.snapshot import MetricSnapshot
+from tests.support.sample_events import sample_events
+
+raw = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))
+
+
+@given(
+    st.builds(
+        KafkaRecord,
+        partition=st.integers(0, 99),
+        offset=st.integers(0, 2**62),
+        timestamp_ms=st.integers(-1, 2**50),
+        key=raw,
+        value=raw,
+        headers=st.lists(st.tuples(st.text(max_size=8), raw), max_size=3).map(tuple),
+    )
+)
+def test_a_line_holds_the_very_bytes(record: KafkaRecord) -> None:
+    """Key, value and headers of any bytes, nulls included, come back from one line of JSON as they were."""
+    line = to_line(record)
+    assert "\n" not in line
+    assert from_line(line) == record
+
+
+def test_a_readable_value_stays_readable() -> None:
+    """A value in UTF-8 is kept as text that any tool reads, other bytes as base64 beside it."""
+    assert json.loads(to_line(KafkaRecord(0, 1, 2, b"k", '{"a":"ü"}'.encode())))["value"] == '{"a":"ü"}'
+    assert json.loads(to_line(KafkaRecord(0, 1, 2, b"k", b"\xff")))["value_base64"] == "/w=="
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A small recording of real decisions."""
+    write_recording(tmp_path / "r", jobs=2, per_job=5, partitions=2)
+    return tmp_path / "r"
+
+
+def test_a_recording_reads_back_whole(recording: Path) -> None:
+    """What the manifest counts is what is read, and nothing is damaged."""
+    manifest = read_manifest(recording)
+    assert damaged(recording, manifest) == []
+    assert [len(list(read(recording, entry.topic))) for entry in manifest.files] == [10, 10]
+    assert list(read(recording, "results")) == []
+
+
+def test_damage_is_named_by_file(recording: Path) -> None:
+    """A changed and a missing file are each named with what is wrong."""
+    file = recording / "decisions.ndjson"
+    file.write_bytes(file.read_bytes().replace(b"FINE", b"FUNE", 1))
+    (recording / "snapshots.ndjson").unlink()
+    missing, changed = damaged(recording, read_manifest(recording))
+    assert missing.endswith("snapshots.ndjson: the file is missing")
+    assert "decisions.ndjson: SHA-256 is" in changed
+
+
+def test_a_broken_line_is_named_by_file_and_line(recording: Path) -> None:
+    """Reading stops at a line that is no record, with its file and number."""
+    file = recording / "decisions.ndjson"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:3], b'{"partition":0}\n', *lines[4:]]))
+    with pytest.raises(BadRecording, match=r"decisions\.ndjson, line 4"):
+        list(read(recording, "decisions"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "is not a recording"), ("{}", "topic_prefix"), ("[", "JSON"), ('{"format":2}', "topic_prefix")],
+)
+def test_what_is_no_recording_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    """A folder without a manifest, or with one this program does not know, is refused by name."""
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text, "utf-8")
+    with pytest.raises(BadRecording, match=said):
+        read_manifest(tmp_path)
+
+
+def test_a_moved_snapshot_moves_whole() -> None:
+    """Every instant, the sequence and the id move by the same span; all figures and spans stay."""
+    before = sample_events()["snapshot.full"]
+    assert isinstance(before, MetricSnapshot)
+    after = moved(before, 3600)
+    assert MetricSnapshot.model_validate_json(after.model_dump_json()) == after  # the id is that of the new sequence
+    assert after.sequence == before.sequence + 3600
+    span = timedelta(hours=1)
+    assert after.observed_at - before.observed_at == span
+    assert [b.started_at - a.started_at for a, b in zip(before.batches, after.batches, strict=True)] == [span, span]
+    assert after.incarnation_started_at == before.incarnation_started_at + span  # type: ignore[operator]
+    assert moved(after, -3600) == before
+    minimal = sample_events()["snapshot.minimal"]
+    assert isinstance(minimal, MetricSnapshot)
+    assert moved(minimal, 5).incarnation_started_at is None

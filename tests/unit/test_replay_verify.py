@@ -1,0 +1,268 @@
+"""Verifying: what the engine decided is identical, what was altered is found and named, what is lost is counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+
+from bench.streams import LIVELY, decided, spec_of
+from engine.decide import KEYFRAME_EVERY, step
+from engine.state import JobState
+from replay.report import render
+from replay.verify import JobTally, JobVerifier
+from schemas.decision import decision_id
+from schemas.envelope import value_of
+from schemas.snapshot import snapshot_id
+
+JOB = "orders"
+COUNT = 2 * KEYFRAME_EVERY + 20
+Rows = list[tuple[int, int, int, bytes]]
+"""(sequence, kind, offset, value), as Spark sorts them."""
+
+
+@cache
+def _stream() -> tuple[tuple[int, bytes, bytes], ...]:
+    return tuple((s.sequence, value_of(s), value_of(d)) for s, d in decided(JOB, COUNT, partitions=32, scaling=LIVELY))
+
+
+def rows(keep: Callable[[int], bool] = lambda _: True) -> Rows:
+    """Return the records of a stream made by the real engine, of those numbers that are kept."""
+    made = [(number, row) for number, row in enumerate(_stream()) if keep(number)]
+    return [(s, kind, number, v) for number, (s, *values) in made for kind, v in enumerate(values)]
+
+
+def verify(records: Rows, job: str = JOB) -> JobTally:
+    """Verify records after sorting them as Spark does."""
+    verifier = JobVerifier(job)
+    for sequence, kind, offset, value in sorted(records):
+        if kind:
+            verifier.decision(value, f"partition 0, offset {offset}")
+        else:
+            verifier.snapshot(sequence, value)
+    return verifier.tally()
+
+
+def altered(number: int, change: Callable[[dict[str, Any]], None], kind: int = 1) -> Rows:
+    """Return the stream with one record's fields changed."""
+    changed = []
+    for sequence, is_decision, offset, value in rows():
+        if offset == number and is_decision == kind:
+            fields = json.loads(value)
+            change(fields)
+            value = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()  # noqa: PLW2901
+            sequence = fields["sequence"]  # noqa: PLW2901
+        changed.append((sequence, is_decision, offset, value))
+    return changed
+
+
+def test_what_the_engine_decided_is_identical() -> None:
+    """A stream with rescales, results and several keyframes is recomputed to the last bit."""
+    assert any(b'"command":' in value for _, kind, _, value in rows() if kind)
+    assert verify(rows()) == JobTally(JOB, identical=COUNT)
+
+
+def test_a_new_version_of_the_spec_is_taken_from_its_keyframe() -> None:
+    """Specs come from the record alone: each version is shown by the keyframe of its first decision."""
+    made = [
+        (s.sequence, value_of(s), value_of(d))
+        for s, d in decided(JOB, 60, partitions=32, scaling=LIVELY, respec_every=17)
+    ]
+    assert verify([(s, k, n, v) for n, (s, *values) in enumerate(made) for k, v in enumerate(values)]) == JobTally(
+        JOB, identical=60
+    )
+
+
+def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    *steps, last = path.split(".")
+
+    def change(fields: dict[str, Any]) -> None:
+        part: Any = fields
+        for name in steps:
+            part = part[int(name) if isinstance(part, list) else name]
+        assert part[last] != value
+        part[last] = value
+
+    return change
+
+
+ALTERED = {
+    "status": "STOPPED_STATE_LIMIT",
+    "final_parallelism": 31,
+    "sentence": "All is well.",
+    "policy": "hpa",
+    "evidence.lag_records": 12345,
+    "evidence.window_seconds": 1.5,
+    "trail.0.code": "OTHER",
+    "trail.0.after": 30,
+    "decided_at": "2026-03-01T01:00:00Z",
+    "decision_id": "00000000-0000-0000-0000-000000000000",
+    "pipeline_id": "shop",
+    "current_parallelism": 3,
+}
+
+
+@pytest.mark.parametrize("path", ALTERED)
+def test_an_altered_field_is_found_and_named(path: str) -> None:
+    """One changed field is one difference, named by its path with both values; all else is identical."""
+    tally = verify(altered(150, _set(path, ALTERED[path])))
+    assert (tally.identical, tally.differing) == (COUNT - 1, 1)
+    assert tally.first is not None
+    assert (tally.first.path, tally.first.place) == (path, "partition 0, offset 150")
+    assert tally.first.recorded == json.dumps(ALTERED[path])
+    assert tally.first.recomputed != tally.first.recorded
+    assert "150" in render([tally], 1.0)
+
+
+def test_every_flipped_bit_of_a_decision_is_found() -> None:
+    """Whatever bit of a decision's bytes is flipped, the run is not identical and something is named."""
+    number = 150
+    value = next(v for _, kind, offset, v in rows() if kind and offset == number)
+    near = [row for row in rows() if KEYFRAME_EVERY <= row[2] <= number + 1]
+    keyed_by_head = value.index(b'"decided_at"')  # job and sequence stand before it and also place the record
+    for bit in range(keyed_by_head * 8, len(value) * 8, 97):
+        flipped = bytearray(value)
+        flipped[bit // 8] ^= 1 << (bit % 8)
+        if _feeds_back(value, bit // 8):
+            continue
+        tally = verify([(s, k, n, bytes(flipped) if k and n == number else v) for s, k, n, v in near])
+        assert tally.differing >= 1, (bit, value[bit // 8 - 20 : bit // 8 + 20])
+        assert tally.first is not None
+
+
+def _feeds_back(value: bytes, at: int) -> bool:
+    """Whether a byte is in `observed`: an input of the decision, which is fed back and not computed."""
+    start = value.index(b'"observed"')
+    return start <= at
+
+
+@pytest.mark.parametrize("name", ["job_id", "snapshot_id", "sequence", "spec_version", "engine_version"])
+def test_a_decision_that_names_something_else_is_found(name: str) -> None:
+    """Ids are functions of what they name: an altered name never passes for 'not recomputable'."""
+    other = {"sequence": 999, "spec_version": 9}.get(name, "other")
+    tally = verify(altered(150, _set(name, other)))
+    assert tally.differing >= 1
+    assert tally.other_version == 0
+    assert tally.decisions == COUNT
+
+
+def test_bytes_that_say_the_same_otherwise_are_a_difference() -> None:
+    """Identical means bytes: the same values with other spacing are named by the place of the first byte."""
+    spaced = [(s, k, n, v.replace(b',"policy"', b', "policy"') if k and n == 7 else v) for s, k, n, v in rows()]
+    tally = verify(spaced)
+    assert tally.differing == 1
+    assert tally.first is not None
+    assert tally.first.path.startswith("(byte ")
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff", b"[]", b"{}", b'{"sequence":1}'])
+def test_an_unreadable_decision_is_a_difference(garbage: bytes) -> None:
+    """A decision record that cannot be read is counted as differing, and what follows starts at the next keyframe."""
+    tally = verify([(s, k, n, garbage if k and n == 150 else v) for s, k, n, v in rows()])
+    assert tally.differing == 1
+    assert tally.not_recomputable == {"STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
+    assert tally.identical == COUNT - 1 - tally.not_recomputable["STATE_UNKNOWN"]
+
+
+def test_a_missing_snapshot_is_counted_and_named() -> None:
+    """Without its snapshot a decision cannot be made again, nor can those after it up to the next keyframe."""
+    tally = verify([row for row in rows() if not (row[1] == 0 and row[2] == 150)])
+    assert tally.not_recomputable == {"SNAPSHOT_MISSING": 1, "STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
+    assert (tally.differing, tally.identical) == (0, COUNT - 50)
+    report = render([tally], 2.0)
+    assert "1 not recomputable, SNAPSHOT_MISSING" in report
+    assert f"identical {COUNT - 50}/{COUNT}" in report
+
+
+def test_an_altered_snapshot_makes_a_difference() -> None:
+    """A snapshot that is not what was decided on shows in the decision."""
+    tally = verify(altered(150, _set("slots_granted", 63), kind=0))
+    assert tally.differing >= 1
+    assert tally.first is not None
+    assert tally.first.path.startswith("evidence")
+
+
+def test_a_record_that_begins_in_the_middle_starts_at_its_first_keyframe() -> None:
+    """Decisions before the first keyframe in the record are counted apart; from there on all is verified."""
+    tally = verify(rows(lambda number: number >= 30))
+    assert tally.not_recomputable == {"BEFORE_FIRST_KEYFRAME": KEYFRAME_EVERY - 30}
+    assert tally.identical == COUNT - KEYFRAME_EVERY
+
+
+def test_a_missing_decision_is_told_with_the_difference_it_makes() -> None:
+    """A hole among the decisions is not passed over: what follows differs, and the note says which one is missing."""
+    tally = verify([row for row in rows() if not (row[1] == 1 and row[2] == 150)])
+    assert tally.undecided == 1
+    assert tally.differing >= 1
+    assert tally.first is not None
+    assert str(_stream()[150][0]) in tally.first.note
+
+
+def test_a_repeated_decision_is_identical_twice() -> None:
+    """A decision that was produced again after a crash is the same bytes and is made from the same state."""
+    again = [(s, k, n, v) for s, k, n, v in rows() if k and n in (0, 7, 100)]
+    repeats = [(s, k, n * 1000 + 1, v) for s, k, n, v in again]
+    assert verify(rows() + repeats) == JobTally(JOB, identical=COUNT + 3, repeated=3)
+
+
+def test_a_repeat_that_saw_something_else_may_be_either() -> None:
+    """When a repeat saw another time, the job went on from one of both; the next decision tells from which."""
+    pairs = list(decided(JOB, 60, partitions=32, scaling=LIVELY))
+    at = next(n for n, (_, d) in enumerate(pairs) if d.command is not None)  # its state remembers the time
+    state = JobState.new()
+    for s, d in pairs[:at]:
+        state, _ = step(state, s, spec_of(JOB, 1, LIVELY), d.observed)
+
+    s, d = pairs[at]
+    later = dataclasses.replace(d.observed, at=d.observed.at + timedelta(seconds=3))
+    _, other = step(state, s, spec_of(JOB, 1, LIVELY), later)
+    assert value_of(other) != value_of(d)
+    base: Rows = [(p.sequence, k, n, value_of(e)) for n, (p, q) in enumerate(pairs) for k, e in enumerate((p, q))]
+    for offset in (at - 0.5, at + 0.5):  # the repeat stood before or after the one that counted
+        tally = verify([*base, (s.sequence, 1, offset, value_of(other))])  # type: ignore[list-item]
+        assert tally == JobTally(JOB, identical=61, repeated=1)
+
+
+def test_a_job_that_began_anew_is_followed() -> None:
+    """A keyframe of an empty state starts the job again, and the report says so: somebody lost the state."""
+    anew = [(s, k, n + COUNT, v) for n, (s, *values) in enumerate(_shifted()) for k, v in enumerate(values)]
+    tally = verify(rows() + anew)
+    assert tally == JobTally(JOB, identical=COUNT + 10, began_anew=1)
+    assert "orders began anew 1 times" in render([tally], 1.0)
+
+
+def _shifted() -> list[tuple[int, bytes, bytes]]:
+    """Ten decisions of a fresh state, later than the stream."""
+    state, made = JobState.new(), []
+    for s, d in list(decided(JOB, COUNT + 10, partitions=32, scaling=LIVELY))[COUNT:]:
+        state, decision = step(state, s, spec_of(JOB, 1, LIVELY), d.observed)
+        made.append((s.sequence, value_of(s), value_of(decision)))
+    return made
+
+
+def test_another_engine_version_is_counted_apart() -> None:
+    """Decisions of another engine are neither identical nor different; the next keyframe of ours starts again."""
+
+    def other(fields: dict[str, Any]) -> None:
+        fields["engine_version"] = "0"
+        fields["decision_id"] = decision_id(JOB, snapshot_id(JOB, fields["sequence"]), fields["spec_version"], "0")
+
+    tally = verify(altered(150, other))
+    assert (tally.other_version, tally.differing) == (1, 0)
+    assert tally.not_recomputable == {"STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
+
+
+def test_a_policy_that_is_not_installed_is_counted_by_name() -> None:
+    """A spec this engine refuses is 'not recomputable', not a difference."""
+
+    def foreign(fields: dict[str, Any]) -> None:
+        fields["keyframe"]["spec"]["scaling"]["policy"] = "of-somebody-else"
+
+    tally = verify(altered(0, foreign))
+    assert tally.not_recomputable["SPEC_REFUSED"] == 1
+    assert tally.differing == 0
