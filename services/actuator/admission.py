@@ -17,6 +17,7 @@ CODES: dict[str, str] = {
     "NOT_MEANT_TO_RUN": "the JobSpec says the job is not to run",
     "INVALID_SIZE": "the size is outside the spec's bounds or not whole executors",
     "NO_BACKEND": "no backend of the spec's kind is set up in this actuator",
+    "ALREADY_RUNNING": "a start of a job that runs; it is left alone",
     "UNREADABLE_CHECKPOINT": "the checkpoint is where this actuator cannot read",
     "OUTFENCED": "a newer epoch or another actuator holds the job's fence",
     "STOP_FAILED": "the old run could not be ended; nothing was started",

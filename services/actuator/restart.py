@@ -5,7 +5,7 @@ action begins. So the newest result of a command says which action was under way
 else can do that action again: every action is written so that doing it twice is doing it once.
 
     state      the action it stands for                    its events
-    ACCEPTED   FIND what runs; nothing was touched yet     Found · NothingRuns · Unknown · Outfenced
+    ACCEPTED   FIND what runs; nothing was touched yet     Found · NothingRuns · Refused · Unknown · Outfenced
     STOPPING   STOP it at a batch boundary, or by force    Gone · WouldNotStop · Outfenced
     STOPPED    ANNOUNCE the start, or be done (`stop`)     Announced · Done · Outfenced
     STARTING   SUBMIT the run with the attempt's size      Submitted · NotSubmitted · Outfenced
@@ -101,6 +101,7 @@ MOVES: dict[tuple[Phase | None, Event], Phase] = {
     (None, Event.ADMITTED): Phase.ACCEPTED,
     (None, Event.REFUSED): Phase.REJECTED,
     (Phase.ACCEPTED, Event.OUTFENCED): Phase.REJECTED,
+    (Phase.ACCEPTED, Event.REFUSED): Phase.REJECTED,
     (Phase.ACCEPTED, Event.FOUND): Phase.STOPPING,
     (Phase.ACCEPTED, Event.NOTHING_RUNS): Phase.STOPPED,
     (Phase.ACCEPTED, Event.UNKNOWN): Phase.FAILED,

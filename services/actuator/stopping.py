@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.control import ControlError
+from schemas.command import CommandKind
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.checkpoint import CheckpointError
 from services.actuator.fence import Fence
@@ -69,6 +70,9 @@ def find(task: Task, patience_seconds: float) -> Outcome:
                 return Outcome(Event.UNKNOWN, f"What runs cannot be told: {error}.", "STOP_FAILED")
             task.wait(1.0)
             continue
+        if runs and task.command.kind is CommandKind.START:
+            sentence = f"The job runs already, as {runs[-1].submission_id}; it was left alone."
+            return Outcome(Event.REFUSED, sentence, "ALREADY_RUNNING", submission_id=runs[-1].submission_id)
         if runs:
             return Outcome(Event.FOUND, submission_id=runs[-1].submission_id)
         return Outcome(Event.NOTHING_RUNS, "The job does not run.", details=facts)

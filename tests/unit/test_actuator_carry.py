@@ -258,6 +258,14 @@ def test_a_job_that_ended_by_itself_is_started(world: World) -> None:
     assert world.phases() == ["accepted", "stopped", "starting", "running", "verified"]
 
 
+def test_a_job_that_runs_is_not_started_again(world: World) -> None:
+    """A `start` for a job that was taken for dead leaves the living driver alone."""
+    world.start()
+    assert world.carry(command(CommandKind.START)) is Phase.REJECTED
+    assert world.topic[-1].code == "ALREADY_RUNNING"
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+
+
 def test_a_stop_leaves_nothing_running(world: World) -> None:
     """A `stop` ends the driver and starts none."""
     world.start()
