@@ -231,13 +231,13 @@ def test_the_goals_need_a_verified_change_in_their_direction() -> None:
     assert not shrunk(6)(seen(7, decisions=[UP], results=RESULTS[:3]))
 
 
-def test_a_load_is_settled_only_once_it_was_judged() -> None:
-    """Quiet lag alone is no goal: the newest decision must be a judgement."""
-    code = PLAIN.trail[0].code
-    judged = PLAIN.model_copy(update={"trail": (replace(PLAIN.trail[0], code="WITHIN_BAND"),)})
-    assert code in ("NO_EVIDENCE", "WINDOW_FILLING")
-    assert not settled(6)(seen(60, decisions=[PLAIN], results=[]))
-    assert settled(6)(seen(60, decisions=[PLAIN, judged], results=[]))
+def test_a_load_is_settled_only_once_the_size_was_found_to_fit() -> None:
+    """Quiet lag alone is no goal: the newest two decisions must have found the size right."""
+    fits = PLAIN.model_copy(update={"trail": (replace(PLAIN.trail[0], code="WITHIN_BAND"),)})
+    assert not settled(6)(seen(60, decisions=[PLAIN, PLAIN], results=[]))
+    assert not settled(6)(seen(60, decisions=[PLAIN, fits], results=[]))
+    assert settled(6)(seen(60, decisions=[PLAIN, fits, fits], results=[]))
+    assert not settled(6)(seen(60, decisions=[UP, fits, fits], results=[]))
 
 
 def test_the_script_is_steady_three_times_as_much_and_steady() -> None:

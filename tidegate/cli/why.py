@@ -142,7 +142,7 @@ def _newest_of_all(settings: ClientSettings, wanted: set[str]) -> dict[str, Deci
 
 def _at(settings: ClientSettings, job: str, sequence: int) -> Decision | None:
     """Return the newest decision on one snapshot. A sequence is the second it was measured in, unless republished."""
-    near = datetime.fromtimestamp(sequence, UTC) - timedelta(minutes=5) if 0 <= sequence < 2**33 else None
+    near = datetime.fromtimestamp(sequence, UTC) - timedelta(minutes=5) if 300 < sequence < 2**33 else None
     for since in [near, None] if near else [None]:
         found = [d.event for d in received(Decision, settings, job=job, since=since, on_error=quiet)]
         on_it = [d for d in found if d.sequence == sequence]

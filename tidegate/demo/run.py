@@ -78,10 +78,11 @@ def run_demo(plan: Plan, show: Show, clock: Callable[[], float] = time.time) -> 
         start_services(house, show.tell)
         watcher = Watcher(house.settings, spec.job_id, house.source, house.sink, house.checkpoint)
         outcome = Outcome(house, watcher.timeline)
-        house.set_rate(plan.script.stages[0].rate * TRICKLE)
+        trickle = plan.script.stages[0].rate * TRICKLE
+        house.set_rate(trickle)
         _publish(house, spec)
         with show.live() as refresh:
-            _await_start(outcome, show, refresh, clock)
+            _await_start(outcome, trickle, show, refresh, clock)
             _play(plan.script, outcome, show, refresh, clock)
             _wind_down(plan, outcome, spec, show, refresh)
         watcher.close()
@@ -103,16 +104,19 @@ def _publish(house: House, spec: JobSpec) -> None:
     publisher.close()
 
 
-def _await_start(outcome: Outcome, show: Show, refresh: Callable[[Timeline], None], clock: Callable[[], float]) -> None:
-    """Wait until the services have started the job: the spec alone makes them do it."""
-    show.progress.stage, show.progress.aim = "start", "the services have started the job"
+def _await_start(
+    outcome: Outcome, trickle: float, show: Show, refresh: Callable[[Timeline], None], clock: Callable[[], float]
+) -> None:
+    """Wait until the services have started the job (the spec alone makes them) and its first, slow batches passed."""
+    show.progress.stage, show.progress.aim = "start", "the services have started the job and it is warm"
     show.progress.longest = START_SECONDS
     began = clock()
     while True:
         ends = [r for r in outcome.timeline.results if r.kind is CommandKind.START and r.phase.terminal]
-        if any(r.phase is Phase.VERIFIED for r in ends):
+        started = any(r.phase is Phase.VERIFIED for r in ends)
+        if started and _keeps_up(outcome.timeline, trickle):
             return
-        if ends:
+        if ends and not started:
             raise DemoFailed(f"the job could not be started: {ends[-1].code}: {ends[-1].sentence}")
         if clock() - began > START_SECONDS:
             steps = ", ".join(r.phase.value for r in outcome.timeline.results) or "none"
@@ -122,6 +126,12 @@ def _await_start(outcome: Outcome, show: Show, refresh: Callable[[Timeline], Non
                 f"logs: {outcome.house.logs}"
             )
         _tick(outcome, show, refresh, clock() - began)
+
+
+def _keeps_up(timeline: Timeline, rate: float) -> bool:
+    """Whether the newest samples all have less lag than a few seconds of `rate`."""
+    newest = timeline.samples[-5:]
+    return len(newest) == 5 and all(s.committed and s.lag <= 5 * rate for s in newest)
 
 
 def _play(

@@ -1,6 +1,6 @@
 """The script of the demo: phases of load, and when the goal of each is met. Pure: it is told what was seen.
 
-    settle   the steady load, until the policy has judged it and lag is under the objective
+    settle   the steady load, until the policy finds that the size fits and lag is under the objective
     surge    three times as much, until the job has grown, nothing is under way and lag is back under the objective
     ebb      the steady load again, until the job has shrunk and lag is under the objective
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from schemas.decision import Decision
 from schemas.result import ActionResult, Phase
 
-UNJUDGED = frozenset({"WINDOW_FILLING", "NO_EVIDENCE", "CAPACITY_UNKNOWN", "JOB_STARTING", "JOB_STATE_UNKNOWN"})
-"""First reason codes of decisions that could not judge the load yet."""
+FITS = frozenset({"WITHIN_BAND", "RIGHT_SIZE"})
+"""First reason codes of decisions that found the present size to be the right one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,10 @@ class Seen:
         return [r.parallelism for r in self.results if r.phase is Phase.VERIFIED]
 
     @property
-    def judged(self) -> bool:
-        """Whether the newest decision is a judgement of the load."""
-        return bool(self.decisions) and self.decisions[-1].trail[0].code not in UNJUDGED
+    def fits(self) -> bool:
+        """Whether the newest two decisions found that the size fits the load."""
+        newest = self.decisions[-2:]
+        return len(newest) == 2 and all(d.trail[0].code in FITS for d in newest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Script:
 
 def settled(hold: float) -> Callable[[Seen], bool]:
     """Return the goal of a load that the present size carries."""
-    return lambda seen: seen.judged and not seen.under_way and seen.seconds_under_objective >= hold
+    return lambda seen: seen.fits and not seen.under_way and seen.seconds_under_objective >= hold
 
 
 def grown(hold: float) -> Callable[[Seen], bool]:
@@ -97,8 +98,8 @@ def steady_surge_steady(rate: float, objective_seconds: float, hold_seconds: flo
     """Return the demo's script: `rate` records/s, three times as much, and `rate` again."""
     hold = hold_seconds
     stages = (
-        Stage("steady", rate, 25, 90, "the policy has judged the load", settled(hold)),
-        Stage("surge x3", 3 * rate, 20, 170, "the job has grown and caught up", grown(hold)),
+        Stage("steady", rate, 20, 110, "the size fits the load", settled(hold)),
+        Stage("surge x3", 3 * rate, 20, 160, "the job has grown and caught up", grown(hold)),
         Stage("steady again", rate, 20, 130, "the job has shrunk and keeps up", shrunk(hold)),
     )
     return Script(stages, objective_seconds, hold_seconds)
