@@ -1,0 +1,322 @@
+"""The command and the client against a real broker: what is applied is there, what is there is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+import tidegate
+from engine.decide import step
+from engine.state import JobState
+from runtime.kafka import Publisher, ensure_topics
+from schemas.command import ScalingCommand
+from schemas.decision import Decision, Observed
+from schemas.envelope import value_of
+from schemas.job import JobSpec, Mode
+from schemas.result import ActionResult, Phase, result_id
+from schemas.snapshot import MetricSnapshot, snapshot_id
+from tests.support.events import job, steady
+from tidegate.cli import app
+from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs
+
+SPEC = job(min_parallelism=2, max_parallelism=8)
+
+
+class Door:
+    """`tidegate` with one broker and a topic prefix of this test."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        """Run a command that must end with `code`; return what it printed."""
+        where = ["-b", self.settings.bootstrap_servers, "--topic-prefix", self.settings.topic_prefix]
+        ran = CliRunner().invoke(app, [*words, *where])
+        assert ran.exit_code == code, f"{words}: {ran.exit_code}\n{ran.stdout}{ran.stderr}"
+        assert "Traceback" not in ran.stderr
+        return ran.stdout if code == 0 else ran.stderr + ran.stdout
+
+    def spec(self) -> JobSpec:
+        """Return the job's spec on the topic."""
+        return current_specs(self.settings)["rates"]
+
+    def publish(self, *events: MetricSnapshot | Decision | ScalingCommand | ActionResult | JobSpec) -> None:
+        """Publish events and wait for the acknowledgement."""
+        publisher = Publisher(self.settings)
+        for event in events:
+            publisher.send(event)
+        publisher.close()
+
+
+@pytest.fixture
+def door(kafka: str) -> Door:
+    """A fresh Tidegate on the broker."""
+    settings = ClientSettings(bootstrap_servers=kafka, topic_prefix=f"cli-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(settings, partitions=2)
+    return Door(settings)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A spec file."""
+    path = tmp_path / "job.json"
+    path.write_bytes(value_of(SPEC))
+    return path
+
+
+def just_now(snapshots: list[MetricSnapshot]) -> list[MetricSnapshot]:
+    """Return snapshots moved in time so that the last was taken this second."""
+    shift = datetime.now(UTC).replace(microsecond=0) - snapshots[-1].observed_at
+    moved = []
+    for one in snapshots:
+        sequence = one.sequence + int(shift.total_seconds())
+        batches = tuple(b.model_copy(update={"started_at": b.started_at + shift}) for b in one.batches)
+        changed = {"sequence": sequence, "snapshot_id": snapshot_id(one.job_id, sequence), "batches": batches}
+        moved.append(one.model_copy(update={"observed_at": one.observed_at + shift, **changed}))
+    return moved
+
+
+SNAPSHOTS = just_now(steady(12, rate=3000, capacity=1000))
+
+
+def decided(spec: JobSpec = SPEC) -> list[Decision]:
+    """Return the engine's decisions on the snapshots."""
+    state, found = JobState.new(), []
+    for one in SNAPSHOTS:
+        state, decision = step(state, one, spec, Observed(at=one.observed_at))
+        found.append(decision)
+    return found
+
+
+DECISIONS = decided()
+ORDER = next(d for d in DECISIONS if d.command is not None)
+
+
+def phase(of: Decision, what: Phase, after: float, size: int) -> ActionResult:
+    """Return a phase of a decision's command."""
+    return ActionResult(
+        result_id=result_id(of.decision_id, what),
+        command_id=of.decision_id,
+        job_id=of.job_id,
+        pipeline_id=of.pipeline_id,
+        kind=(of.command or ORDER.command).kind,  # type: ignore[union-attr]
+        phase=what,
+        epoch=1,
+        at=of.decided_at + timedelta(seconds=after),
+        parallelism=size,
+        downtime_seconds=21.5 if what is Phase.VERIFIED else None,
+    )
+
+
+def test_a_spec_is_applied_changed_and_left_alone(door: Door, file: Path) -> None:
+    """The version counts up with each change, the diff is shown, and what is there already is not published again."""
+    assert "rates: new, version 1" in door("apply", str(file))
+    assert door.spec() == SPEC
+    assert "unchanged, version 1" in door("apply", str(file))
+    changed = SPEC.model_copy(update={"scaling": SPEC.scaling.model_copy(update={"max_parallelism": 12})})
+    file.write_bytes(value_of(changed))
+    shown = door("apply", str(file), "--dry-run")
+    assert "version 1 -> 2" in shown
+    assert "~ scaling.max_parallelism: 8 -> 12" in shown
+    assert door.spec().version == 1
+    door("apply", str(file))
+    assert (door.spec().version, door.spec().scaling.max_parallelism) == (2, 12)
+
+
+def test_a_job_is_paused_resumed_and_removed(door: Door, file: Path) -> None:
+    """Each is a new version of the spec; a removed job is gone from the table and unknown afterwards."""
+    door("apply", str(file))
+    door("pause", "rates")
+    assert (door.spec().scaling.mode, door.spec().version) == (Mode.PAUSED, 2)
+    assert "paused already" in door("pause", "rates")
+    door("resume", "rates", "--advise")
+    assert door.spec().scaling.mode is Mode.ADVISE
+    door("resume", "rates")
+    assert (door.spec().scaling.mode, door.spec().version) == (Mode.ACTIVE, 4)
+    assert "rates" in door("jobs")
+    assert "--yes" in door("remove", "rates", code=2)
+    door("remove", "rates", "--yes")
+    assert current_specs(door.settings) == {}
+    assert "no job 'rates'" in door("pause", "rates", code=2)
+
+
+def test_a_request_for_a_size_is_written_into_the_spec(door: Door, file: Path) -> None:
+    """`scale` leaves an open request with its reason, and a later `apply` of the file does not cancel it."""
+    door("apply", str(file))
+    assert "within 2..8" in door("scale", "rates", "20", "--reason", "to see it bent")
+    wish = door.spec().manual
+    assert wish is not None
+    assert (wish.parallelism, wish.reason, door.spec().version) == (20, "to see it bent", 2)
+    assert "unchanged" in door("apply", str(file))
+    assert door.spec().manual == wish
+
+
+def carried_out(door: Door, last: Phase) -> threading.Thread:
+    """Play decider and actuator for one manual request, in a thread."""
+
+    def play() -> None:
+        deadline = time.monotonic() + 30
+        while (spec := current_specs(door.settings).get("rates")) is None or spec.manual is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        state = JobState.new()
+        for one in SNAPSHOTS[:-1]:
+            state, _ = step(state, one, SPEC, Observed(at=one.observed_at))
+        state = replace(state, in_flight=None, last_action_at=None)
+        now = datetime.now(UTC)
+        _, decision = step(state, SNAPSHOTS[-1], spec, Observed(at=now))
+        assert decision.command is not None
+        assert decision.command.manual
+        door.publish(phase(decision, Phase.ACCEPTED, 0.1, 6), decision, phase(decision, last, 0.2, 6))
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("last", "code"), [(Phase.VERIFIED, 0), (Phase.ROLLED_BACK, 1)])
+def test_waiting_follows_a_request_to_its_end(door: Door, file: Path, last: Phase, code: int) -> None:
+    """`scale --wait` tells the decision and each phase, and its exit code says whether the size was reached."""
+    door("apply", str(file))
+    thread = carried_out(door, last)
+    shown = door("scale", "rates", "6", "--reason", "noon", "--wait", "--timeout", "60", code=code)
+    thread.join(30)
+    assert "noon" in shown
+    assert "accepted" in shown
+    assert last.value in shown
+
+
+def test_waiting_ends_with_its_time(door: Door, file: Path) -> None:
+    """Without services nothing comes: the wait ends after its time with exit code 1 and says so."""
+    door("apply", str(file))
+    assert "not done after 1 s" in door("scale", "rates", "6", "--reason", "x", "--wait", "--timeout", "1", code=1)
+
+
+def test_why_tells_the_newest_decision_or_the_one_asked_for(door: Door, file: Path) -> None:
+    """The newest by default, any by its sequence, the changes over a time, and the same as JSON."""
+    door("apply", str(file))
+    assert "no decision on rates yet" in door("why", "rates", code=2)
+    door.publish(*DECISIONS, phase(ORDER, Phase.ACCEPTED, 1, 8), phase(ORDER, Phase.VERIFIED, 22, 8))
+    assert DECISIONS[-1].sentence in door("why", "rates")
+    asked = door("why", "rates", "--at", str(ORDER.sequence))
+    assert ORDER.sentence in asked
+    assert "downtime 21.5 s" in asked
+    assert json.loads(door("why", "rates", "--json")) == json.loads(value_of(DECISIONS[-1]))
+    over_time = door("why", "rates", "--since", "1h")
+    assert ORDER.sentence in over_time
+    assert len(over_time.splitlines()) < len(DECISIONS)
+    assert "no decision on rates at sequence 5" in door("why", "rates", "--at", "5", code=2)
+    assert "no job 'other'" in door("why", "other", code=2)
+
+
+def test_jobs_shows_each_job_with_its_last_decision(door: Door, file: Path) -> None:
+    """A row per job: sizes and words of the last decision, or that there is none yet; nothing is cut in a pipe."""
+    assert "no jobs" in door("jobs")
+    door("apply", str(file))
+    assert "no decision yet" in door("jobs")
+    door.publish(*DECISIONS)
+    shown = door("jobs")
+    assert DECISIONS[-1].sentence in shown
+    assert DECISIONS[-1].status.value in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("stream", ["snapshots", "decisions", "commands", "results"])
+def test_tail_shows_events_as_a_table_or_as_lines(door: Door, stream: str) -> None:
+    """Each topic is shown for people and, with --json, as the very values on it; limit and job filter hold."""
+    by_stream: dict[str, Sequence[MetricSnapshot | Decision | ScalingCommand | ActionResult]] = {
+        "snapshots": SNAPSHOTS,
+        "decisions": DECISIONS,
+        "commands": [d.command for d in DECISIONS if d.command is not None],
+        "results": [phase(ORDER, what, n, 8) for n, what in enumerate((Phase.ACCEPTED, Phase.STOPPING))],
+    }
+    events = by_stream[stream]
+    door.publish(*events)
+    lines = door("tail", stream, "--json", "--since", "1h").splitlines()
+    assert [json.loads(line) for line in lines] == [json.loads(value_of(e)) for e in events]
+    assert json.loads(door("tail", stream, "--json", "-n", "1")) == json.loads(value_of(events[-1]))
+    assert door("tail", stream, "--job", "other") == ""
+    table = door("tail", stream, "--job", "rates")
+    assert len(table.splitlines()) == len(events) + 1
+
+
+def spoil(door: Door, topic: str, value: bytes) -> None:
+    """Put a record that no reader understands on a topic."""
+    producer = Producer(door.settings.kafka())
+    producer.produce(door.settings.topic_prefix + topic, value, b"rates", partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_a_bad_record_is_skipped_and_told(door: Door) -> None:
+    """The client goes past an unreadable record with a warning, or hands it over; events around it arrive."""
+    spoil(door, "decisions", b"not json")
+    door.publish(*DECISIONS)
+    read = partial(tidegate.decisions, door.settings.bootstrap_servers, topic_prefix=door.settings.topic_prefix)
+    with pytest.warns(UserWarning, match="NOT_JSON"):
+        assert list(read(job="rates")) == DECISIONS
+    bad: list[BadRecord] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(read(on_error=bad.append)) == DECISIONS
+    assert [(one.error.code, one.value) for one in bad] == [("NOT_JSON", b"not json")]
+
+
+def test_the_client_begins_at_an_instant(door: Door) -> None:
+    """`since` leaves out what was written before, as an age or as an instant."""
+    read = partial(tidegate.decisions, door.settings.bootstrap_servers, topic_prefix=door.settings.topic_prefix)
+    door.publish(*DECISIONS[:3])
+    time.sleep(1.2)
+    border = datetime.now(UTC)
+    door.publish(*DECISIONS[3:])
+    assert list(read(since=border)) == DECISIONS[3:]
+    assert list(read(since=timedelta(hours=1))) == DECISIONS
+    assert list(read(since=timedelta(seconds=0))) == []
+    with pytest.raises(ValueError, match="time zone"):
+        next(read(since=datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
+def follow(events: Iterator[MetricSnapshot], count: int, then: Callable[[], None]) -> list[MetricSnapshot]:
+    """Return the first `count` events of a stream, doing `then` before waiting for the first."""
+    threading.Timer(1.0, then).start()
+    return [next(events) for _ in range(count)]
+
+
+def test_following_gives_events_as_they_come_until_told_to_stop(door: Door) -> None:
+    """A followed stream waits for what is not there yet, and ends when `stop` says so."""
+    stop = threading.Event()
+    read = partial(tidegate.snapshots, door.settings.bootstrap_servers, topic_prefix=door.settings.topic_prefix)
+    events = read(follow=True, stop=stop.is_set)
+    assert follow(events, 3, lambda: door.publish(*SNAPSHOTS[:3])) == SNAPSHOTS[:3]
+    stop.set()
+    assert list(events) == []
+
+
+def test_what_cannot_be_reached_is_said_at_once(door: Door) -> None:
+    """No broker and no topic are told by name, not by an endless wait."""
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 "):
+        next(tidegate.results("127.0.0.1:1"))
+    with pytest.raises(NoSuchTopic, match=r"no-such-prefix\.results"):
+        next(tidegate.results(door.settings.bootstrap_servers, topic_prefix="no-such-prefix."))
+
+
+def test_the_doctor_finds_and_makes_topics(kafka: str) -> None:
+    """Missing topics fail with what to do; --create-topics makes them; existing ones of other counts fail."""
+    prefix = f"cli-{uuid.uuid4().hex[:8]}."
+    words = ["doctor", "-b", kafka, "--topic-prefix", prefix, "--work-dir", "/nonexistent"]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 1
+    assert f"topics {prefix}jobs" in ran.stdout
+    made = CliRunner().invoke(app, [*words, "--create-topics"])
+    assert f"6 with the prefix '{prefix}', co-partitioned by 8, created 6" in made.stdout
