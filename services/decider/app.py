@@ -61,7 +61,7 @@ def build(
 ) -> faust.App:
     """Return the Faust app of the decider. `wrap` may put something between the handler and its outbox."""
     app = new_app(settings)
-    names = [topic.named(settings.topic_prefix) for topic in (SNAPSHOTS, RESULTS)]
+    names = consumed(settings)
     # The table keeps bytes: what they mean is the handler's business, and recovery does not parse them.
     table = app.Table("state", key_type=bytes, value_type=bytes)
     handler = Handler(
@@ -104,6 +104,11 @@ def build(
     return app
 
 
+def consumed(settings: DeciderSettings) -> list[str]:
+    """Return the topics the agent reads: snapshots, results."""
+    return [topic.named(settings.topic_prefix) for topic in (SNAPSHOTS, RESULTS)]
+
+
 def headers_of(found: Any) -> tuple[tuple[str, bytes | None], ...]:
     """Return a record's headers as pairs; Faust hands them on as a list or as a mapping."""
     if not found:
@@ -128,11 +133,13 @@ async def mend_ledger(settings: DeciderSettings, specs: Specs, ledger: Ledger, c
 
 def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox) -> NoReturn:
     """Run the decider until SIGTERM or SIGINT."""
+    for chatty in ("faust", "mode", "aiokafka"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     clock = SystemClock()
     registry = CollectorRegistry()
     health = Health(clock, registry)
     health.serve(settings.health_host, settings.health_port)
-    prepare_topics(settings)
+    partitions = prepare_topics(settings)
     specs = SpecsInForce(settings, clock, poll_seconds=settings.jobs_poll_seconds)
     specs.start(on_failure=lambda error: die("the jobs topic cannot be followed", error))
     ledger = RedisLedger(
@@ -148,11 +155,20 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     # Before the first snapshot, so that a first start does not begin with a hold.
     loop.run_until_complete(mend_ledger(settings, specs, ledger, clock, metrics))
     app = build(settings, specs=specs, ledger=ledger, clock=clock, metrics=metrics, beat=health.beat, wrap=wrap)
+    # Until the first assignment all partitions are watched: a start that hangs must end as well. The set is handed over
+    # by Faust's signal; asking `app.consumer` from the watchdog's thread would create the consumer there.
+    own = frozenset((name, p) for name in consumed(settings) for p in range(partitions))
+
+    @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
+    async def assigned_now(_app: faust.App, assigned: Any, **_: Any) -> None:
+        nonlocal own
+        own = frozenset((p.topic, p.partition) for p in assigned if p.topic in consumed(settings))
+
     watchdog = Watchdog(
         settings,
         clock,
         group=settings.group,
-        partitions=lambda: _own_partitions(app),
+        partitions=lambda: own,
         patience_seconds=settings.stall_seconds,
         on_stall=die,
         on_lag=metrics.lag_records.set,
@@ -162,12 +178,3 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     worker.spinner = None
     worker.execute_from_commandline()
     raise SystemExit(0)  # it never returns; Faust says so only in a comment
-
-
-def _own_partitions(app: faust.App) -> list[tuple[str, int]]:
-    """Return the partitions assigned to this process, changelogs left out; none while there is no consumer yet."""
-    consumer = app.consumer
-    if consumer is None:
-        return []
-    topics = set(consumer.app.topics.acking_topics)
-    return [(p.topic, p.partition) for p in consumer.assignment() if p.topic in topics]

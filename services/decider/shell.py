@@ -114,8 +114,8 @@ class FaustOutbox:
             raise
 
 
-def prepare_topics(settings: DeciderSettings) -> None:
-    """Check the topics and make the changelog, with as many partitions as the snapshots have.
+def prepare_topics(settings: DeciderSettings) -> int:
+    """Check the topics and make the changelog with as many partitions as the snapshots have; return that number.
 
     Raises `TopicsDoNotFit` naming the topic and the counts: the state of a pipeline must lie where its snapshots do.
     """
@@ -137,3 +137,4 @@ def prepare_topics(settings: DeciderSettings) -> None:
             raise TopicsDoNotFit(
                 f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
             ) from None
+    return partitions

@@ -39,9 +39,10 @@ def test_a_killed_decider_repeats_the_same_ids(flow: Flow, tmp_path: Path, step:
         assert first.wait(90) == -signal.SIGKILL, first.text()
     with DeciderProcess(flow.settings, tmp_path / "2.log") as second:
         command_ids = {command.command_id for command in flow.wait_read(ScalingCommand, 1, 90)}
-        wait_for("all decided", lambda: {d.snapshot_id for d in flow.read(Decision)} == {s.snapshot_id for s in shots})
+        wait_for("all offsets committed", flow.committed_to_the_end, 90)
         assert second.stop() == 0, second.text()
     decisions = flow.read(Decision)
+    assert {d.snapshot_id for d in decisions} == {s.snapshot_id for s in shots}
     ordered = {d.decision_id for d in decisions if d.command is not None}
     assert command_ids == {c.command_id for c in flow.read(ScalingCommand)} == ordered
     assert len(ordered) == 1

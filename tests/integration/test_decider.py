@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -42,21 +41,6 @@ def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
     flow.close()
 
 
-def committed_to_the_end(flow: Flow) -> bool:
-    """Whether the group has committed every record of the snapshots topic: the offset accounting closes."""
-    consumer = Consumer({**flow.settings.kafka(), "group.id": flow.settings.group})
-    try:
-        topic = flow.topic(MetricSnapshot)
-        partitions = [TopicPartition(topic, p) for p in range(4)]
-        for found in consumer.committed(partitions, timeout=10):
-            _, high = consumer.get_watermark_offsets(TopicPartition(topic, found.partition), timeout=10)
-            if max(found.offset, 0) < high:
-                return False
-        return True
-    finally:
-        consumer.close()
-
-
 def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> None:
     """Each snapshot gets one decision, the overloaded job a command in its trace; the state outlives a stop."""
     flow.send(job("a"), job("b", pipeline_id="b"))
@@ -65,7 +49,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
     with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.wait_read(Decision, 10, 60)
         (command,) = flow.wait_read(ScalingCommand, 1)
-        wait_for("all offsets committed", lambda: committed_to_the_end(flow))
+        wait_for("all offsets committed", flow.committed_to_the_end)
         assert decider.stop() == 0, decider.text()
     decisions = flow.read(Decision)
     assert [d.snapshot_id for d in decisions if d.job_id == "a"] == [s.snapshot_id for s in shots]
@@ -141,7 +125,7 @@ def test_poison_among_good_ones_harms_nobody(flow: Flow, tmp_path: Path) -> None
     with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
         decisions = flow.wait_read(Decision, len(shots), 60)
         letters = flow.wait_read(DeadLetter, len(bad), 60)
-        wait_for("all offsets committed", lambda: committed_to_the_end(flow))
+        wait_for("all offsets committed", flow.committed_to_the_end)
         assert decider.process.poll() is None, decider.text()
     assert [d.snapshot_id for d in decisions] == [s.snapshot_id for s in shots]
     assert len(letters) == len(bad)
@@ -219,7 +203,7 @@ def test_a_flood_of_poison_stops_the_service(flow: Flow, tmp_path: Path) -> None
         assert decider.wait(60) == 70
         assert "unreadable records in a row" in decider.text()
     assert len(flow.read(DeadLetter)) == 5
-    assert not committed_to_the_end(flow)
+    assert not flow.committed_to_the_end()
 
 
 def test_sigterm_with_a_backlog_ends_within_seconds(flow: Flow, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import redis
-from confluent_kafka import Message, Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from pydantic import SecretStr
 
 from runtime.kafka import Publisher, TopicReader, ensure_topics
@@ -65,6 +65,7 @@ class Flow:
             session_timeout_seconds=6,
             redis_retry_seconds=0.5,
         )
+        self._partitions = partitions
         ensure_topics(self.settings, partitions=partitions)
         self.publisher = Publisher(self.settings)
         self.redis = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=5)
@@ -110,6 +111,19 @@ class Flow:
 
         wait_for(f"{count} on {self.topic(model)}, found {len(found)}", enough, seconds)
         return found
+
+    def committed_to_the_end(self) -> bool:
+        """Return whether the group has committed every snapshot: the offset accounting closes."""
+        consumer = Consumer({**self.settings.kafka(), "group.id": self.settings.group})
+        try:
+            partitions = [TopicPartition(self.topic(MetricSnapshot), p) for p in range(self._partitions)]
+            for found in consumer.committed(partitions, timeout=10):
+                _, high = consumer.get_watermark_offsets(TopicPartition(found.topic, found.partition), timeout=10)
+                if max(found.offset, 0) < high:
+                    return False
+            return True
+        finally:
+            consumer.close()
 
     def close(self) -> None:
         """Give the connections back."""
