@@ -20,7 +20,7 @@ from enum import Enum
 from twin.model import JobModel
 from twin.noise import Noise
 from twin.pool import SlotPool
-from twin.schedule import makespan
+from twin.schedule import even_makespan, makespan
 from twin.topic import Topic
 
 IDLE_SECONDS = 1.0
@@ -243,21 +243,27 @@ class Job:
         """Return the seconds that the stages take, and add their tasks to the sums."""
         model, total = self.model, 0.0
         for stage in model.stages:
-            if stage.tasks is None:
-                slowdown = model.slowdown(min(slots, sum(map(len, takes))))
-                cost = stage.record_cost_seconds * slowdown
-                costs = [count * cost for counts in takes for count in counts if count]
+            tasks = stage.tasks or sum(1 for counts in takes for count in counts if count)
+            cost = stage.record_cost_seconds * model.slowdown(min(slots, tasks))
+            if stage.tasks is not None and stage.skew == 1.0:
+                each = cost * records / tasks
+                seconds, busy, median, slowest = even_makespan(each, tasks, slots), each * tasks, each, each
             else:
-                cost = stage.record_cost_seconds * model.slowdown(min(slots, stage.tasks)) * records
-                costs = [weight * cost for weight in stage.weights(())]
-            total += makespan(costs, slots)
+                costs = (
+                    [count * cost for counts in takes for count in counts if count]
+                    if stage.tasks is None
+                    else [weight * cost * records for weight in stage.weights(())]
+                )
+                ordered = sorted(costs)
+                seconds, busy = makespan(costs, slots), sum(costs)
+                median, slowest = ordered[len(ordered) // 2], ordered[-1]
+            total += seconds
             sums = self.stage_sums.setdefault(stage.name, StageSums())
-            ordered = sorted(costs)
-            sums.tasks = max(sums.tasks, len(costs))
+            sums.tasks = max(sums.tasks, tasks)
             sums.runs += 1
-            sums.busy_seconds += sum(costs)
-            sums.median_seconds += ordered[len(ordered) // 2]
-            sums.slowest_seconds += ordered[-1]
+            sums.busy_seconds += busy
+            sums.median_seconds += median
+            sums.slowest_seconds += slowest
         return total
 
     def _finish(self, at: float, batch: Batch) -> Event | None:

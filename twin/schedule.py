@@ -28,6 +28,11 @@ def makespan(costs: Sequence[float], slots: int) -> float:
     return max(ends)
 
 
+def even_makespan(cost: float, tasks: int, slots: int) -> float:
+    """Return the seconds that `tasks` tasks of `cost` seconds each take: as many waves as it needs."""
+    return math.ceil(tasks / slots) * cost
+
+
 @lru_cache(maxsize=4096)
 def record_seconds(model: JobModel, partitions: tuple[float, ...], slots: int) -> float:
     """Return the seconds of batch time that one more record costs at a size.

@@ -1,0 +1,82 @@
+"""Scenarios with a known right answer, kept by `flip271` as far as its rule can."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.wire import Scalar
+from tidegate.lab.scenarios import Outcome, grid, noisy_sine, outcome, restarts, word_count, worst_sawtooth
+from tidegate.lab.simulate import simulate
+
+DS2: dict[str, Scalar] = {
+    # DS2 aims at the least size that keeps up: no headroom, no catch-up, no delay.
+    "metrics_window_seconds": 180.0,
+    "stabilization_interval_seconds": 30.0,
+    "utilization_target": 1.0,
+    "utilization_boundary": 0.0,
+    "catch_up_duration_seconds": 0.0,
+    "restart_time_seconds": 0.0,
+    "scale_down_interval_seconds": 0.0,
+    "scale_down_max_factor": 1.0,
+    "observed_lag_threshold_seconds": 1e9,
+}
+QUICK: dict[str, dict[str, Scalar]] = {
+    "stabilization": {"seconds": 0.0},
+    "cooldown": {"up_seconds": 60.0, "down_seconds": 60.0},
+}
+
+
+def test_word_count_reaches_its_right_size() -> None:
+    """DS2's word count: FlatMap goes from 1 to 10 in one decision, Count follows to 20, and neither passes it."""
+    case = word_count()
+    recordings = simulate(case.scenario.with_policy("flip271", DS2, QUICK))
+    flatmap, count = (outcome(case, job, recordings[job]) for job in ("flatmap", "count"))
+    assert flatmap.sizes == (10,)
+    # One decision on what reached it from the small FlatMap, one once the whole demand can be seen.
+    assert count.sizes[-1] == 20
+    assert count.decisions <= 2
+    assert not count.over
+
+
+@pytest.mark.timeout(180)
+def test_the_grid_of_starts_converges() -> None:
+    """36 starts on sub-linear jobs: at the right size or one beside it, in two decisions on average."""
+    outcomes: list[Outcome] = []
+    for case in grid():
+        (job_id,) = case.right
+        found = outcome(
+            case,
+            job_id,
+            simulate(case.scenario.with_policy("flip271", {**DS2, "alignment_mode": "OFF"}, QUICK))[job_id],
+        )
+        last = found.sizes[-1] if found.sizes else found.start
+        assert abs(last - found.right) <= 1, case.name
+        assert all(size <= found.right + 1 for size in found.sizes if size > found.start), case.name
+        outcomes.append(found)
+    assert sum(found.decisions <= 3 for found in outcomes) >= 33
+    assert sum(found.decisions for found in outcomes) / len(outcomes) <= 2.0
+
+
+def test_a_noisy_sine_stays_inside_the_restart_budget() -> None:
+    """Six hours of a noisy sine with restarts of 30 to 50 s: at most 22 restarts, each as long as the job needs."""
+    case = noisy_sine()
+    recording = simulate(case.scenario)[case.scenario.specs[0].job_id]
+    assert 1 <= restarts(recording) <= 22
+    downtimes = [result.downtime_seconds for result in recording.results if result.downtime_seconds]
+    assert all(28 <= seconds <= 60 for seconds in downtimes)
+
+
+@pytest.mark.parametrize("period", [600, 900, 1800, 3600])
+def test_a_sawtooth_makes_nothing_flap(period: int) -> None:
+    """At any period of the sawtooth there are fewer restarts than teeth, and never more than 8 in three hours."""
+    case = worst_sawtooth(float(period))
+    recording = simulate(case.scenario)[case.scenario.specs[0].job_id]
+    assert restarts(recording) <= min(8, 2 * 10_800 // period)
+
+
+def test_an_outcome_tells_growth_past_the_right_size() -> None:
+    """Passing the right size from at or below it is over; coming down to it from above is not."""
+    assert Outcome(1, (10, 11), 10).over
+    assert Outcome(10, (11,), 10).over
+    assert not Outcome(28, (12, 10), 10).over
+    assert not Outcome(1, (9, 10), 10).over

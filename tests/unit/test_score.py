@@ -1,0 +1,103 @@
+"""The score, against figures worked out by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from schemas.command import CommandKind
+from schemas.result import ActionResult, Phase, result_id
+from tidegate.lab.jobs import spec_for
+from tidegate.lab.score import Prices, score
+from tidegate.lab.simulate import JobRecording, Tick
+from twin.model import JobModel, Stage
+from twin.topic import even
+
+# One slot does 100 records/s whatever the batch: no overhead, 10 ms a record.
+MODEL = JobModel("job", ("in",), (Stage("map", 0.01),), overhead_seconds=0.0)
+SHARES = even(16)
+
+
+def _recording(points: list[tuple[float, float, int, int, bool]]) -> JobRecording:
+    """Return a recording of (rate over the last minute, lag, slots, running) one minute apart."""
+    ticks, arrived, core = [], 0.0, 0.0
+    for at, rate, lag, slots, running in points:
+        arrived += rate * 60
+        core += slots * 60
+        ticks.append(Tick(at, arrived, lag, slots, running, core, 0.0))
+    return JobRecording(ticks=ticks)
+
+
+def _result(phase: Phase, kind: CommandKind = CommandKind.RESCALE, command: str = "c1") -> ActionResult:
+    return ActionResult(
+        result_id=result_id(command, phase),
+        command_id=command,
+        job_id="job",
+        pipeline_id="job",
+        kind=kind,
+        phase=phase,
+        epoch=1,
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        parallelism=2,
+    )
+
+
+def test_elasticity_is_what_the_formulas_say() -> None:
+    """Demand 4, 4, 2, 2 against supply 2, 0, 4, 2: under 2 and 4 slots, over 2 slots, a minute each of four."""
+    recording = _recording(
+        [
+            (0, 400, 0, 2, True),
+            (60, 400, 0, 2, True),
+            (120, 400, 0, 4, False),
+            (180, 200, 0, 4, True),
+            (240, 200, 0, 2, True),
+        ]
+    )
+    found = score(MODEL, spec_for(MODEL), SHARES, recording)
+    assert found.under_accuracy == pytest.approx((2 + 4) / 4)
+    assert found.over_accuracy == pytest.approx(2 / 4)
+    assert found.under_share == pytest.approx(2 / 4)
+    assert found.over_share == pytest.approx(1 / 4)
+    # Held 2 2 4 4 2 moves 4 units, demand 4 4 4 2 2 moves 2, over four minutes.
+    assert found.jitter == pytest.approx((4 - 2) / 4)
+    assert found.demand_changes == 1
+
+
+def test_the_lag_objective_is_measured_in_seconds_of_work() -> None:
+    """30,000 records on 4 slots of 100/s are 75 s of work: over an objective of 60 s by 15 s for one minute."""
+    recording = _recording([(0, 400, 0, 4, True), (60, 400, 30_000, 4, True), (120, 400, 20_000, 4, True)])
+    found = score(MODEL, spec_for(MODEL), SHARES, recording)
+    assert found.worst_lag_seconds == pytest.approx(75.0)
+    assert found.violated_seconds == pytest.approx(60.0)
+    assert found.lag_area == pytest.approx(15.0 * 60)
+    assert found.violated_share == pytest.approx(0.5)
+
+
+def test_the_cost_adds_slots_violations_and_restarts() -> None:
+    """Cost = core-seconds + 16 slots * (2 * violated + 30 * restarts); starts are no restarts, in place neither."""
+    recording = _recording([(0, 400, 0, 4, True), (60, 400, 30_000, 4, True)])
+    recording.results += [
+        _result(Phase.ACCEPTED),
+        _result(Phase.STOPPING),
+        _result(Phase.ACCEPTED, command="in-place"),
+        _result(Phase.ACCEPTED, CommandKind.START, command="start"),
+    ]
+    found = score(MODEL, spec_for(MODEL), SHARES, recording)
+    assert (found.restarts, found.rescales) == (1, 2)
+    assert found.core_seconds == 240.0
+    assert found.cost == pytest.approx(240 + 16 * (2 * 60 + 30))
+    free = score(MODEL, spec_for(MODEL), SHARES, recording, Prices(violated_second=0.0, restart=0.0))
+    assert free.cost == pytest.approx(240.0)
+
+
+def test_a_job_that_is_down_at_the_end_is_lost() -> None:
+    """A run that ends without the job is marked, however cheap it was."""
+    recording = _recording([(0, 400, 0, 4, True), (60, 400, 100, 0, False)])
+    assert score(MODEL, spec_for(MODEL), SHARES, recording).lost
+
+
+def test_a_score_needs_two_moments() -> None:
+    """A recording too short to have a length is refused with its job."""
+    with pytest.raises(ValueError, match="job job: a score needs at least 2 ticks, found 0"):
+        score(MODEL, spec_for(MODEL), SHARES, JobRecording())

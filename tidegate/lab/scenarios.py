@@ -1,0 +1,155 @@
+"""Scenarios with a known right answer: DS2's word count, a grid of starts, a noisy sine, the worst sawtooth.
+
+`word_count` is section 5.2 of DS2 (Kalavri et al., OSDI 2018): 1 M sentences a minute, FlatMap 100 k sentences and
+Count 1 M words a minute and slot, 20 words a sentence, begun at 1/1; 10 and 20 slots are right. `grid` follows its
+table 4: six jobs whose right sizes are those of its Nexmark queries, each begun at six sizes; the jobs scale
+sub-linearly, so one linear step cannot be exact. In the word count a FlatMap slot does a twentieth and a Count slot a
+tenth more than stated: a job that just keeps up would never work off what arrived while it was too small, and Count
+must also keep up with a FlatMap that works its backlog off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from schemas.result import Phase
+from tidegate.lab.jobs import batch_bound, lab_model, lab_peak, one_job, spec_for
+from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan
+from twin.load import Load
+from twin.model import JobModel, Restart, Stage
+from twin.schedule import capacity
+from twin.topic import even
+from twin.workloads import sawtooth, sine
+
+RIGHT_SIZES = {"q1": 16, "q2": 14, "q3": 20, "q5": 16, "q8": 10, "q11": 28}
+STARTS = (8, 12, 16, 20, 24, 28)
+WORD_COUNT_SIZES = {"flatmap": 10, "count": 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A scenario and the size that is right for each of its jobs."""
+
+    name: str
+    scenario: Scenario
+    right: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job came to its size."""
+
+    start: int
+    sizes: tuple[int, ...]
+    """Sizes it was brought to, in order."""
+    right: int
+
+    @property
+    def decisions(self) -> int:
+        """How many changes it took."""
+        return len(self.sizes)
+
+    @property
+    def over(self) -> bool:
+        """Whether it was ever brought above the right size from at or below it."""
+        return any(before <= self.right < after for before, after in pairwise((self.start, *self.sizes)))
+
+
+def word_count(seconds: float = 2400.0) -> Case:
+    """Return DS2's word count as two jobs linked by a topic."""
+    cores = {"restart": Restart(exit_seconds=2.0, start_seconds=15.0), "noise_share": 0.02, "overhead_seconds": 0.01}
+    flatmap = JobModel(
+        job_id="flatmap",
+        pipeline_id="word-count",
+        sources=("sentences",),
+        sink="words",
+        output_ratio=20.0,
+        stages=(Stage("flatmap", 0.95 * 60 / 100_000),),
+        max_records_per_trigger=4_000,
+        **cores,  # type: ignore[arg-type]
+    )
+    count = JobModel(
+        job_id="count",
+        pipeline_id="word-count",
+        sources=("words",),
+        stages=(Stage("count", 0.9 * 60 / 1_000_000),),
+        max_records_per_trigger=80_000,
+        **cores,  # type: ignore[arg-type]
+    )
+    return Case(
+        "word count",
+        Scenario(
+            models=(flatmap, count),
+            specs=(spec_for(flatmap, maximum=40), spec_for(count, maximum=40)),
+            topics={
+                "sentences": TopicPlan(even(40), Load([1_000_000 / 60])),
+                "words": TopicPlan(even(40)),
+            },
+            pools={"default": 80},
+            sizes={"flatmap": 1, "count": 1},
+            seconds=seconds,
+        ),
+        WORD_COUNT_SIZES,
+    )
+
+
+def grid(seconds: float = 2400.0) -> list[Case]:
+    """Return the 36 cases: six sub-linear jobs, each begun at six sizes under a constant load."""
+    cases = []
+    for place, (name, right) in enumerate(RIGHT_SIZES.items()):
+        model = JobModel(
+            job_id=name,
+            sources=("orders",),
+            stages=(Stage("read", 0.0), Stage("query", 0.001 + 0.0005 * place, tasks=840)),
+            overhead_seconds=0.02,
+            trigger_interval_seconds=2.0,
+            contention=0.004 * (1 + place % 3),
+            noise_share=0.02,
+            restart=Restart(exit_seconds=2.0, start_seconds=20.0),
+        )
+        spec, shares = spec_for(model, maximum=32), even(32)
+        bound = batch_bound(spec)
+        # Half-way between what the size below can do and what the right one can: neither is right by a hair.
+        rate = (capacity(model, shares, right - 1, bound) + capacity(model, shares, right, bound)) / 2
+        model = replace(model, max_records_per_trigger=int(3 * rate))
+        for start in STARTS:
+            scenario = Scenario(
+                models=(model,),
+                specs=(spec,),
+                topics={"orders": TopicPlan(shares, Load([rate]))},
+                pools={"default": 32},
+                sizes={name: start},
+                seconds=seconds,
+            )
+            cases.append(Case(f"{name} from {start}", scenario, {name: right}))
+    return cases
+
+
+def noisy_sine(seconds: float = 6 * 3600.0, seed: int = 0) -> Case:
+    """Return six hours of a noisy sine (one wave in six hours) on a job that takes 30 to 50 s to restart."""
+    model = replace(
+        lab_model(), restart=Restart(exit_seconds=2.0, start_seconds=25.0, start_jitter_seconds=20.0), state=None
+    )
+    spec = spec_for(model)
+    load = sine(lab_peak(model, spec), seconds, period=seconds).noisy(0.05, seed=seed + 41)
+    scenario = one_job(model, spec, load, seed=seed)
+    return Case("noisy sine", scenario, {})
+
+
+def worst_sawtooth(period: float, seconds: float = 3 * 3600.0) -> Case:
+    """Return a sawtooth of a period on the lab's job."""
+    model = lab_model()
+    spec = spec_for(model)
+    return Case(f"sawtooth {period:.0f} s", one_job(model, spec, sawtooth(lab_peak(model, spec), seconds, period)), {})
+
+
+def outcome(case: Case, job_id: str, recording: JobRecording) -> Outcome:
+    """Return how a job of a case came to its size."""
+    sizes = tuple(result.parallelism for result in recording.results if result.phase is Phase.ACCEPTED)
+    return Outcome(case.scenario.sizes[job_id], sizes, case.right[job_id])
+
+
+def restarts(recording: JobRecording) -> int:
+    """Return how often a job was stopped to be rescaled."""
+    return sum(result.phase is Phase.STOPPING for result in recording.results)
