@@ -22,9 +22,9 @@ _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
 class Standalone:
     """A standalone master, found by the spec's `rest_url` and `master_ui_url`. Thread-safe."""
 
-    def __init__(self, timeout_seconds: float = 10.0) -> None:
+    def __init__(self, timeout_seconds: float = 10.0, transport: httpx.BaseTransport | None = None) -> None:
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each of our polls
-        self._http = httpx.Client(timeout=timeout_seconds, trust_env=False)
+        self._http = httpx.Client(timeout=timeout_seconds, trust_env=False, transport=transport)
 
     def submit(self, run: Run) -> str:
         """Start a driver, return its id; `BackendUnreachable` leaves open whether it was started."""
@@ -59,7 +59,11 @@ class Standalone:
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
         """Return what the master says of a driver."""
         answer = self._ask("GET", f"{_rest(spec)}/v1/submissions/status/{submission_id}")
-        if not answer.get("success"):
+        found = answer.get("success")
+        if answer.get("action") != "SubmissionStatusResponse" or (not found and "message" in answer):
+            # a master that still recovers answers "not found" too, and gives its reason in the message
+            raise BackendUnreachable(f"{spec.application.rest_url}: {str(answer.get('message', answer))[:200]}")
+        if not found:
             return DriverState.ABSENT
         said = str(answer.get("driverState"))
         if said == "RUNNING":
@@ -89,7 +93,10 @@ class Standalone:
         url = spec.application.master_ui_url
         if url is None:
             raise BackendRefused(f"job {spec.job_id}: application.master_ui_url is needed by the standalone backend")
-        return self._ask("GET", f"{url.rstrip('/')}/json/")
+        answer = self._ask("GET", f"{url.rstrip('/')}/json/")
+        if answer.get("status") != "ALIVE":
+            raise BackendUnreachable(f"{url}: the master is {answer.get('status')}, not ALIVE")
+        return answer
 
     def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         try:

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from launcher.control import Token
+from schemas.job import JobSpec
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
+from services.actuator.backends.standalone import Standalone
+from tests.support.events import job
+
+
+def _spec() -> JobSpec:
+    spec = job()
+    places = {"rest_url": "http://master:6066/", "master_ui_url": "http://master:8080"}
+    return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+
+
+def _answering(answer: Any, asked: list[httpx.Request] | None = None, status: int = 200) -> Standalone:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if asked is not None:
+            asked.append(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(status, json=answer)
+
+    return Standalone(transport=httpx.MockTransport(handle))
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("SUBMITTED", DriverState.PENDING),
+        ("RELAUNCHING", DriverState.PENDING),
+        ("UNKNOWN", DriverState.PENDING),
+        ("RUNNING", DriverState.RUNNING),
+        ("FINISHED", DriverState.ENDED),
+        ("KILLED", DriverState.ENDED),
+        ("FAILED", DriverState.ENDED),
+        ("ERROR", DriverState.ENDED),
+    ],
+)
+def test_states_of_drivers(said: str, state: DriverState) -> None:
+    """Every state of Spark's DriverState is known; whatever may still come to run counts as alive (I4)."""
+    answer = {"action": "SubmissionStatusResponse", "success": True, "driverState": said}
+    assert _answering(answer).state(_spec(), "driver-1-1") is state
+    with_reason = {**answer, "message": "Exception from the cluster: ..."}
+    assert _answering(with_reason).state(_spec(), "driver-1-1") is state
+
+
+def test_a_driver_the_master_does_not_know() -> None:
+    """Only a plain "not found" is an absence."""
+    answer = {"action": "SubmissionStatusResponse", "success": False, "submissionId": "driver-1-1"}
+    assert _answering(answer).state(_spec(), "driver-1-1") is DriverState.ABSENT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "SubmissionStatusResponse", "success": False, "message": "Current state is not alive: RECOVERING."},
+        {"action": "ErrorResponse", "message": "boom"},
+        {},
+        ["?"],
+        httpx.ConnectError("refused"),
+        httpx.ReadTimeout("slow"),
+    ],
+)
+def test_a_master_that_cannot_say_is_not_taken_for_an_absence(answer: Any) -> None:
+    """A recovering, failing or silent master is unreachable: nothing may be started on its word (I4, F29)."""
+    with pytest.raises(BackendUnreachable):
+        _answering(answer).state(_spec(), "driver-1-1")
+
+
+def test_a_standby_master_knows_nothing() -> None:
+    """Who is alive is told only by a master that is ALIVE."""
+    with pytest.raises(BackendUnreachable, match="RECOVERING"):
+        _answering({"status": "RECOVERING", "activeapps": []}).application_alive(_spec(), "app-1")
+    alive = {
+        "status": "ALIVE",
+        "activeapps": [{"id": "app-1", "state": "WAITING"}, {"id": "app-2", "state": "FINISHED"}],
+    }
+    assert _answering(alive).application_alive(_spec(), "app-1")
+    assert not _answering(alive).application_alive(_spec(), "app-2")
+
+
+def test_a_submission_carries_script_and_size() -> None:
+    """The launcher runs, the user's script and the size are its arguments; a refusal keeps the master's words."""
+    asked: list[httpx.Request] = []
+    run = Run(_spec(), Token(7, 1), 4)
+    cluster = _answering({"success": True, "submissionId": "driver-1-1"}, asked)
+    assert cluster.submit(run) == "driver-1-1"
+    assert asked[0].url == "http://master:6066/v1/submissions/create"
+    body = json.loads(asked[0].content)
+    assert body["mainClass"] == "org.apache.spark.deploy.SparkSubmit"
+    assert "spark.cores.max=4" in body["appArgs"]
+    assert body["appArgs"][-1] == "/jobs/rates.py"
+    with pytest.raises(BackendRefused, match="no more drivers"):
+        _answering({"success": False, "message": "no more drivers"}).submit(run)
+
+
+def test_missing_addresses_are_named() -> None:
+    """A spec without the addresses that the backend needs is refused by the field's name."""
+    with pytest.raises(BackendRefused, match=r"application\.rest_url"):
+        _answering({}).state(job(), "driver-1-1")
+    with pytest.raises(BackendRefused, match=r"application\.master_ui_url"):
+        _answering({}).live_drivers(job())
