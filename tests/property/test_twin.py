@@ -1,0 +1,161 @@
+"""Properties of the twin and of the engine running against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from schemas.envelope import value_of
+from schemas.result import ActionResult
+from tidegate.lab.jobs import PARTITIONS, SOURCE, lab_model, lab_peak, one_job, sizes_of, spec_for
+from tidegate.lab.simulate import Scenario, TopicPlan, simulate
+from twin.load import Load
+from twin.model import Faults, JobModel, Measurement, Stage
+from twin.pool import SlotPool
+from twin.schedule import capacity, makespan
+from twin.topic import Topic, even
+from twin.world import EPOCH, World
+
+SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+costs = st.lists(st.floats(0.0, 100.0), min_size=1, max_size=40)
+rates = st.lists(st.floats(0.0, 5_000.0), min_size=1, max_size=20)
+
+
+@given(costs, st.integers(1, 50))
+def test_a_makespan_lies_between_its_bounds(tasks: list[float], slots: int) -> None:
+    """Never below the slowest task or the work over the slots; never above both together (Graham's bound)."""
+    seconds = makespan(tasks, slots)
+    ideal = max(*tasks, sum(tasks) / slots) if len(tasks) > 1 else tasks[0]
+    assert ideal * (1 - 1e-9) <= seconds <= sum(tasks) / slots + max(tasks) * (1 + 1e-9) + 1e-9
+
+
+@given(rates, st.floats(0.0, 500.0), st.floats(0.0, 500.0))
+def test_arrivals_never_fall(steps: list[float], first: float, second: float) -> None:
+    """A later moment has seen at least as many records."""
+    load = Load(steps)
+    early, late = sorted((first, second))
+    assert load.arrived(early) <= load.arrived(late) + 1e-6
+
+
+@given(st.integers(1, 64), st.floats(0.0, 2.0), st.integers(1, 50_000))
+def test_without_coherency_whole_waves_never_lose_capacity(partitions: int, overhead: float, limit: int) -> None:
+    """On a job without contention a larger size can do at least as much."""
+    model = JobModel("job", ("in",), (Stage("map", 0.002),), overhead_seconds=overhead, max_records_per_trigger=limit)
+    able = [capacity(model, even(partitions), size, 30.0) for size in range(1, 33)]
+    assert all(after >= before * (1 - 1e-9) for before, after in pairwise(able))
+
+
+@SLOW
+@given(steps=rates, size=st.integers(1, 16), seed=st.integers(0, 1000), limit=st.sampled_from([None, 500, 20_000]))
+def test_no_record_is_lost_or_read_twice(steps: list[float], size: int, seed: int, limit: int | None) -> None:
+    """Committed offsets are the sum of the batches, rise, and stay at or below the end offsets."""
+    model = replace(lab_model(), max_records_per_trigger=limit)
+    topic = Topic(SOURCE, PARTITIONS, Load(steps, 30.0))
+    world = World([model], [topic], [SlotPool("default", 16)], sizes={model.job_id: size}, seed=seed)
+    records = 0
+    for sequence in range(EPOCH + 10, EPOCH + 610, 10):
+        world.advance(sequence)
+        snapshot = world.snapshot(model.job_id, sequence)
+        assert snapshot is not None
+        records += sum(batch.input_records for batch in snapshot.batches)
+        source = snapshot.sources[0]
+        assert records == sum(offset or 0 for offset in source.committed_offsets)
+        for end, done in zip(source.end_offsets, source.committed_offsets, strict=True):
+            assert end is not None
+            assert done is not None
+            assert done <= end
+
+
+def _scenario(steps: list[float], seed: int, lost: float, missing: float, delay: float, death: float) -> Scenario:
+    model = replace(
+        lab_model(),
+        measurement=Measurement(lost_share=lost, missing_share=missing, delay_seconds=delay, delay_jitter_seconds=12.0),
+        faults=Faults(deaths=(death,)),
+    )
+    spec = spec_for(model)
+    scaling = spec.scaling.model_copy(
+        update={"policy_options": {"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0}}
+    )
+    spec = spec.model_copy(update={"scaling": scaling})
+    return one_job(model, spec, Load(steps, 120.0), seconds=2400.0, seed=seed)
+
+
+@SLOW
+@given(
+    steps=rates,
+    seed=st.integers(0, 1000),
+    lost=st.floats(0.0, 0.3),
+    missing=st.floats(0.0, 0.5),
+    delay=st.floats(0.0, 15.0),
+    death=st.floats(10.0, 2000.0),
+)
+def test_the_loop_keeps_its_invariants_on_a_badly_measured_job(
+    steps: list[float], seed: int, lost: float, missing: float, delay: float, death: float
+) -> None:
+    """Lost, late, incomplete snapshots and a death: sizes in bounds, commands apart, effects once, epochs rise."""
+    scenario = _scenario(steps, seed, lost, missing, delay, death)
+    spec = scenario.specs[0]
+    recording = simulate(scenario)[spec.job_id]
+    commands = recording.commands
+    assert all(1 <= command.to_parallelism <= spec.scaling.max_parallelism for command in commands)
+    epochs = [command.epoch for command in commands]
+    assert epochs == sorted(set(epochs))
+    ended: dict[str, ActionResult] = {}
+    for result in recording.results:
+        assert result.command_id not in ended, "a result after the last one of its command"
+        if result.phase.terminal:
+            ended[result.command_id] = result
+    moves = [command.issued_at for command in commands if command.kind.value == "rescale"]
+    assert all((after - before).total_seconds() >= 60.0 for before, after in pairwise(moves))
+    assert all(tick.slots <= spec.scaling.max_parallelism for tick in recording.ticks)
+    assert all(tick.lag_records >= 0 for tick in recording.ticks)
+
+
+@settings(max_examples=5, deadline=None)
+@given(steps=rates, seed=st.integers(0, 1000))
+def test_the_same_scenario_is_the_same_bytes(steps: list[float], seed: int) -> None:
+    """Two runs of one scenario give the same snapshots, decisions and results, byte for byte."""
+    runs = [
+        simulate(_scenario(steps, seed, 0.05, 0.1, 2.0, 900.0), keep_snapshots=True)[lab_model().job_id]
+        for _ in range(2)
+    ]
+    for kind in ("snapshots", "decisions", "results"):
+        first, second = ([value_of(event) for event in getattr(run, kind)] for run in runs)
+        assert first == second
+
+
+@SLOW
+@given(
+    slots=st.integers(4, 24), rate=st.floats(100.0, 4000.0), other=st.floats(100.0, 4000.0), seed=st.integers(0, 100)
+)
+def test_jobs_in_one_pool_never_hold_more_than_it_has(slots: int, rate: float, other: float, seed: int) -> None:
+    """Whatever two growing jobs ask for, the slots handed out stay within the pool."""
+    models = tuple(replace(lab_model(name), sources=(name,)) for name in ("first", "second"))
+    specs = tuple(spec_for(model) for model in models)
+    scenario = Scenario(
+        models=models,
+        specs=specs,
+        topics={"first": TopicPlan(PARTITIONS, Load([rate])), "second": TopicPlan(PARTITIONS, Load([other]))},
+        pools={"default": slots},
+        sizes={"first": 2, "second": 2},
+        seconds=2400.0,
+        seed=seed,
+    ).with_policy("flip271", {"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0})
+    recordings = simulate(scenario)
+    for mine, theirs in zip(recordings["first"].ticks, recordings["second"].ticks, strict=True):
+        assert mine.slots + theirs.slots <= slots
+    for recording in recordings.values():
+        assert all(command.to_parallelism <= slots for command in recording.commands)
+
+
+def test_the_lab_peak_needs_three_quarters_of_the_largest_size() -> None:
+    """The lab's load fits its job: no workload is beyond what the largest size can do."""
+    model = lab_model()
+    spec = spec_for(model)
+    peak = lab_peak(model, spec)
+    assert peak < capacity(model, PARTITIONS, sizes_of(spec)[-1], 30.0)
+    assert peak > capacity(model, PARTITIONS, 8, 30.0)
