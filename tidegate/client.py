@@ -113,9 +113,9 @@ def received(
     iteration ends at the present end of the topic; with it, when `stop()` turns true. Raises `Unreachable` or
     `NoSuchTopic` before the first event, `TimeoutError` when the present end is not reached in `timeout_seconds`.
     """
-    topic = BY_MODEL[model].named(settings.topic_prefix)
+    topic, start = BY_MODEL[model].named(settings.topic_prefix), _instant(since)
     check_reachable(settings, topic)
-    reader = TopicReader(settings, [topic], since=_instant(since))
+    reader = TopicReader(settings, [topic], since=start)
     deadline = time.monotonic() + timeout_seconds
     try:
         while not stop() and (follow or not reader.at_end):

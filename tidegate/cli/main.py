@@ -10,6 +10,7 @@ import typer
 
 from engine.decide import ENGINE_VERSION
 from tidegate.cli import demo, doctor, offline, replay, specs, stack, tail, why
+from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, Door
 from tidegate.screen import stdout
 
@@ -24,6 +25,19 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show_version() -> None:
+    """Show the versions of Tidegate, its engine and Python.
+
+    Example:  tidegate version
+    """
+    try:
+        ours = version("tidegate")
+    except PackageNotFoundError:  # run from a tree that is not installed
+        ours = "from source"
+    stdout().print(f"tidegate {ours}, engine {ENGINE_VERSION}, Python {python_version()}")
+
 
 for command in (
     specs.apply,
@@ -41,23 +55,9 @@ for command in (
     demo.demo,
     doctor.doctor,
 ):
-    app.command(epilog=EXIT_CODES)(command)
-
-
+    register(app, command)
+register(app, show_version, "version")
 app.add_typer(replay.app, name="replay")
-
-
-@app.command("version", epilog=EXIT_CODES)
-def show_version() -> None:
-    """Show the versions of Tidegate, its engine and Python.
-
-    Example:  tidegate version
-    """
-    try:
-        ours = version("tidegate")
-    except PackageNotFoundError:  # run from a tree that is not installed
-        ours = "from source"
-    stdout().print(f"tidegate {ours}, engine {ENGINE_VERSION}, Python {python_version()}")
 
 
 def main() -> None:

@@ -18,7 +18,8 @@ from replay.files import BadRecording
 from replay.report import render
 from runtime.kafka import ensure_topics
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
-from tidegate.cli.problems import EXIT_CODES, NO, Problem
+from tidegate.cli.help import register
+from tidegate.cli.problems import NO, Problem
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.screen import figure, stderr, stdout, table
 from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
@@ -33,7 +34,6 @@ Job = Annotated[str | None, typer.Option("--job", help="Only this job.")]
 Recorded = Annotated[Path | None, typer.Option("--from", metavar="DIR", help="A recording.")]
 
 
-@app.command(epilog=EXIT_CODES)
 def record(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where; must not exist yet.")],
     since: Since = None,
@@ -63,7 +63,6 @@ def record(
     stdout().print(table("", ["topic", "records", "bytes", "file"], rows, right=["records", "bytes"]))
 
 
-@app.command(epilog=EXIT_CODES)
 def publish(
     source: Annotated[Path, typer.Option("--from", metavar="DIR", help="A recording.")],
     speed: Annotated[str, typer.Option("--speed", metavar="FACTOR|max", help="1 is as it was; max: no waiting.")] = "1",
@@ -101,7 +100,6 @@ def publish(
     )
 
 
-@app.command(epilog=EXIT_CODES)
 def recompute(
     source: Recorded = None,
     job: Job = None,
@@ -197,3 +195,7 @@ def _explained() -> Iterator[None]:
         yield
     except (BadRecording, recording.CannotRecord, recomputing.CannotRecompute) as error:
         raise Problem(str(error)) from None
+
+
+for command in (record, publish, recompute):
+    register(app, command)

@@ -39,8 +39,10 @@ LIGHT_JVMS = {
     "spark.driver.extraJavaOptions": _LIGHT,
     "spark.executor.extraJavaOptions": _LIGHT,
     "spark.ui.enabled": "false",
+    # The driver waits most of the time: every slot of the worker is left to executors.
+    "spark.driver.cores": "0",
 }
-"""The job sleeps more than it computes, so what a JVM costs to start matters and what its compiler gains does not."""
+"""The job sleeps more than it computes: what a JVM costs to start matters, and what its compiler gains does not."""
 ROOT = Path(tidegate.__file__).resolve().parent.parent
 """The source tree, which has the services and the example job."""
 

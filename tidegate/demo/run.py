@@ -170,6 +170,7 @@ def _wind_down(plan: Plan, outcome: Outcome, spec: JobSpec, show: Show, refresh:
     """End the load, let the job take in what is left, and (unless kept) have the services stop it."""
     timeline, house, progress = outcome.timeline, outcome.house, show.progress
     house.set_rate(0)
+    progress.number = 0
     progress.stage, progress.aim, progress.longest = "drain", "every record is committed", DRAIN_SECONDS
     # two equal samples without lag: nothing is on its way to the broker any more
     settled = _wait(outcome, show, refresh, DRAIN_SECONDS, lambda: _drained(timeline))

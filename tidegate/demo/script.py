@@ -94,12 +94,14 @@ def shrunk(hold: float) -> Callable[[Seen], bool]:
     )
 
 
-def steady_surge_steady(rate: float, objective_seconds: float, hold_seconds: float = 6.0) -> Script:
+def steady_surge_steady(
+    rate: float, objective_seconds: float, hold_seconds: float = 6.0, shortest_seconds: float = 20.0
+) -> Script:
     """Return the demo's script: `rate` records/s, three times as much, and `rate` again."""
-    hold = hold_seconds
+    hold, least = hold_seconds, shortest_seconds
     stages = (
-        Stage("steady", rate, 20, 110, "the size fits the load", settled(hold)),
-        Stage("surge x3", 3 * rate, 20, 160, "the job has grown and caught up", grown(hold)),
-        Stage("steady again", rate, 20, 130, "the job has shrunk and keeps up", shrunk(hold)),
+        Stage("steady", rate, least, 110, "the size fits the load", settled(hold)),
+        Stage("surge x3", 3 * rate, least, 160, "the job has grown and caught up", grown(hold)),
+        Stage("steady again", rate, least, 130, "the job has shrunk and keeps up", shrunk(hold)),
     )
     return Script(stages, objective_seconds, hold_seconds)

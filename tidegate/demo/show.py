@@ -33,6 +33,9 @@ class Progress:
     number: int = 0
     stages: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.number}/{self.stages} {self.stage}" if self.number else self.stage
+
 
 class Show:
     """Shows a timeline and the progress of the script; `tell` says what happened, once."""
@@ -41,7 +44,6 @@ class Show:
         self._console = console
         self._objective = objective_seconds
         self._began = time.monotonic()
-        self._live: Live | None = None
         self._next_line = 0.0
         self._told: tuple[str, str] = ("", "")
         self.progress = Progress()
@@ -57,9 +59,7 @@ class Show:
             yield self._line
             return
         with Live(console=self._console, refresh_per_second=4, transient=True) as live:
-            self._live = live
             yield lambda timeline: live.update(self._screen(timeline))
-        self._live = None
 
     def _line(self, timeline: Timeline) -> None:
         decision = timeline.decisions[-1] if timeline.decisions else None
@@ -71,7 +71,7 @@ class Show:
         self._next_line = time.monotonic() + PLAIN_SECONDS
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
         p = self.progress
-        where = f"[{p.number}/{p.stages} {p.stage}, {p.elapsed:.0f} s]"
+        where = f"[{p}, {p.elapsed:.0f} s]"
         self.tell(f"{where} in {rate_in}/s  out {rate_out}/s  lag {lag} records = {seconds}  slots {slots}")
 
     def _screen(self, timeline: Timeline) -> RenderableType:
@@ -104,7 +104,7 @@ class Show:
         p = self.progress
         done = min(1.0, p.elapsed / p.longest) if p.longest else 0.0
         bar = "━" * round(30 * done) + "╌" * (30 - round(30 * done))
-        parts += [Text(), Text(f"{p.number}/{p.stages} {p.stage}  {bar}  {p.elapsed:.0f} s  until {p.aim}")]
+        parts += [Text(), Text(f"{p}  {bar}  {p.elapsed:.0f} s  until {p.aim}")]
         return Panel(Group(*parts), title="tidegate demo", border_style="dim")
 
 
