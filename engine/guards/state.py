@@ -93,19 +93,20 @@ class StateSize:
         return Verdict(needed, "STATE_FORCES_GROWTH", numbers)
 
     def dispose(self, wish: int, case: Case) -> Verdict | None:
-        """Keep a reduction from leaving too few executors for the state."""
+        """Keep a reduction from leaving too few executors for the state, within what the spec allows."""
         size = case.evidence.state_bytes
         if wish >= case.current or size is None:
             return None
         needed = self._needed(size, case.spec.application.executor_cores)
-        if wish >= needed:
+        kept = min(case.current, needed, case.spec.scaling.max_parallelism)
+        if wish >= kept:
             return None
         numbers: dict[str, Figure] = {
             "size_gb": size / GB,
             "target_gb": self.options.target_gb_per_executor,
             "needed": needed,
         }
-        return Verdict(min(case.current, needed), "STATE_TOO_LARGE_TO_SHRINK", numbers)
+        return Verdict(kept, "STATE_TOO_LARGE_TO_SHRINK", numbers)
 
     def _needed(self, size: int, cores: int) -> int:
         """Return the slots of the executors that hold the state at the target."""

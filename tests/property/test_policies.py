@@ -1,0 +1,201 @@
+"""Properties of the policies: bounds, more lag never asks for less, the unknown never scales down, the same bytes.
+
+`flip271` is held to them too where its rule promises them. Where a rule does not promise a property it stands in a
+table here, with the reason, and a test shows that the reason is true.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.case import Proposal
+from engine.policies import OURS
+from engine.policies import numaflow_rules as rules
+from engine.reasons import entry
+from engine.state import to_wire
+from engine.validate import check_spec
+from schemas.decision import Evidence
+from schemas.snapshot import Part
+from tests.support.cases import case, decide, evidence, policy
+from tests.support.events import job, snapshot, steady
+
+NAMES = [p.name for p in OURS if p.name not in {"flip271", "tide"}]
+"""The policies that judge by one case; flip271 and tide look at a whole window and have tests of their own."""
+
+NOT_MONOTONE = {
+    "learning": "it does what it learned, and may have learned otherwise",
+    "hpa": "utilization alone does not see lag; with a lag target it is (see LAG_OPTIONS)",
+    "threshold": "batch time does not see lag; with `lag_up_seconds` it is",
+}
+LAG_OPTIONS: dict[str, dict[str, Any]] = {
+    "hpa": {"target_lag_records_per_slot": 1000},
+    "threshold": {"lag_up_seconds": 30.0},
+}
+"""Options with which a policy that does not see lag does."""
+
+PRESENT: dict[str, dict[str, Any]] = {"threshold": {"looked_at": 0.0}}
+"""Memory with which a policy judges at once."""
+
+rates = st.floats(0.0, 1e6)
+lags = st.integers(0, 10**9)
+sizes = st.integers(1, 40)
+
+
+@st.composite
+def evidences(draw: st.DrawFn) -> Evidence:
+    """Draw the evidence of any job; every figure may be unknown."""
+    figures: dict[str, Any] = {
+        "arrival_rate": draw(st.none() | rates),
+        "processing_rate": draw(st.none() | rates),
+        "true_processing_rate": draw(st.none() | st.floats(1e-3, 1e6)),
+        "utilization": draw(st.none() | st.floats(0.0, 1.0)),
+        "lag_records": draw(st.none() | lags),
+        "lag_trend": draw(st.none() | st.floats(-1e6, 1e6)),
+        "batch_seconds": draw(st.none() | st.floats(1e-3, 1e4)),
+        "slots_granted": draw(st.none() | sizes),
+    }
+    return evidence(**figures)
+
+
+def ask(name: str, seen: Evidence, current: int, *, low: int = 1, high: int = 40, **options: Any) -> Proposal:
+    """Return what a policy proposes for a case of that evidence."""
+    spec = job(min_parallelism=low, max_parallelism=high)
+    shot = snapshot(
+        0,
+        arrived=None if seen.lag_records is None else 1_000_000 + seen.lag_records,
+        committed=1_000_000,
+        partitions=64,
+        slots=seen.slots_granted,
+    )
+    given_case = case(seen, spec=spec, current=current, shot=shot, memory=PRESENT.get(name, {}))
+    return policy(name, **options).propose(given_case)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=60)
+@given(seen=evidences(), current=sizes, low=st.integers(1, 20), more=st.integers(0, 20))
+def test_a_size_stays_within_the_bounds(name: str, seen: Evidence, current: int, low: int, more: int) -> None:
+    """Whatever the evidence: the present size, or one within the spec's bounds, with a sentence that can be said."""
+    proposal = ask(name, seen, current, low=low, high=low + more)
+    assert proposal.size == current or low <= proposal.size <= low + more
+    said = entry(name, proposal.code, current, proposal.size, proposal.numbers)
+    assert "?" not in said.sentence or None in proposal.numbers.values()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_MONOTONE or name in LAG_OPTIONS])
+@settings(max_examples=60)
+@given(seen=evidences(), current=sizes, lag=lags, more=lags)
+def test_more_lag_never_asks_for_less(name: str, seen: Evidence, current: int, lag: int, more: int) -> None:
+    """Two cases that differ in nothing but lag: the one with more gets at least the size of the other."""
+    figures = {field: getattr(seen, field) for field in Evidence.__dataclass_fields__}
+    del figures["lag_seconds"]
+    options = LAG_OPTIONS.get(name, {})
+    less = ask(name, evidence(**(figures | {"lag_records": lag})), current, **options)
+    most = ask(name, evidence(**(figures | {"lag_records": lag + more})), current, **options)
+    assert most.size >= less.size, (less, most)
+
+
+def test_what_is_not_promised_is_not_so() -> None:
+    """Numaflow's buffer rule asks for less once it switches from time to buffer, and at the full buffer again."""
+    given_rule: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4, "source": False}
+    by_time = rules.desired_replicas([100.0], [15_000], **given_rule)
+    by_buffer = rules.desired_replicas([100.0], [15_001], **given_rule)
+    nearly_full = rules.desired_replicas([100.0], [23_999], **given_rule)
+    full = rules.desired_replicas([100.0], [24_000], **given_rule)
+    assert (by_time, by_buffer) == (30, 7)
+    assert nearly_full > full == 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=60)
+@given(seen=evidences(), current=sizes, lost=st.sampled_from(["lag_records", "utilization", "rates"]))
+def test_the_unknown_never_scales_down(name: str, seen: Evidence, current: int, lost: str) -> None:
+    """A policy that lost a figure it needs keeps the size or grows, whatever the others say."""
+    needs = {
+        "lag_records": set(NAMES) - {"hpa", "threshold"},
+        "utilization": {"hpa", "varga", "threshold", "learning"},
+        "rates": {"pid", "queueing", "forecast", "cost"},
+    }
+    if name not in needs[lost]:
+        return
+    names = ("arrival_rate", "true_processing_rate") if lost == "rates" else (lost,)
+    figures = {field: getattr(seen, field) for field in Evidence.__dataclass_fields__} | dict.fromkeys(names)
+    del figures["lag_seconds"]
+    blind = evidence(**figures)
+    proposal = ask(name, blind, current)
+    if name == "numaflow":
+        blind_window = case(blind, current=current, window=())
+        proposal = policy(name).propose(blind_window)
+    assert proposal.size >= current
+
+
+@pytest.mark.parametrize("name", [p.name for p in OURS])
+@pytest.mark.parametrize("part", [Part.END_OFFSETS, Part.COMMITTED_OFFSETS, Part.PROGRESS])
+def test_a_missing_part_never_scales_down(name: str, part: Part) -> None:
+    """Through `step`: forty snapshots of an idle-looking job with a part missing, and the size stays (I12)."""
+    known = None if part is Part.END_OFFSETS else 1000
+    done = None if part is Part.COMMITTED_OFFSETS else 1000
+    shots = [snapshot(n, arrived=known, committed=done, missing=[part]) for n in range(40)]
+    spec = job(policy=name, policy_options={})
+    state = None
+    for shot in shots:
+        state, decision = decide(spec, [shot], state=state)
+        assert decision.command is None
+        assert decision.final_parallelism == 4
+
+
+@pytest.mark.parametrize("name", [p.name for p in OURS])
+def test_the_state_stays_small(name: str) -> None:
+    """After hours of a loaded job with 50 partitions the whole state is at most 4 kB of JSON."""
+    spec = job(policy=name, policy_options={"exclude_persistent_lag": True} if name == "keda" else {})
+    assert check_spec(spec) == []
+    state = None
+    for shot in steady(400, rate=123_456, capacity=100_000, partitions=50, lag=5_000_000):
+        state, _ = decide(spec, [shot], state=state)
+    assert state is not None
+    assert len(json.dumps(to_wire(state), separators=(",", ":"))) <= 4096
+
+
+DIGEST = """
+import hashlib
+from engine.policies import OURS
+from schemas.envelope import value_of
+from tests.support.cases import decide
+from tests.support.events import job, steady
+digest = hashlib.sha256()
+for policy in OURS:
+    state, spec = None, job(policy=policy.name, policy_options={})
+    for rate, first in ((300, 0), (800, 40), (40, 80)):
+        for shot in steady(40, rate=rate, capacity=400, first=first, lag=7 * first):
+            state, decision = decide(spec, [shot], state=state)
+            digest.update(value_of(decision))
+print(digest.hexdigest())
+"""
+
+
+def test_all_processes_decide_the_same() -> None:
+    """The same bytes from every process, whatever its hash seed."""
+    root = Path(__file__).resolve().parent.parent.parent
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            cwd=root,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+        for seed in ("0", "1", "random")
+    }
+    assert len(digests) == 1
+    assert len(digests.pop().strip()) == 64

@@ -1,0 +1,79 @@
+"""docs/policies.md is what the code says, and the code says enough."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+import pytest
+
+from engine import catalogue
+from engine.guards import FORCING, GUARDS
+from engine.policies import OURS, find, names
+from engine.reasons import REASONS, register
+from engine.validate import check_spec
+from tests.support.events import job
+
+
+def test_the_document_is_up_to_date() -> None:
+    """Whoever changes a policy, guard or reason code writes the document anew: `python -m engine.catalogue`."""
+    assert catalogue.TARGET.read_text(encoding="utf-8") == catalogue.catalogue()
+    assert catalogue.main(["--check"]) == 0
+
+
+def test_a_stale_document_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check says what to do, and writing mends it."""
+    monkeypatch.setattr(catalogue, "TARGET", tmp_path / "policies.md")
+    assert catalogue.main(["--check"]) == 1
+    assert "python -m engine.catalogue" in capsys.readouterr().err
+    assert catalogue.main([]) == 0
+    assert catalogue.main(["--check"]) == 0
+
+
+def test_every_policy_says_when_to_choose_it() -> None:
+    """A newcomer can tell the policies apart; each of ours is found by its name."""
+    assert {policy.name for policy in OURS} <= set(catalogue.WHEN)
+    assert {policy.name for policy in OURS} <= set(names())
+    text = catalogue.catalogue()
+    for policy in OURS:
+        assert find(policy.name) is policy
+        section = text.split(f"### {policy.name}\n")[1].split("\n### ")[0]
+        assert "Source:" in section, policy.name
+        assert "When to choose it:" in section
+
+
+@pytest.mark.parametrize("owner", [*OURS, *GUARDS], ids=lambda owner: owner.name)
+def test_every_option_is_declared_in_full(owner: Any) -> None:
+    """Each option has a meaning, and its default is one that a spec may give."""
+    for declared in fields(owner.Options):
+        assert declared.metadata["doc"], declared.name
+    given = {f.name: f.default for f in fields(owner.Options) if f.default is not None}
+    spec = job(policy=owner.name, policy_options=given) if owner in OURS else job(guards={owner.name: given})
+    assert check_spec(spec) == []
+
+
+def test_sentences_are_whole() -> None:
+    """A sentence begins small and ends without a full stop, for it is joined to others; its numbers are named."""
+    for policy in OURS:
+        register(policy.reasons)
+    for code, reason in REASONS.items():
+        assert code == code.upper()
+        assert not reason.sentence.endswith("."), code
+        assert reason.sentence[0].islower() or reason.sentence[0] in "{R", code
+        assert all(name for _, name, _, _ in Formatter().parse(reason.sentence) if name is not None), code
+
+
+def test_a_code_means_one_thing() -> None:
+    """Two policies may share a code only with the same sentence."""
+    for policy in OURS:
+        for code, reason in policy.reasons.items():
+            assert REASONS.setdefault(code, reason) == reason
+
+
+def test_guards_that_force_are_guards() -> None:
+    """What may ask for a change is in the list that disposes of it."""
+    assert all(force in GUARDS for force in FORCING)
