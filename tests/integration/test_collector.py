@@ -172,7 +172,7 @@ class Driver:
         httpx.post(f"{self._rest}/kill/{self._id}", trust_env=False).raise_for_status()
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(600)
 def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, stack: StackProvider) -> None:
     """A job's whole life as a collector sees it: never started, starting, working, idle, dead; idle is not dead (F41).
 
@@ -188,7 +188,7 @@ def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, st
     rig.load(1600)
     driver = Driver(rig, spark, cores=2)
     try:
-        working = rig.wait_for("with a batch", lambda s: bool(s.batches), 240)
+        working = rig.wait_for("with a batch", lambda s: bool(s.batches), 360)
         assert working.state is JobState.RUNNING
         assert working.incarnation is not None
         assert working.incarnation.startswith("app-")
