@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> 
         .config("spark.sql.files.maxPartitionBytes", str(16 << 20))
     )
     if master.startswith("local"):
+        # Everything stays on the loopback address, whatever the machine's name resolves to.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
