@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.decide import step
 from engine.state import JobState
-from schemas.decision import Decision, RedisView
+from schemas.decision import Decision, RedisView, Status
 from schemas.job import JobSpec
 from schemas.result import Phase
 from schemas.snapshot import MetricSnapshot
@@ -95,3 +95,25 @@ def test_decisions_that_say_the_same_are_one_line() -> None:
     assert all(change.count == 1 or change.first.command is None or change.last_at for change in found)
     ordered = [change.first for change in found if change.first.command is not None]
     assert ordered == [d for d in decisions if d.command is not None]
+
+
+def test_a_held_change_says_how_long_it_is_held() -> None:
+    """A wish inside the cooldown is told with the age of the last change and the cooldown's length."""
+    spec = job(guards={"cooldown": {"up_seconds": 600, "down_seconds": 600}, "stabilization": {"seconds": 0}})
+    state = replace(JobState.new(), parallelism=4)
+    texts = []
+    for one in steady(12, rate=3000, capacity=1000):
+        recent = replace(state, last_action_at=one.observed_at.timestamp() - 40)
+        state, decision = step(recent, one, spec, observed(one))
+        texts.append("\n".join(explain(decision)))
+    assert "[COOLDOWN]" in texts[-1]
+    assert "the last change is 41 s old and the cooldown lasts 600 s" in texts[-1]
+    assert "kept at 4" in texts[-1]
+
+
+def test_an_exhausted_pool_says_what_is_free_and_what_can_be_done() -> None:
+    """A wish that the pool cannot meet names the pool, its free slots and the remedy."""
+    decisions = decide_all(job(), steady(12, rate=3000, capacity=1000, free=1))
+    text = "\n".join(explain(next(d for d in decisions if d.status is Status.POOL_EXHAUSTED)))
+    assert "pool default has 1 free slots of 5" in text
+    assert "add workers to the pool" in text

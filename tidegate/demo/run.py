@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from runtime.kafka import Publisher
 from schemas.command import CommandKind
-from schemas.job import JobSpec
 from schemas.result import Phase
-from tidegate.demo.house import DemoFailed, House, open_house, spec_for, start_services
+from tidegate.demo.house import JOB, DemoFailed, House, open_house, spec_for, start_services
 from tidegate.demo.ledger import account
 from tidegate.demo.prove import recompute_run, record_run
 from tidegate.demo.report import write_report
-from tidegate.demo.script import Script, Seen
+from tidegate.demo.script import Script, Seen, Stage
 from tidegate.demo.show import Show
 from tidegate.demo.verdict import Check, Lived, judge
 from tidegate.demo.watch import Timeline, Watcher
@@ -30,6 +30,9 @@ T = TypeVar("T")
 START_SECONDS = 180.0
 TRICKLE = 0.05
 """Share of the first load that flows while the job starts: enough for the first batch, too little for a backlog."""
+WARM_SECONDS = 90.0
+BATCHES_SECONDS = 6.0
+"""A job that keeps up has no more lag than this many seconds of arrivals: two triggers and a batch."""
 DRAIN_SECONDS = 60.0
 STOP_SECONDS = 90.0
 TICK_SECONDS = 0.25
@@ -67,24 +70,22 @@ class Outcome:
         return bool(self.checks) and all(c.passed for c in self.checks)
 
 
-def run_demo(plan: Plan, show: Show, clock: Callable[[], float] = time.time) -> Outcome:
+def run_demo(plan: Plan, show: Show) -> Outcome:
     """Run the whole demo; raises `DemoFailed` when it cannot go on. Ends what it started, unless `plan.keep`."""
     name = datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
     house = open_house(plan.base, plan.attach, name, show.tell, worker_slots=plan.worker_slots, keep=plan.keep)
     watcher: Watcher | None = None
     finished = False
     try:
-        spec = spec_for(house, plan.script.objective_seconds, plan.record_ms)
         start_services(house, show.tell)
-        watcher = Watcher(house.settings, spec.job_id, house.source, house.sink, house.checkpoint)
+        watcher = Watcher(house.settings, JOB, house.source, house.sink, house.checkpoint)
         outcome = Outcome(house, watcher.timeline)
-        trickle = plan.script.stages[0].rate * TRICKLE
-        house.set_rate(trickle)
-        _publish(house, spec)
         with show.live() as refresh:
-            _await_start(outcome, trickle, show, refresh, clock)
-            _play(plan.script, outcome, show, refresh, clock)
-            _wind_down(plan, outcome, spec, show, refresh)
+            director = _Director(plan, outcome, show, refresh)
+            director.start()
+            director.warm_up()
+            director.play()
+            director.wind_down()
         watcher.close()
         _prove(plan, outcome, show)
         finished = True
@@ -98,119 +99,113 @@ def run_demo(plan: Plan, show: Show, clock: Callable[[], float] = time.time) -> 
                 house.close(None if finished or watcher is None else _submission(watcher.timeline))
 
 
-def _publish(house: House, spec: JobSpec) -> None:
-    publisher = Publisher(house.settings)
-    publisher.publish(spec)
-    publisher.close()
+class _Director:
+    """Leads the run: publishes the spec, sets the load, waits for what each step is to bring about."""
 
+    def __init__(self, plan: Plan, outcome: Outcome, show: Show, refresh: Callable[[Timeline], None]) -> None:
+        self._plan, self._script = plan, plan.script
+        self._outcome, self._house, self._timeline = outcome, outcome.house, outcome.timeline
+        self._show, self._refresh = show, refresh
+        self._spec = spec_for(self._house, self._script.objective_seconds, plan.record_ms)
 
-def _await_start(
-    outcome: Outcome, trickle: float, show: Show, refresh: Callable[[Timeline], None], clock: Callable[[], float]
-) -> None:
-    """Wait until the services have started the job (the spec alone makes them) and its first, slow batches passed."""
-    show.progress.stage, show.progress.aim = "start", "the services have started the job and it is warm"
-    show.progress.longest = START_SECONDS
-    began = clock()
-    while True:
-        ends = [r for r in outcome.timeline.results if r.kind is CommandKind.START and r.phase.terminal]
-        started = any(r.phase is Phase.VERIFIED for r in ends)
-        if started and _keeps_up(outcome.timeline, trickle):
+    def start(self) -> None:
+        """Publish the spec, which alone makes the services start the job; kept to its first size until it is warm."""
+        scaling = self._spec.scaling
+        self._house.set_rate(self._script.stages[0].rate * TRICKLE)
+        self._publish(scaling=scaling.model_copy(update={"max_parallelism": scaling.min_parallelism}))
+        if not self._wait("start", "the services have started the job", START_SECONDS, self._started):
+            steps = ", ".join(r.phase.value for r in self._timeline.results) or "none"
+            decided = self._timeline.decisions[-1].sentence if self._timeline.decisions else "no decision"
+            said = f"decided: {decided}; steps: {steps}"
+            raise DemoFailed(f"no job after {START_SECONDS:g} s ({said}); logs: {self._house.logs}")
+
+    def warm_up(self) -> None:
+        """Let the first, slow batches pass under the steady load, so that nothing is judged by them."""
+        rate = self._script.stages[0].rate
+        self._house.set_rate(rate)
+        window = self._spec.scaling.policy_options["metrics_window_seconds"]
+        self._wait(
+            "warm-up", "the first, slow batches are over", WARM_SECONDS, lambda: self._keeps_up(rate, int(window))
+        )
+        self._publish(version=self._spec.version + 1)
+        self._show.tell(
+            f"the job is warm; from now on it may be scaled up to {self._spec.scaling.max_parallelism} slots"
+        )
+
+    def play(self) -> None:
+        """Run the load through its stages; each ends early when its goal is met."""
+        for number, stage in enumerate(self._script.stages, 1):
+            self._show.progress.number, self._show.progress.stages = number, len(self._script.stages)
+            self._house.set_rate(stage.rate)
+            self._show.tell(f"load: {stage.rate:g} records/s until {stage.aim}")
+            began, size = time.time(), self._timeline.size()
+            done = partial(self._reached, stage, began, size)
+            reached = self._wait(stage.name, stage.aim, stage.longest_seconds, done)
+            self._outcome.stages.append(Lived(stage.name, stage.rate, began, time.time(), reached))
+            if not reached:
+                self._show.tell(f"{stage.name}: after {stage.longest_seconds:g} s it is not so that {stage.aim}")
+        self._show.progress.number = 0
+
+    def wind_down(self) -> None:
+        """End the load, let the job take in what is left, and (unless kept) have the services stop it."""
+        self._house.set_rate(0)
+        if not self._wait("drain", "every record is committed", DRAIN_SECONDS, self._drained):
+            self._show.tell(f"after {DRAIN_SECONDS:g} s there is still lag")
+        if self._plan.keep:
             return
-        if ends and not started:
+        self._show.tell("the load has ended; asking for the job to be stopped")
+        self._publish(running=False, version=self._spec.version + 2)
+        if not self._wait("stop", "the services have stopped the job", STOP_SECONDS, self._stopped):
+            raise DemoFailed(f"the job was not stopped after {STOP_SECONDS:g} s; logs: {self._house.logs}")
+
+    def _publish(self, **changes: object) -> None:
+        publisher = Publisher(self._house.settings)
+        publisher.publish(self._spec.model_copy(update=changes))
+        publisher.close()
+
+    def _wait(self, step: str, aim: str, seconds: float, done: Callable[[], bool]) -> bool:
+        """Show the run until `done` or the time is over; return which. Raises `DemoFailed` when a process ends."""
+        progress = self._show.progress
+        progress.stage, progress.aim, progress.longest = step, aim, seconds
+        began = time.monotonic()
+        while not done():
+            progress.elapsed = time.monotonic() - began
+            if progress.elapsed > seconds:
+                return False
+            self._house.check_alive()
+            self._refresh(self._timeline)
+            time.sleep(TICK_SECONDS)
+        return True
+
+    def _started(self) -> bool:
+        ends = [r for r in self._timeline.results if r.kind is CommandKind.START and r.phase.terminal]
+        if ends and ends[-1].phase is not Phase.VERIFIED:
             raise DemoFailed(f"the job could not be started: {ends[-1].code}: {ends[-1].sentence}")
-        if clock() - began > START_SECONDS:
-            steps = ", ".join(r.phase.value for r in outcome.timeline.results) or "none"
-            decided = outcome.timeline.decisions[-1].sentence if outcome.timeline.decisions else "no decision"
-            raise DemoFailed(
-                f"the job did not start in {START_SECONDS:g} s (decided: {decided}; steps: {steps}); "
-                f"logs: {outcome.house.logs}"
-            )
-        _tick(outcome, show, refresh, clock() - began)
+        return bool(ends)
 
+    def _keeps_up(self, rate: float, seconds: int) -> bool:
+        """Whether for so many samples there was no more lag than a few batches of `rate` bring."""
+        newest = self._timeline.samples[-seconds:]
+        return len(newest) == seconds and all(s.committed and s.lag <= BATCHES_SECONDS * rate for s in newest)
 
-def _keeps_up(timeline: Timeline, rate: float) -> bool:
-    """Whether the newest samples all have less lag than a few seconds of `rate`."""
-    newest = timeline.samples[-5:]
-    return len(newest) == 5 and all(s.committed and s.lag <= 5 * rate for s in newest)
+    def _reached(self, stage: Stage, began: float, size: int) -> bool:
+        now = time.time()
+        since = self._timeline.under_objective_since(self._script.objective_seconds)
+        seen = Seen(
+            size,
+            [d for d in self._timeline.decisions if d.decided_at.timestamp() >= began],
+            [r for r in self._timeline.results if r.at.timestamp() >= began],
+            0.0 if since is None else now - max(since, began),
+        )
+        return now - began >= stage.shortest_seconds and stage.reached(seen)
 
+    def _drained(self) -> bool:
+        """Whether nothing arrives any more and all is committed."""
+        newest = self._timeline.samples[-3:]
+        return len(newest) == 3 and len({s.arrived for s in newest}) == 1 and newest[-1].lag == 0
 
-def _play(
-    script: Script, outcome: Outcome, show: Show, refresh: Callable[[Timeline], None], clock: Callable[[], float]
-) -> None:
-    """Run the load through its stages; each ends early when its goal is met."""
-    for number, stage in enumerate(script.stages, 1):
-        progress = show.progress
-        progress.stage, progress.aim, progress.longest = stage.name, stage.aim, stage.longest_seconds
-        progress.number, progress.stages = number, len(script.stages)
-        outcome.house.set_rate(stage.rate)
-        show.tell(f"load: {stage.rate:g} records/s until {stage.aim}")
-        began, reached = clock(), False
-        size = outcome.timeline.size()
-        while (elapsed := clock() - began) < stage.longest_seconds and not reached:
-            _tick(outcome, show, refresh, elapsed)
-            reached = elapsed >= stage.shortest_seconds and stage.reached(
-                _seen(outcome.timeline, began, size, script, clock())
-            )
-        outcome.stages.append(Lived(stage.name, stage.rate, began, clock(), reached))
-        if not reached:
-            show.tell(f"{stage.name}: after {stage.longest_seconds:g} s it is not so that {stage.aim}")
-
-
-def _seen(timeline: Timeline, began: float, size: int, script: Script, now: float) -> Seen:
-    since = timeline.under_objective_since(script.objective_seconds)
-    return Seen(
-        size,
-        [d for d in timeline.decisions if d.decided_at.timestamp() >= began],
-        [r for r in timeline.results if r.at.timestamp() >= began],
-        0.0 if since is None else now - max(since, began),
-    )
-
-
-def _wind_down(plan: Plan, outcome: Outcome, spec: JobSpec, show: Show, refresh: Callable[[Timeline], None]) -> None:
-    """End the load, let the job take in what is left, and (unless kept) have the services stop it."""
-    timeline, house, progress = outcome.timeline, outcome.house, show.progress
-    house.set_rate(0)
-    progress.number = 0
-    progress.stage, progress.aim, progress.longest = "drain", "every record is committed", DRAIN_SECONDS
-    # two equal samples without lag: nothing is on its way to the broker any more
-    settled = _wait(outcome, show, refresh, DRAIN_SECONDS, lambda: _drained(timeline))
-    if not settled:
-        show.tell(f"after {DRAIN_SECONDS:g} s there is still lag")
-    if plan.keep:
-        return
-    show.tell("load ended; asking for the job to be stopped")
-    _publish(house, spec.model_copy(update={"running": False, "version": spec.version + 1}))
-    progress.stage, progress.aim, progress.longest = "stop", "the services have stopped the job", STOP_SECONDS
-
-    def stopped() -> bool:
-        return any(r.kind is CommandKind.STOP and r.phase.terminal for r in timeline.results)
-
-    if not _wait(outcome, show, refresh, STOP_SECONDS, stopped):
-        raise DemoFailed(f"the job was not stopped after {STOP_SECONDS:g} s; logs: {house.logs}")
-
-
-def _drained(timeline: Timeline) -> bool:
-    newest = timeline.samples[-3:]
-    return len(newest) == 3 and len({s.arrived for s in newest}) == 1 and newest[-1].lag == 0
-
-
-def _wait(
-    outcome: Outcome, show: Show, refresh: Callable[[Timeline], None], seconds: float, done: Callable[[], bool]
-) -> bool:
-    began = time.monotonic()
-    while not done():
-        elapsed = time.monotonic() - began
-        if elapsed > seconds:
-            return False
-        _tick(outcome, show, refresh, elapsed)
-    return True
-
-
-def _tick(outcome: Outcome, show: Show, refresh: Callable[[Timeline], None], elapsed: float) -> None:
-    outcome.house.check_alive()
-    show.progress.elapsed = elapsed
-    refresh(outcome.timeline)
-    time.sleep(TICK_SECONDS)
+    def _stopped(self) -> bool:
+        return any(r.kind is CommandKind.STOP and r.phase.terminal for r in self._timeline.results)
 
 
 def _prove(plan: Plan, outcome: Outcome, show: Show) -> None:

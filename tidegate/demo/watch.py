@@ -81,11 +81,11 @@ class Timeline:
         return (last.arrived - first.arrived) / seconds, (last.written - first.written) / seconds
 
     def slots(self) -> int:
-        """Return the slots of the run that is up, by the newest result that says so; 0 while none runs."""
+        """Return the slots of the run that works, by the newest result that says so; 0 while none is known to."""
         for result in reversed(self.results):
-            if result.phase in (Phase.RUNNING, Phase.VERIFIED, Phase.ROLLED_BACK):
+            if result.phase in (Phase.VERIFIED, Phase.ROLLED_BACK):
                 return result.parallelism
-            if result.phase in (Phase.STOPPED, Phase.STARTING):
+            if result.phase in (Phase.STOPPED, Phase.STARTING, Phase.RUNNING):
                 return 0
         return 0
 
