@@ -120,14 +120,16 @@ class Cost:
 
         start = clamp(case, current)
         low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
-        stay, best = cost(current), min(range(low, high + 1), key=lambda size: (cost(size), size))
-        if cost(best) >= stay:
+        costs = {size: cost(size) for size in range(low, high + 1)}
+        stay = costs.get(current, cost(current))
+        best = min(costs, key=lambda size: (costs[size], size))
+        if costs[best] >= stay:
             best = current
         numbers: dict[str, Figure] = {
             "horizon": o.horizon_seconds,
             "size": best,
             "current": current,
-            "cost": cost(best),
+            "cost": costs.get(best, stay),
             "stay": stay,
             "restart": restart,
         }

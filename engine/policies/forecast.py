@@ -110,24 +110,25 @@ class Forecast:
 
     def _learned(self, case: Case) -> tuple[Model | None, dict[str, JsonValue]]:
         """Return (model, memory) with the value of the step that has ended, if one has."""
-        memory: Mapping[str, Any] = case.state.memory
-        model = _model(memory)
+        memory = case.state.memory
+        model, since = _recall(memory)
         arrived = case.state.window[-1].arrived if case.state.window else None
-        since = memory.get("since")
-        if arrived is None:
-            return model, dict(memory)
+        if arrived is None or (
+            since is not None and arrived >= since[1] and case.at - since[0] < self.options.step_seconds - 1e-6
+        ):
+            return model, memory
         if since is None or arrived < since[1]:  # no step is under way, or the topic was made anew
-            since = [case.at, arrived]
-        elif case.at - since[0] >= self.options.step_seconds - 1e-6:
+            since = (case.at, arrived)
+        else:
             value = (arrived - since[1]) / (case.at - since[0])
             buckets = self.options.season_buckets if self.options.season_seconds else 0
             model = learn(model, value, self._bucket(case.at), buckets, self.weights)
-            since = [case.at, arrived]
-        kept: dict[str, JsonValue] = {"since": since}
+            since = (case.at, arrived)
+        kept: dict[str, JsonValue] = {"since": list(since)}
         if model is not None:
             season: list[JsonValue] = [round(value, 3) for value in model.season]
             kept["model"] = [round(model.level, 6), round(model.trend, 6), round(model.spread, 6), season, model.steps]
-        return _model(kept), kept
+        return _recall(kept)[0], kept
 
     def _coming(self, case: Case, model: Model) -> float:
         o = self.options
@@ -143,9 +144,11 @@ class Forecast:
         return min(self.options.season_buckets - 1, int(at % season / season * self.options.season_buckets))
 
 
-def _model(memory: Mapping[str, Any]) -> Model | None:
-    kept = memory.get("model")
+def _recall(memory: Mapping[str, Any]) -> tuple[Model | None, tuple[float, int] | None]:
+    """Return (model, when the step under way began and what had arrived by then)."""
+    kept, since = memory.get("model"), memory.get("since")
+    began = None if since is None else (since[0], since[1])
     if kept is None:
-        return None
+        return None, began
     level, trend, spread, season, steps = kept
-    return Model(level, trend, spread, tuple(season), steps)
+    return Model(level, trend, spread, tuple(season), steps), began

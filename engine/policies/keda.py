@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import sub
 from typing import Any, ClassVar
 
 from pydantic import JsonValue
@@ -141,7 +142,7 @@ class Keda:
         """Return (lags, total with persistent lag, what to remember of offsets that stood still)."""
         o = self.options
         if None not in offsets and not o.exclude_persistent_lag:
-            lags = [max(0, end - done) for end, done in zip(latest, offsets, strict=True)]  # type: ignore[operator]
+            lags = [max(0, lag) for lag in map(sub, latest, offsets)]
             return lags, sum(lags), {}
         before: Sequence[int] = memory.get("offsets", ())
         polls: Sequence[int] = memory.get("polls", ())
