@@ -9,10 +9,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from engine.policies import names
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.picture import draw_matrix
 from tidegate.lab.suite import UnknownName, cells, run_all
 from tidegate.lab.table import detail, summary
+from tidegate.lab.trials import figures, trials_table
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -24,6 +26,9 @@ def lab(
     quick: Annotated[bool, typer.Option("--quick", help="One simulated hour each instead of three.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes; 2 when absent.")] = None,
+    scenarios: Annotated[
+        bool, typer.Option("--scenarios", help="Instead: word count, grid of starts, noisy sine, worst sawtooth.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path(".tidegate/lab.png"),
 ) -> None:
     """Run policies on workloads on the twin; print their scores beside a clairvoyant oracle's, and draw them.
@@ -36,7 +41,13 @@ def lab(
     except UnknownName as error:
         errors.print(f"tidegate.lab: {error}", style="red")
         raise typer.Exit(2) from None
+    wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    if scenarios:
+        chosen = policy or names()
+        with Progress(*columns, console=errors, transient=True) as progress:
+            wide.print(trials_table([figures(name) for name in progress.track(chosen, description="scenarios")]))
+        return
     rows = []
     with Progress(*columns, console=errors, transient=True) as progress:
         task = progress.add_task("simulating", total=len(todo))
@@ -44,7 +55,6 @@ def lab(
             rows.append(row)
             progress.update(task, advance=1, description=f"{row.cell.workload} · {row.cell.label}")
     rows.sort(key=lambda row: todo.index(row.cell))
-    wide = console if console.is_terminal else Console(width=180)
     wide.print(detail(rows))
     wide.print(summary(rows))
     draw_matrix(rows, out, objective_seconds=spec_for(lab_model()).scaling.lag_objective_seconds)

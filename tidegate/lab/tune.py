@@ -1,8 +1,9 @@
 """The tuner: a policy's options, and those of the guards that pace it, searched on training loads.
 
-Random search, then random steps around the best found (as good as anything in few dimensions that matter; Bergstra
-and Bengio, JMLR 2012). Each option declares its default and range, so the search needs to know no policy. Seeded: the
-same seed, loads and number of trials give the same tuning.
+One option at a time, in random order and in rounds: each is drawn anew with the others as they stand, and kept if the
+run got cheaper. So every option is tried before any is tried often; of twenty moved at once, the one that helps would
+drown in those that hurt. Each option declares its default and range, so the search needs to know no policy. Seeded:
+the same seed, loads and number of trials give the same tuning.
 
     python -m tidegate.lab.tune --policy keda --trials 60            # writes tunings.json
 """
@@ -43,7 +44,8 @@ SPREAD = 8.0
 """An option is searched between its default over and times this."""
 
 RECORDS_SPREAD = 2000.0
-"""Likewise for options in records: their defaults know nothing of the job's rate (KEDA's lag threshold is 10)."""
+"""Options in records are searched up to their default times this: defaults know nothing of the job's rate (KEDA's lag
+threshold is 10)."""
 
 GUARDS = {"cooldown": ("up_seconds", "down_seconds"), "stabilization": ("seconds",)}
 """Guards that pace every policy; tuned along, because a rule tuned without them is tuned for another loop."""
@@ -76,9 +78,15 @@ def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> T
     """Return the cheapest setting found in `trials` trials, the defaults among them."""
     draw = random.Random(f"{seed} {policy}")
     best = Trial(Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
-    for trial in range(1, trials):
-        around = best.tuning if trial > trials // 2 else None
-        tuning = _drawn(policy, draw, around)
+    order = _options(policy)
+    for trial in range(trials - 1):
+        if trial % len(order) == 0:
+            draw.shuffle(order)
+        option = order[trial % len(order)]
+        value = option.drawn(draw, best.tuning)
+        if value is None:
+            continue
+        tuning = option.put(best.tuning, value)
         found = _cost(policy, tuning, loads)
         if found < best.cost:
             best = Trial(tuning, found)
@@ -100,49 +108,53 @@ def _cost(policy: str, tuning: Tuning, loads: Sequence[Load]) -> float:
     return total
 
 
-def _drawn(policy: str, draw: random.Random, around: Tuning | None) -> Tuning:
-    """Return a setting: drawn anew, or a step away from one."""
-    options = _draw_fields(find(policy).Options, draw, around.options if around else None)
-    guards = {}
-    for name, chosen in GUARDS.items():
-        near = around.guards.get(name, {}) if around else None
-        drawn = _draw_fields(BY_NAME[name].Options, draw, near)
-        guards[name] = {field: value for field, value in drawn.items() if field in chosen}
-    return Tuning(options, guards)
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One option of the policy (`guard` empty) or of a guard."""
+
+    guard: str
+    name: str
+    default: Any
+    meta: Mapping[str, Any]
+
+    def drawn(self, draw: random.Random, tuning: Tuning) -> Scalar | None:
+        """Return another value: any of its range half of the time, else one near the present; None if unlucky."""
+        held = tuning.guards.get(self.guard, {}) if self.guard else tuning.options
+        present = held.get(self.name, self.default)
+        if isinstance(self.default, bool):
+            return not present
+        if self.meta.get("choices"):
+            others = [choice for choice in self.meta["choices"] if choice != present]
+            return draw.choice(others) if others else None
+        if draw.random() < 1 / 2:
+            return self._within(present * draw.choice((0.5, 0.7, 1.4, 2.0)))
+        if self.meta.get("unit") == "records":
+            return self._within((self.default or 1.0) * RECORDS_SPREAD ** draw.random())
+        return self._within((self.default or 1.0) * SPREAD ** draw.uniform(-1.0, 1.0))
+
+    def put(self, tuning: Tuning, value: Scalar) -> Tuning:
+        """Return the tuning with this option at a value."""
+        if not self.guard:
+            return Tuning({**tuning.options, self.name: value}, tuning.guards)
+        raw = {**tuning.guards.get(self.guard, {}), self.name: value}
+        return Tuning(tuning.options, {**tuning.guards, self.guard: raw})
+
+    def _within(self, value: float) -> Scalar | None:
+        low, high, above = self.meta.get("ge"), self.meta.get("le"), self.meta.get("gt")
+        value = max(value, low) if low is not None else value
+        value = min(value, high) if high is not None else value
+        if above is not None and value <= above:
+            return None
+        return round(value) if isinstance(self.default, int) else float(f"{value:.3g}")
 
 
-def _draw_fields(cls: type, draw: random.Random, near: Mapping[str, Scalar] | None) -> dict[str, Scalar]:
-    """Return drawn values of an options class: half of them anywhere, or about a third of them a little off `near`.
-
-    The rest stay as they are: with twenty options moved at once the one that helps drowns in those that hurt.
-    """
-    drawn: dict[str, Scalar] = dict(near or {})
-    for field in fields(cls):
-        if draw.random() > (1 / 2 if near is None else 1 / 3):
-            continue
-        centre = drawn.get(field.name, field.default) if near is not None else field.default
-        wide = RECORDS_SPREAD if field.metadata.get("unit") == "records" else SPREAD
-        value = _draw_value(centre, field.metadata, draw, wide if near is None else 1.5)
-        if value is not None:
-            drawn[field.name] = value
-    return drawn
-
-
-def _draw_value(centre: Any, meta: Mapping[str, Any], draw: random.Random, spread: float) -> Scalar | None:
-    if isinstance(centre, bool):
-        return draw.random() < 0.5
-    if meta.get("choices"):
-        chosen: Scalar = draw.choice(meta["choices"])
-        return chosen
-    if not isinstance(centre, int | float):
-        return None  # names, schedules and options that are off have no range to draw from
-    value = (centre or 1.0) * spread ** draw.uniform(-1.0, 1.0)
-    low, high, above = meta.get("ge"), meta.get("le"), meta.get("gt")
-    value = max(value, low) if low is not None else value
-    value = min(value, high) if high is not None else value
-    if above is not None and value <= above:
-        return None
-    return max(1, round(value)) if isinstance(centre, int) and centre > 0 else float(f"{value:.3g}")
+def _options(policy: str) -> list[_Option]:
+    """Return what can be searched: names, schedules and options that are off have no range to draw from."""
+    found = [_Option("", f.name, f.default, f.metadata) for f in fields(find(policy).Options)]
+    for guard, chosen in GUARDS.items():
+        known = fields(BY_NAME[guard].Options)
+        found += [_Option(guard, f.name, f.default, f.metadata) for f in known if f.name in chosen]
+    return [o for o in found if isinstance(o.default, int | float) or o.meta.get("choices")]
 
 
 def main(
@@ -151,7 +163,7 @@ def main(
     ] = None,
     load: Annotated[list[Path] | None, typer.Option("--load", help="Trace to train on (CSV); repeatable.")] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
-    trials: Annotated[int, typer.Option("--trials", min=2, help="Settings to try for each policy.")] = 40,
+    trials: Annotated[int, typer.Option("--trials", min=2, help="Settings to try for each policy.")] = 60,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
     out: Annotated[Path, typer.Option("--out", help="Where the tunings are kept.")] = KEPT,
 ) -> None:

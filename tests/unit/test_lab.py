@@ -1,0 +1,279 @@
+"""The lab: the loop, the oracle, the suite, the tuner and what a person sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from schemas.result import Phase
+from tidegate.cli.problems import Problem
+from tidegate.lab import tune as tuner
+from tidegate.lab.__main__ import app as lab_app
+from tidegate.lab.command import app as simulate_app
+from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_model, lab_peak, one_job, spec_for
+from tidegate.lab.ledger import MemoryLedger
+from tidegate.lab.oracle import oracle
+from tidegate.lab.picture import draw_matrix
+from tidegate.lab.score import Prices, score
+from tidegate.lab.simulate import Scenario, TopicPlan, simulate
+from tidegate.lab.suite import ORACLE, UnknownName, cells, run, run_all
+from tidegate.lab.table import against_oracle, detail, summary
+from tidegate.lab.traces import read_trace
+from tidegate.lab.tunings import Tuning, tunings
+from twin.load import BadLoad, Load
+from twin.model import Faults
+from twin.schedule import capacity
+from twin.workloads import SHAPES, step
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+SPEC = """\
+job_id: rates
+sources: [rates]
+application:
+  script: job.py
+  checkpoint_location: checkpoint
+  event_log_dir: events
+  control_dir: control
+scaling:
+  max_parallelism: 8
+"""
+
+
+def _step_scenario(seconds: float = 3600.0) -> Scenario:
+    model = lab_model()
+    spec = spec_for(model)
+    return one_job(model, spec, step(lab_peak(model, spec), seconds))
+
+
+def test_the_oracle_grows_before_the_step_and_shrinks_after_it() -> None:
+    """Knowing the load it restarts before the step and after it, violates nothing, and is cheaper than flip271."""
+    scenario = _step_scenario()
+    best = oracle(scenario)
+    assert len(best.moves) == 2
+    (up, large), (down, small) = best.moves
+    assert up < 900
+    assert down >= 2700
+    assert small < large
+    assert best.score.violated_seconds == 0
+    recording = simulate(scenario)[lab_model().job_id]
+    assert best.score.cost < score(scenario.models[0], scenario.specs[0], PARTITIONS, recording).cost
+
+
+def test_the_oracle_stays_where_it_is_when_restarts_cost_too_much() -> None:
+    """With restarts and violations dearer than any slot it holds one size that is large enough."""
+    prices = Prices(violated_second=1000.0, restart=1e5)
+    best = oracle(_step_scenario(), prices)
+    assert best.score.violated_seconds == 0
+    assert best.score.restarts == 1
+
+
+def test_the_oracle_plans_for_one_job_only() -> None:
+    """A scenario of two jobs is refused."""
+    scenario = _step_scenario()
+    two = replace(scenario, models=(*scenario.models, lab_model("other")))
+    with pytest.raises(ValueError, match="plans for one job with one source topic"):
+        oracle(two)
+
+
+def test_a_dead_job_is_started_again_by_the_engine() -> None:
+    """The loop closes over a death: the engine orders a start, and the job commits again."""
+    model = replace(lab_model(), faults=Faults(deaths=(600.0,)))
+    spec = spec_for(model)
+    scenario = one_job(model, spec, Load([1000.0]), seconds=1800.0)
+    recording = simulate(scenario)[spec.job_id]
+    assert [command.kind.value for command in recording.commands] == ["start"]
+    assert recording.results[-1].phase is Phase.VERIFIED
+    assert recording.ticks[-1].running
+    assert recording.ticks[-1].lag_records < 30_000
+
+
+def test_two_jobs_in_a_small_pool_show_it_exhausted() -> None:
+    """Two jobs that need 8 slots each in a pool of 10: one is told that the pool is exhausted."""
+    models = tuple(replace(lab_model(name), sources=(name,)) for name in ("first", "second"))
+    specs = tuple(spec_for(model) for model in models)
+    rate = capacity(models[0], PARTITIONS, 8, batch_bound(specs[0]))
+    scenario = Scenario(
+        models=models,
+        specs=specs,
+        topics={name: TopicPlan(PARTITIONS, Load([rate])) for name in ("first", "second")},
+        pools={"default": 10},
+        sizes={"first": 2, "second": 2},
+        seconds=3000.0,
+    )
+    recordings = simulate(scenario)
+    statuses = {decision.status.value for recording in recordings.values() for decision in recording.decisions}
+    assert "POOL_EXHAUSTED" in statuses
+
+
+def test_the_ledger_promises_a_slot_once() -> None:
+    """What one job has been promised another cannot take; a verified command gives its promise back."""
+    scenario = _step_scenario()
+    spec = scenario.specs[0]
+    recording = simulate(scenario)[spec.job_id]
+    command = recording.commands[0]
+    ledger = MemoryLedger()
+    assert ledger.take(spec, command, command.from_parallelism, 100)
+    promised = command.to_parallelism - command.from_parallelism
+    assert ledger.reserved("other", spec.pool_id) == promised
+    assert ledger.reserved(spec.job_id, spec.pool_id) == 0
+    other = spec.model_copy(update={"job_id": "other"})
+    theirs = command.model_copy(update={"job_id": "other", "command_id": "c2"})
+    assert not ledger.take(other, theirs, command.from_parallelism, promised)
+    until, owner = ledger.cooldown(spec.job_id, command.issued_at.timestamp() + 1)
+    assert until is not None
+    assert owner == command.command_id
+    assert ledger.cooldown(spec.job_id, until.timestamp() + 1) == (None, None)
+    verified = next(r for r in recording.results if r.phase is Phase.VERIFIED and r.command_id == command.command_id)
+    ledger.settle(verified)
+    assert ledger.reserved("other", spec.pool_id) == 0
+
+
+def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
+    """Rows from two processes equal rows from this one; the table holds them beside the oracle's 1.00."""
+    todo = cells(["flip271"], ["step"], quick=True)
+    assert [cell.policy for cell in todo if not cell.tuned] == [ORACLE, "flip271"]
+    here = [run(cell) for cell in todo]
+    there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
+    assert [row.score for row in here] == [row.score for row in there]
+    assert against_oracle(here)["step", ORACLE] == 1.0
+    console = Console(width=200, file=StringIO())
+    console.print(detail(here), summary(here))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "flip271" in text
+    assert f"{here[1].score.cost:.0f}" in text
+
+
+def test_unknown_names_are_told_with_the_known_ones() -> None:
+    """A policy or workload that is not there is refused with the list of those that are."""
+    with pytest.raises(UnknownName, match=r"unknown policy 'nope', known are .*flip271"):
+        cells(["nope"])
+    with pytest.raises(UnknownName, match="unknown workload 'nope', known are step"):
+        cells([], ["nope"])
+
+
+def test_the_matrix_is_drawn(tmp_path: Path) -> None:
+    """The picture of policy x workload is a PNG, whatever cells there are."""
+    rows = [run(cell) for cell in cells(["flip271"], ["step"], quick=True)]
+    draw_matrix(rows, tmp_path / "deep" / "lab.png", objective_seconds=60.0)
+    assert (tmp_path / "deep" / "lab.png").read_bytes().startswith(PNG)
+
+
+def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
+    """`python -m tidegate.lab` ends with a table, the ratios and the place of the picture."""
+    picture = tmp_path / "lab.png"
+    options = ["--quick", "--policy", "flip271", "--workload", "spike", "--processes", "1", "--out", str(picture)]
+    result = CliRunner().invoke(lab_app, options)
+    assert result.exit_code == 0, result.output
+    assert "× oracle" in result.output
+    assert "spike" in result.output
+    assert picture.read_bytes().startswith(PNG)
+    refused = CliRunner().invoke(lab_app, ["--policy", "nope"])
+    assert refused.exit_code == 2
+    assert "unknown policy 'nope'" in refused.output
+
+
+def test_simulate_shows_changes_score_and_picture(tmp_path: Path) -> None:
+    """`tidegate simulate` on a shape prints each change with its reason, the score, and writes the picture."""
+    spec, picture = tmp_path / "job.yaml", tmp_path / "run.png"
+    spec.write_text(SPEC)
+    options = ["--spec", str(spec), "--load", "step", "--hours", "1.5", "--out", str(picture)]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    assert "Scale up from" in result.output
+    assert "core-seconds" in result.output
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_simulate_takes_a_trace_and_recorded_snapshots(tmp_path: Path) -> None:
+    """A CSV trace is the load; recorded snapshots calibrate the twin instead of the figures given."""
+    spec, trace, seen = tmp_path / "job.yaml", tmp_path / "load.csv", tmp_path / "seen.ndjson"
+    spec.write_text(SPEC)
+    trace.write_text("seconds,records_per_second\n0,500\n900,1500\n1800,500\n")
+    model = replace(lab_model("rates"))
+    recorded = simulate(one_job(model, spec_for(model), SHAPES["diurnal"](2000.0, 1800.0)), keep_snapshots=True)[
+        "rates"
+    ].snapshots
+    seen.write_text("\n".join(snapshot.model_dump_json() for snapshot in recorded))
+    options = ["--spec", str(spec), "--load", str(trace), "--snapshots", str(seen)]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    assert "0.74" in result.output or "0.75" in result.output  # hours: the trace's own length
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--load", "nowhere.csv"], "neither a file nor one of step"),
+        (["--load", "step", "--policy", "nope"], "--policy: unknown policy 'nope'"),
+    ],
+)
+def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], told: str) -> None:
+    """Bad input ends in one problem that names the option and its value."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC)
+    result = CliRunner().invoke(simulate_app, ["--spec", str(spec), *options])
+    assert isinstance(result.exception, Problem)
+    assert told in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ":1: the header must be seconds,records_per_second"),
+        ("seconds,records_per_second\n0,1\n5\n", ":3: 2 fields are needed, found 1"),
+        (
+            "seconds,records_per_second\n0,1\n5,NaN\n",
+            ":3: records_per_second: must be a number of at least 0, found 'NaN'",
+        ),
+        ("seconds,records_per_second\n0,1\n5,-2\n", "found '-2'"),
+        ("seconds,records_per_second\n5,1\n5,2\n", "seconds must rise"),
+        ("seconds,records_per_second\n5,1\n", "at least 2 points"),
+    ],
+)
+def test_a_bad_trace_is_refused_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+    """A trace that cannot be read names file, line, field and value."""
+    path = tmp_path / "load.csv"
+    path.write_text(text)
+    with pytest.raises(BadLoad) as caught:
+        read_trace(path)
+    assert str(path) in str(caught.value)
+    assert told in str(caught.value)
+
+
+def test_a_tuning_is_never_worse_than_the_defaults_it_began_with() -> None:
+    """The tuner keeps the cheapest of its trials, is the same each time, and its options fit the policy."""
+    peak = lab_peak(lab_model(), spec_for(lab_model()))
+    loads = [SHAPES["step"](peak, 1800.0)]
+    defaults = tuner.tune("flip271", loads, trials=1)
+    found = tuner.tune("flip271", loads, trials=8, seed=1)
+    assert defaults.tuning == Tuning({}, {})
+    assert found.cost <= defaults.cost
+    assert found == tuner.tune("flip271", loads, trials=8, seed=1)
+
+
+def test_the_kept_tunings_fit_their_policies() -> None:
+    """Every tuning in tunings.json is accepted by the engine and says what it was trained on."""
+    scenario = _step_scenario()
+    for policy, tuning in tunings().items():
+        short = replace(scenario.with_policy(policy, tuning.options, tuning.guards), seconds=60.0)
+        assert simulate(short)
+        assert tuning.trained_on
+
+
+def test_a_scenario_with_a_bad_option_is_refused() -> None:
+    """An option the policy does not know is named before anything is simulated."""
+    with pytest.raises(ValueError, match=r"scaling\.policy_options\.nope: unknown option"):
+        simulate(_step_scenario().with_policy("flip271", {"nope": 1}))
+
+
+def test_topics_are_named_when_missing() -> None:
+    """A scenario whose model reads a topic that is not there says which."""
+    scenario = replace(_step_scenario(), topics={})
+    with pytest.raises(ValueError, match=f"topic '{SOURCE}' is not in the world"):
+        simulate(scenario)
