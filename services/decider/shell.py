@@ -19,6 +19,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from faust.exceptions import ProducerSendError
+from faust.transport.drivers.aiokafka import Consumer
 
 from runtime.kafka import TopicsDoNotFit, check_topics
 from schemas.envelope import encode
@@ -37,7 +38,7 @@ BUFFERED = 64
 
 def new_app(settings: DeciderSettings) -> faust.App:
     """Return a Faust app that does no more than it is told to."""
-    return faust.App(
+    app = faust.App(
         settings.group,
         broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
         broker_credentials=_credentials(settings),
@@ -59,6 +60,30 @@ def new_app(settings: DeciderSettings) -> faust.App:
         datadir=Path(tempfile.gettempdir()) / settings.group,
         worker_redirect_stdouts=False,
     )
+    app.transport.Consumer = RewindingConsumer
+    return app
+
+
+class RewindingConsumer(Consumer):  # type: ignore[misc]
+    """Faust's consumer, which also goes back where nothing has been committed yet.
+
+    During a rebalance and a table's recovery Faust drops records it has fetched and then seeks to the committed
+    offsets; aiokafka's `seek_to_committed` does nothing for a partition without one, or at 0, so there the dropped
+    records were skipped until the next restart (seen: a decider killed before its first commit left its successor
+    with lag and nothing to do). What is read twice by going back to the beginning is dropped by its sequence.
+    """
+
+    async def perform_seek(self) -> None:
+        """Seek every partition to its committed offset, or to its beginning."""
+        await super().perform_seek()
+        fresh = [
+            tp
+            for tp in self.assignment()
+            if tp.topic in self.app.topics.acking_topics and not self._committed_offset[tp]
+        ]
+        if fresh:
+            for tp, offset in (await self.earliest_offsets(*fresh)).items():
+                await self.seek(tp, offset)
 
 
 def _credentials(settings: DeciderSettings) -> Any:

@@ -57,7 +57,7 @@ def codes(decision: Decision) -> list[str]:
 def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path) -> None:
     """F20 (I6): after FLUSHALL cooldown and slots come back from the log, by its times; no second command inside it."""
     key, pool, marker = (f"{flow.settings.redis_prefix}{name}" for name in ("cooldown:a", "pool:default", "view"))
-    shots = overloaded_now("a", count=11)
+    shots = overloaded_now("a", count=9)
     with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.send(*shots[:8])
         (command,) = flow.wait_read(ScalingCommand, 1, 90)
