@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from replay.verify import JobTally, JobVerifier
 from schemas.topics import PREFIX
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 PACKAGES = ("schemas", "engine", "replay")
@@ -151,20 +151,19 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     context = spark.sparkContext
-    with tempfile.TemporaryDirectory() as folder:
-        context.addPyFile(str(_packed(Path(folder) / "tidegate-engine.zip")))
-        keyed = records.select(
-            f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
-            f.coalesce(_early("sequence", r"(\d{1,18})\b"), _parsed("sequence")).cast("long").alias("sequence"),
-            *records.columns,
-        )
-        if job is not None:
-            keyed = keyed.where(f.col("job") == job)
-        ordered = keyed.repartition(4 * context.defaultParallelism, "job").sortWithinPartitions(
-            "job", "sequence", "kind", "partition", "offset"
-        )
-        # Through the RDD: the Arrow way in would need pandas, and the work is in the engine, not in the rows.
-        tallies: list[JobTally] = ordered.rdd.mapPartitions(_verify_rows).collect()
+    _ship(context)
+    keyed = records.select(
+        f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
+        f.coalesce(_early("sequence", r"(\d{1,18})\b"), _parsed("sequence")).cast("long").alias("sequence"),
+        *records.columns,
+    )
+    if job is not None:
+        keyed = keyed.where(f.col("job") == job)
+    ordered = keyed.repartition(4 * context.defaultParallelism, "job").sortWithinPartitions(
+        "job", "sequence", "kind", "partition", "offset"
+    )
+    # Through the RDD: the Arrow way in would need pandas, and the work is in the engine, not in the rows.
+    tallies: list[JobTally] = ordered.rdd.mapPartitions(_verify_rows).collect()
     return tallies
 
 
@@ -197,12 +196,23 @@ def _verify_rows(rows: Iterable[Row]) -> Iterator[JobTally]:
             yield tally
 
 
-def _packed(path: Path) -> Path:
-    """Pack the code the executors run, compiled, for any cluster of the same Python."""
-    with PyZipFile(str(path), "w") as archive:
+_shipped: set[str] = set()
+"""Applications whose executors have the code."""
+
+
+def _ship(context: SparkContext) -> None:
+    """Give the executors the code they run, once: compiled, so for any cluster of the same Python."""
+    from pyspark import SparkFiles  # noqa: PLC0415
+
+    if context.applicationId in _shipped:
+        return
+    folder = Path(SparkFiles.getRootDirectory()) / "tidegate"  # ends with the application, not before
+    folder.mkdir(exist_ok=True)
+    with PyZipFile(str(folder / "tidegate-engine.zip"), "w") as archive:
         for package in PACKAGES:
             archive.writepy(str(Path(__file__).resolve().parent.parent / package))
-    return path
+    context.addPyFile(str(folder / "tidegate-engine.zip"))
+    _shipped.add(context.applicationId)
 
 
 def _explained(error: Exception) -> Exception:

@@ -13,13 +13,14 @@ import gzip
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
@@ -31,6 +32,11 @@ from schemas.topics import JOBS, TOPICS, Topic
 Progress = Callable[[str, int, int], None]
 """Told (topic without prefix, records read so far, records in the topic when it was begun) now and then."""
 EVERY = 1000
+NO_LEADER_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 
 class CannotRecord(RuntimeError):
@@ -104,7 +110,7 @@ def _read(
 ) -> Iterator[KafkaRecord]:
     name = topic.named(settings.topic_prefix)
     try:
-        total = _length(settings, name)
+        total = _length(settings, name, timeout_seconds)
         reader = TopicReader(settings, [name], since=None if topic is JOBS else since)
     except KafkaException as error:
         raise CannotRecord(f"topic {name} at {settings.bootstrap_servers}: {error.args[0].str()}") from None
@@ -128,8 +134,8 @@ def _read(
         reader.close()
 
 
-def _length(settings: ServiceSettings, name: str) -> int:
-    """Return how many offsets the topic holds now."""
+def _length(settings: ServiceSettings, name: str, timeout_seconds: float) -> int:
+    """Return how many offsets the topic holds now; a topic just made may have no leader yet and is asked again."""
     admin = AdminClient(settings.kafka())
     found = admin.list_topics(name, timeout=30).topics[name]
     if found.error is not None:
@@ -140,7 +146,14 @@ def _length(settings: ServiceSettings, name: str) -> int:
         asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
         return sum(future.result(timeout=30).offset for future in asked.values())
 
-    return offsets(OffsetSpec.latest()) - offsets(OffsetSpec.earliest())
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            return offsets(OffsetSpec.latest()) - offsets(OffsetSpec.earliest())
+        except KafkaException as error:
+            if error.args[0].code() not in NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def _about(record: KafkaRecord, job: str | None) -> bool:

@@ -159,7 +159,7 @@ def test_a_recording_is_whole_or_absent(settings: ServiceSettings, tmp_path: Pat
 def test_the_program_says_what_it_found_by_its_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0 and a table when all is identical, 1 and the field when a bit is not, 2 and one line when it cannot be tried."""
+    """0 and a table when all is identical, 1 and the field when a bit is not, 2 and a line when it cannot be tried."""
     monkeypatch.setattr(program, "start_session", lambda *_: session)
     monkeypatch.setattr(session, "stop", lambda: None)
     write_recording(tmp_path / "rec", jobs=3, per_job=20, partitions=4)
