@@ -34,7 +34,9 @@ from tidegate.stack import StackInfo, down, up
 ROUNDS = 3
 JOBS, SNAPSHOTS_PER_JOB = 150, 10
 RATE_PER_SECOND = 100
-COMMANDS_WANTED = 300
+COMMANDS_WANTED = 40
+COMMAND_EVERY = 10
+"""One snapshot in so many brings a command; the others keep the decider as busy as they would."""
 PARTITIONS = 8
 SOURCE_PARTITIONS = 50
 
@@ -142,7 +144,7 @@ def _latency(info: StackInfo) -> tuple[float, float]:
     settings = _settings(info, "latency")
     ensure_topics(settings, partitions=PARTITIONS)
     publisher = Publisher(settings)
-    jobs = [f"job-{number}" for number in range(COMMANDS_WANTED)]
+    jobs = [f"job-{number}" for number in range(COMMANDS_WANTED * COMMAND_EVERY)]
     warm_up = 6  # they cover 50 s of the policy's window of 60; the next one fills it and brings the command
     base = datetime.now(UTC).replace(microsecond=0)
     with _process(settings, ["-m", "services.decider"]):
@@ -151,20 +153,25 @@ def _latency(info: StackInfo) -> tuple[float, float]:
         publisher.flush()
         time.sleep(2.0)
         for step in range(warm_up):
-            for job_id in jobs:
-                publisher.send(_snapshot(job_id, base, step - warm_up, arriving=800))
+            for number, job_id in enumerate(jobs):
+                publisher.send(_snapshot(job_id, base, step - warm_up, arriving=_load(number)))
         publisher.flush()
-        _wait(settings, DECISIONS.named(settings.topic_prefix), warm_up * COMMANDS_WANTED)
+        _wait(settings, DECISIONS.named(settings.topic_prefix), warm_up * len(jobs))
         begin = time.monotonic()
         for number, job_id in enumerate(jobs):
             time.sleep(max(0.0, begin + number / RATE_PER_SECOND - time.monotonic()))
-            publisher.send(_snapshot(job_id, base, 0, arriving=800))
+            publisher.send(_snapshot(job_id, base, 0, arriving=_load(number)))
         publisher.flush()
         commands = _wait(settings, COMMANDS.named(settings.topic_prefix), COMMANDS_WANTED)
-    snapshots = _wait(settings, SNAPSHOTS.named(settings.topic_prefix), (warm_up + 1) * COMMANDS_WANTED)
+    snapshots = _wait(settings, SNAPSHOTS.named(settings.topic_prefix), (warm_up + 1) * len(jobs))
     sent = {decode(MetricSnapshot, m.value()).snapshot_id: m.timestamp()[1] for m in snapshots}
     delays = sorted((m.timestamp()[1] - sent[decode(ScalingCommand, m.value()).snapshot_id]) / 1000 for m in commands)
     return statistics.median(delays), delays[int(len(delays) * 0.99) - 1]
+
+
+def _load(number: int) -> int:
+    """Return the records/s that flow into the `number`-th job: twice its capacity for those that need a command."""
+    return 800 if number % COMMAND_EVERY == 0 else 300
 
 
 def _wait(settings: DeciderSettings, topic: str, count: int, seconds: float = 120.0) -> list[Message]:
