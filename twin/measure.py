@@ -54,7 +54,7 @@ def measured(job: Job, sequence: int, interval_seconds: int, epoch: float) -> Me
     at = sequence - epoch
     model = job.model
     absent = _absent(job, sequence)
-    alive = job.life in (Life.RUNNING, Life.STARTING)
+    ran = job.run.ordinal > 0  # a stopped job still shows the run it had, as the event log does
     finished = [batch for batch in job.finished if at - interval_seconds < batch.ends_at <= at]
     job.finished.clear()
     shown = finished[-MAX_BATCHES:] if Part.PROGRESS is not absent else []
@@ -69,8 +69,8 @@ def measured(job: Job, sequence: int, interval_seconds: int, epoch: float) -> Me
         interval_seconds=interval_seconds,
         observed_at=_instant(float(sequence)),
         state=JobState.UNKNOWN if absent is Part.JOB_STATE else _STATES[job.life],
-        incarnation=incarnation(job) if alive else None,
-        incarnation_started_at=_instant(epoch + job.run.started_at) if alive else None,
+        incarnation=incarnation(job) if ran else None,
+        incarnation_started_at=_instant(epoch + job.run.started_at) if ran else None,
         query_id=f"query-{model.job_id}",
         sources=_sources(job, at, absent),
         batches=tuple(_batch(batch, epoch) for batch in shown),

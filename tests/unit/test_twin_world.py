@@ -141,7 +141,7 @@ def test_a_restart_walks_its_phases_and_measures_its_downtime() -> None:
 
 
 def test_while_it_restarts_the_snapshots_say_so() -> None:
-    """A job that is down is stopped, then starting, then runs as another incarnation."""
+    """A job that is down is stopped and shows the run it had, then starts and runs as another incarnation."""
     world = _world(_model())
     world.advance(EPOCH + 100)
     before = _taken(world, EPOCH + 100)
@@ -154,7 +154,7 @@ def test_while_it_restarts_the_snapshots_say_so() -> None:
         found.append(snapshot)
     states = [state for state, _ in groupby(snapshot.state for snapshot in found)]
     assert states == [JobState.STOPPED, JobState.STARTING, JobState.RUNNING]
-    assert {snapshot.incarnation for snapshot in found if snapshot.state is JobState.STOPPED} == {None}
+    assert {snapshot.incarnation for snapshot in found if snapshot.state is JobState.STOPPED} == {before.incarnation}
     assert found[-1].incarnation != before.incarnation
 
 

@@ -1,9 +1,10 @@
 """The tuner: a policy's options, and those of the guards that pace it, searched on training loads.
 
-One option at a time, in random order and in rounds: each is drawn anew with the others as they stand, and kept if the
-run got cheaper. So every option is tried before any is tried often; of twenty moved at once, the one that helps would
-drown in those that hurt. Each option declares its default and range, so the search needs to know no policy. Seeded:
-the same seed, loads and number of trials give the same tuning.
+Steps from the best setting so far: one to six options are drawn anew with the others as they stand, and kept if the
+runs got cheaper (a (1+1) evolution strategy). Options are taken in shuffled rounds, so each is tried before any is
+tried often; mostly few at a time, because of twenty moved at once the one that helps drowns in those that hurt, and
+sometimes several, because a window and what waits for it only help together. Each option declares its default and
+range, so the search needs to know no policy. Seeded: same seed, loads and number of trials, same tuning.
 
     python -m tidegate.lab.tune --policy keda --trials 60            # writes tunings.json
 """
@@ -78,15 +79,16 @@ def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> T
     """Return the cheapest setting found in `trials` trials, the defaults among them."""
     draw = random.Random(f"{seed} {policy}")
     best = Trial(Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
-    order = _options(policy)
-    for trial in range(trials - 1):
-        if trial % len(order) == 0:
-            draw.shuffle(order)
-        option = order[trial % len(order)]
-        value = option.drawn(draw, best.tuning)
-        if value is None:
-            continue
-        tuning = option.put(best.tuning, value)
+    options: list[_Option] = []
+    for _ in range(trials - 1):
+        tuning = best.tuning
+        for _ in range(draw.choice((1, 1, 2, 3, 6))):
+            if not options:
+                options = _options(policy)
+                draw.shuffle(options)
+            option = options.pop()
+            value = option.drawn(draw, tuning)
+            tuning = tuning if value is None else option.put(tuning, value)
         found = _cost(policy, tuning, loads)
         if found < best.cost:
             best = Trial(tuning, found)
@@ -183,8 +185,8 @@ def main(
                 "guards": found.tuning.guards,
                 "trained_on": f"{label}; {trials} trials, seed {seed}",
             }
+            out.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
             console.print(f"{name}: cost {found.cost:.0f} with {found.tuning.options} {found.tuning.guards}")
-    out.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
