@@ -232,6 +232,9 @@ class Job:
             [end - done for end, done in zip(topic.end_offsets(at), offsets, strict=True)]
             for topic, offsets in zip(self.sources, self.committed, strict=True)
         ]
+        stuck_at = self.model.faults.stuck_at
+        if stuck_at is not None and at >= stuck_at:
+            takes[0][0] = 0
         records = sum(map(sum, takes))
         limit = self.model.max_records_per_trigger
         if limit is not None and records > limit:

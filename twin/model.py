@@ -78,6 +78,8 @@ class Faults:
 
     deaths: tuple[float, ...] = ()
     """Seconds after the beginning at which the running job dies."""
+    stuck_at: float | None = None
+    """From this second on the first partition of the first source is not read any more, while the others are."""
     failed_starts: frozenset[int] = frozenset()
     """Ordinals of the runs (from 1) that never commit a batch."""
 

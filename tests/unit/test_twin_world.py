@@ -327,6 +327,19 @@ def test_stage_figures_show_skew() -> None:
     assert stage.tasks == 8
 
 
+def test_a_stuck_partition_stands_still_while_the_others_go_on() -> None:
+    """From its moment on one partition's committed offset is frozen below its end offset; the rest keep up."""
+    world = _world(_model(faults=Faults(stuck_at=100.0)))
+    world.advance(EPOCH + 110)
+    before = _taken(world, EPOCH + 110).sources[0].committed_offsets
+    world.advance(EPOCH + 600)
+    source = _taken(world, EPOCH + 600).sources[0]
+    assert source.committed_offsets[0] == before[0]
+    assert (source.end_offsets[0] or 0) - (before[0] or 0) > 50_000
+    for end, done in zip(source.end_offsets[1:], source.committed_offsets[1:], strict=True):
+        assert (end or 0) - (done or 0) < 2_000
+
+
 def test_a_world_without_what_a_model_names_is_refused() -> None:
     """A topic or pool that is not there is named."""
     with pytest.raises(ValueError, match="topic 'in' is not in the world"):
