@@ -18,12 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.case import Proposal
+from engine.decide import KEYFRAME_EVERY
 from engine.policies import OURS
 from engine.policies import numaflow_rules as rules
 from engine.reasons import entry
-from engine.state import to_wire
+from engine.state import from_wire, to_wire
 from engine.validate import check_spec
-from schemas.decision import Evidence
+from schemas.decision import Decision, Evidence
+from schemas.envelope import decode, value_of
 from schemas.snapshot import Part
 from tests.support.cases import case, decide, evidence, policy
 from tests.support.events import job, snapshot, steady
@@ -163,6 +165,23 @@ def test_the_state_stays_small(name: str) -> None:
         state, _ = decide(spec, [shot], state=state)
     assert state is not None
     assert len(json.dumps(to_wire(state), separators=(",", ":"))) <= 4096
+
+
+@pytest.mark.parametrize("name", [p.name for p in OURS])
+def test_a_replay_from_a_keyframe_decides_the_same(name: str) -> None:
+    """What policies and guards remember survives the wire: from a keyframe on, the same decisions follow."""
+    spec = job(policy=name, policy_options={}, guards={})
+    shots = steady(KEYFRAME_EVERY + 60, rate=800, capacity=400, lag=100)
+    state, decisions = None, []
+    for shot in shots:
+        state, decision = decide(spec, [shot], state=state)
+        decisions.append(decision)
+    frame = decode(Decision, value_of(decisions[KEYFRAME_EVERY])).keyframe
+    assert frame is not None
+    state = from_wire(frame.state)
+    for shot, before in zip(shots[KEYFRAME_EVERY:], decisions[KEYFRAME_EVERY:], strict=True):
+        state, again = decide(frame.spec, [shot], state=state)
+        assert value_of(again) == value_of(before)
 
 
 DIGEST = """
