@@ -14,7 +14,7 @@ import pytest
 from engine.decide import step
 from engine.state import JobState
 from schemas.command import CommandKind, ScalingCommand
-from schemas.decision import Decision
+from schemas.decision import Decision, Status
 from schemas.result import ActionResult, Phase, result_id
 from tests.support.events import job, observed, snapshot
 from tidegate.demo.ledger import Ledger
@@ -232,12 +232,15 @@ def test_the_goals_need_a_verified_change_in_their_direction() -> None:
 
 
 def test_a_load_is_settled_only_once_the_size_was_found_to_fit() -> None:
-    """Quiet lag alone is no goal: the newest two decisions must have found the size right."""
+    """Quiet lag alone is no goal: the newest decisions must have judged the load and changed nothing."""
     fits = PLAIN.model_copy(update={"trail": (replace(PLAIN.trail[0], code="WITHIN_BAND"),)})
-    assert not settled(6)(seen(60, decisions=[PLAIN, PLAIN], results=[]))
-    assert not settled(6)(seen(60, decisions=[PLAIN, fits], results=[]))
-    assert settled(6)(seen(60, decisions=[PLAIN, fits, fits], results=[]))
-    assert not settled(6)(seen(60, decisions=[UP, fits, fits], results=[]))
+    wishes = fits.model_copy(update={"status": Status.PENDING_SCALE_DOWN})
+    assert not settled(6)(seen(60, decisions=[PLAIN, PLAIN, PLAIN], results=[]))
+    assert not settled(6)(seen(60, decisions=[PLAIN, fits, fits], results=[]))
+    assert not settled(6)(seen(60, decisions=[fits, wishes, fits], results=[]))
+    assert settled(6)(seen(60, decisions=[PLAIN, fits, fits, fits], results=[]))
+    assert not settled(6)(seen(5, decisions=[fits, fits, fits], results=[]))
+    assert not settled(6)(seen(60, decisions=[UP, fits, fits, fits], results=[]))
 
 
 def test_the_script_is_steady_three_times_as_much_and_steady() -> None:

@@ -30,7 +30,7 @@ from tidegate.stack import StackInfo, status
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave stack, services, job and load up for exploring.")] = False,
     work_dir: Annotated[Path, typer.Option("--work-dir", help="Where runs are kept.")] = DEMO_DIR,
-    rate: Annotated[float, typer.Option("--rate", min=1, help="The steady load, records/s.")] = 450.0,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="The steady load, records/s.")] = 360.0,
     objective: Annotated[float, typer.Option("--objective", min=1, help="The lag objective, seconds of work.")] = 15.0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the report.")] = False,
 ) -> None:
@@ -97,7 +97,7 @@ def _print_exploring(outcome: Outcome) -> None:
         f"  tidegate why rates{where} --since 10m",
         f"  tidegate tail decisions -f{where}",
         f"  tidegate scale rates 4 --reason 'to see it' --wait{where}",
-        f"  echo 1350 > {house.rate_file}      # the load, in records/s",
+        f"  echo 1080 > {house.rate_file}      # the load, in records/s",
         f"and to end it: tidegate down --work-dir {house.info.work_dir}",
     ]
     stdout().print("\n".join(lines), markup=False)

@@ -257,7 +257,7 @@ def spec_for(house: House, objective_seconds: float, record_ms: float = 2.0) -> 
                 "stabilization_interval_seconds": 25.0,
                 "utilization_target": 0.75,
                 "utilization_max": 0.95,
-                "utilization_min": 0.6,
+                "utilization_min": 0.7,
                 "catch_up_duration_seconds": 60.0,
                 "restart_time_seconds": 20.0,
                 "scale_down_interval_seconds": 6.0,

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from schemas.decision import Decision
+from schemas.decision import Decision, Status
 from schemas.result import ActionResult, Phase
 
-FITS = frozenset({"WITHIN_BAND", "RIGHT_SIZE"})
-"""First reason codes of decisions that found the present size to be the right one."""
+UNJUDGED = frozenset({"WINDOW_FILLING", "CAPACITY_UNKNOWN", "NO_EVIDENCE", "JOB_STARTING", "JOB_STATE_UNKNOWN"})
+"""First reason codes of decisions that could not judge the load yet."""
+IN_A_ROW = 3
+"""Judgements without a change that make a size fit; they take longer than a scale-down is delayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,10 @@ class Seen:
 
     @property
     def fits(self) -> bool:
-        """Whether the newest two decisions found that the size fits the load."""
-        newest = self.decisions[-2:]
-        return len(newest) == 2 and all(d.trail[0].code in FITS for d in newest)
+        """Whether the newest decisions judged the load and found nothing to change."""
+        newest = self.decisions[-IN_A_ROW:]
+        content = [d.status is Status.FINE and d.trail[0].code not in UNJUDGED for d in newest]
+        return len(content) == IN_A_ROW and all(content)
 
 
 @dataclass(frozen=True, slots=True)
