@@ -129,8 +129,8 @@ class Numaflow:
         if low == high == current:
             return self._proposal(case, current, "NUMAFLOW_FIXED", numbers, memory)
         rate, pending = self._measure(case, lookback)
-        if rate is None or pending is None:
-            missing = "processing rate" if rate is None else "pending records"
+        if rate is None or pending is None or case.snapshot.slots_granted == 0:
+            missing = "pending records" if pending is None else "processing rate" if rate is None else "ready slots"
             return self._proposal(case, current, "EVIDENCE_MISSING", {"missing": missing}, memory)
         desired = self._desired(case, rate, pending)
         numbers |= {

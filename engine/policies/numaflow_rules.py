@@ -142,9 +142,12 @@ def scaled(
 ) -> tuple[int, str]:
     """Return (replicas, what held the change back) for a desired number (`scaleOneVertex`).
 
-    Held back by "" (nothing), "cooldown", "step", "direct pressure" or "downstream pressure". The step down under
-    direct back pressure ignores the down-cooldown (a defect), unless `mend_pressure_cooldown`.
+    Held back by "" (nothing), "cooldown", "step", "direct pressure" or "downstream pressure". While both cooldowns run
+    nothing is done at all. The step down under direct back pressure ignores a down-cooldown that runs alone (a
+    defect), unless `mend_pressure_cooldown`.
     """
+    if since_last_scale < up_cooldown and since_last_scale < down_cooldown:
+        return current, "cooldown"
     desired = max(minimum, min(desired, maximum))
     if not minimum <= current <= maximum:
         return desired, ""

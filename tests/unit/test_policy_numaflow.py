@@ -14,7 +14,7 @@ from engine.policies import numaflow_rules as rules
 from engine.state import Slice
 from schemas.decision import Evidence, Neighbour
 from tests.support.cases import AT, case, evidence, policy, propose
-from tests.support.events import job
+from tests.support.events import job, snapshot
 
 
 def test_the_documented_example() -> None:
@@ -120,16 +120,24 @@ def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
         (4, 1, {"since_last_scale": 89.0}, (4, "cooldown")),
         (4, 9, {"direct_pressure": True}, (3, "direct pressure")),
         (1, 9, {"direct_pressure": True}, (1, "direct pressure")),
-        (4, 9, {"direct_pressure": True, "since_last_scale": 10.0}, (3, "direct pressure")),  # defect: no cooldown
+        (4, 9, {"direct_pressure": True, "since_last_scale": 89.0}, (4, "cooldown")),  # both cooldowns run
         (
             4,
             9,
-            {"direct_pressure": True, "since_last_scale": 10.0, "mend_pressure_cooldown": True},
+            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0},
+            (3, "direct pressure"),
+        ),  # defect
+        (
+            4,
+            9,
+            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0, "mend_pressure_cooldown": True},
             (4, "direct pressure"),
         ),
         (4, 9, {"downstream_pressure": True}, (4, "downstream pressure")),
         (4, 1, {"downstream_pressure": True}, (2, "step")),  # back pressure holds growth only
-        (70, 9, {}, (9, "")),  # outside its bounds it jumps
+        (70, 9, {}, (9, "")),  # outside its bounds it jumps, with no step
+        (70, 9, {"since_last_scale": 89.0}, (70, "cooldown")),
+        (70, 9, {"since_last_scale": 50.0, "up_cooldown": 5.0}, (9, "")),
     ],
 )
 def test_one_pass(current: int, desired: int, more: dict[str, Any], want: tuple[int, str]) -> None:
@@ -241,6 +249,12 @@ def test_slow_batches_lengthen_the_lookback() -> None:
         lookback.append(memory["lookback"])
     assert max(lookback) == 180.0
     assert lookback[0] == lookback[-1] == 120.0
+
+
+def test_without_a_ready_slot_nothing_is_reckoned() -> None:
+    """Slots ordered and none granted yet: Numaflow waits for a ready replica."""
+    proposal = propose("numaflow", case(lagging(12_000), shot=snapshot(0, slots=0)))
+    assert (proposal.size, proposal.code) == (4, "EVIDENCE_MISSING")
 
 
 def test_unknown_pending_changes_nothing() -> None:
