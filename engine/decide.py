@@ -240,7 +240,8 @@ def _conclude(
             manual=case.manual,
         )
     keyframe = None
-    if before.decisions % KEYFRAME_EVERY == 0 or before.spec_version != spec.version:
+    turned = (before.engine_version, before.spec_version) != (ENGINE_VERSION, spec.version)
+    if turned or before.decisions % KEYFRAME_EVERY == 0:
         keyframe = Keyframe(state=to_wire(before), spec=spec)
     decision = Decision(
         decision_id=identity,
@@ -296,6 +297,7 @@ def _after(
     return state.evolve(
         decisions=state.decisions + 1,
         last_sequence=case.snapshot.sequence,
+        engine_version=ENGINE_VERSION,
         spec_version=case.spec.version,
         memory=memory,
         history=history,

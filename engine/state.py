@@ -65,6 +65,7 @@ class JobState:
     """Decisions since the state was new; every `KEYFRAME_EVERY`-th carries the state."""
     last_sequence: int = -1
     """Sequence of the newest snapshot decided; a snapshot at or below it has been done."""
+    engine_version: str = ""
     spec_version: int = 0
     incarnation: str | None = None
     run_since: float | None = None

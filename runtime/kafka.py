@@ -224,8 +224,22 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    check_topics(settings)
+    _await_leaders(settings)
     return created
+
+
+def _await_leaders(settings: ServiceSettings, timeout_seconds: float = 30.0) -> None:
+    """Return when the topics can be seen; a broker lists what it has just made only a moment later."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            check_topics(settings)
+        except TopicsDoNotFit:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 class TopicsDoNotFit(RuntimeError):
@@ -238,6 +252,7 @@ def check_topics(settings: ServiceSettings) -> int:
     One worker handles a pipeline in order only if a key lies on the same partition of every topic.
     """
     found = AdminClient(settings.kafka()).list_topics(timeout=30).topics
+    found = {name: topic for name, topic in found.items() if topic.error is None and topic.partitions}
     names = [topic.named(settings.topic_prefix) for topic in TOPICS]
     absent = [name for name in names if name not in found]
     if absent:

@@ -88,6 +88,14 @@ def test_a_new_spec_version_carries_a_keyframe() -> None:
     assert [d.keyframe is not None for d in decisions] == [True, False]
 
 
+def test_another_engine_begins_with_a_keyframe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an upgrade the first decision carries the state, so that a replay need not wait for the hundredth."""
+    state, _ = run(job(), steady(3, rate=1, capacity=2))
+    monkeypatch.setattr("engine.decide.ENGINE_VERSION", "next")
+    _, decisions = run(job(), steady(2, rate=1, capacity=2, first=3), state)
+    assert [d.keyframe is not None for d in decisions] == [True, False]
+
+
 def test_a_duplicate_is_refused_and_changes_nothing() -> None:
     """A snapshot at or below the newest sequence is not decided again."""
     shots = steady(3, rate=1, capacity=2)
