@@ -15,6 +15,7 @@ from tidegate.lab.picture import draw_matrix
 from tidegate.lab.suite import UnknownName, cells, run_all
 from tidegate.lab.table import detail, summary
 from tidegate.lab.trials import figures, trials_table
+from tidegate.lab.tunings import DEFAULTS, tunings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -44,9 +45,12 @@ def lab(
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if scenarios:
-        chosen = policy or names()
+        found = tunings()
+        runs = [(name, DEFAULTS) for name in policy or names()]
+        runs += [(name, found[name]) for name, _ in runs if name in found]
         with Progress(*columns, console=errors, transient=True) as progress:
-            wide.print(trials_table([figures(name) for name in progress.track(chosen, description="scenarios")]))
+            shown = [figures(*each) for each in progress.track(runs, description="scenarios")]
+        wide.print(trials_table(sorted(shown, key=lambda row: row.label)))
         return
     rows = []
     with Progress(*columns, console=errors, transient=True) as progress:

@@ -15,7 +15,6 @@ from schemas.snapshot import MetricSnapshot
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.lab.jobs import batch_bound, sizes_of
-from tidegate.lab.picture import draw_run
 from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
 from tidegate.lab.traces import read_trace
@@ -169,6 +168,8 @@ def _show(recording: JobRecording, found: Score, epoch: int) -> None:
 
 
 def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: Path) -> None:
+    from tidegate.lab.picture import draw_run  # noqa: PLC0415  (matplotlib: other commands need not wait for it)
+
     try:
         draw_run(
             line,

@@ -1,4 +1,4 @@
-"""The scenarios with a known answer, run for any policy with its defaults: figures against the bars, as a table."""
+"""The scenarios with a known answer, run for any policy: figures against the bars, as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAWTOOTH_PERIODS = (600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
 class Figures:
     """One policy on all scenarios."""
 
-    policy: str
+    label: str
     word_count: dict[str, Outcome]
     grid: tuple[Outcome, ...]
     sine_restarts: int
@@ -35,7 +35,7 @@ def figures(policy: str, tuning: Tuning = DEFAULTS) -> Figures:
     words = word_count()
     recordings = simulate(words.scenario.with_policy(policy, tuning.options, tuning.guards))
     return Figures(
-        policy=policy,
+        label=policy if tuning == DEFAULTS else f"{policy} (tuned)",
         word_count={job_id: outcome(words, job_id, recordings[job_id]) for job_id in words.right},
         grid=tuple(_grid(policy, tuning)),
         sine_restarts=_restarts(noisy_sine(), policy, tuning),
@@ -68,7 +68,7 @@ def trials_table(rows: list[Figures]) -> Table:
         worst = max(row.sawtooth_restarts, key=lambda period: row.sawtooth_restarts[period])
         counts = [found.decisions for found in row.grid]
         table.add_row(
-            row.policy,
+            row.label,
             *(_path(row.word_count[job_id]) for job_id in ("flatmap", "count")),
             f"{row.settled} of {len(row.grid)}",
             f"{sum(counts) / len(counts):.2f}",
