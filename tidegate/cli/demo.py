@@ -32,6 +32,9 @@ def demo(
     work_dir: Annotated[Path, typer.Option("--work-dir", help="Where runs are kept.")] = DEMO_DIR,
     rate: Annotated[float, typer.Option("--rate", min=1, help="The steady load, records/s.")] = 360.0,
     objective: Annotated[float, typer.Option("--objective", min=1, help="The lag objective, seconds of work.")] = 15.0,
+    patience: Annotated[
+        float, typer.Option("--patience", min=1, help="Times longer limits, for a busy machine.")
+    ] = 1.0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the report.")] = False,
 ) -> None:
     """Show it: a real Spark job falls behind, is scaled up, catches up, and is scaled down when the load goes.
@@ -45,7 +48,7 @@ def demo(
     attach = _running_stack()
     sweep(work_dir)
     show = Show(stdout(), objective)
-    plan = Plan(work_dir, attach, steady_surge_steady(rate, objective), keep)
+    plan = Plan(work_dir, attach, steady_surge_steady(rate, objective), keep, patience=patience)
     with _terminated_like_interrupted():
         try:
             outcome = run_demo(plan, show)

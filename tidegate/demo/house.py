@@ -218,7 +218,7 @@ def start_services(house: House, on_progress: Progress) -> None:
         on_progress(f"{name} is healthy")
 
 
-def spec_for(house: House, objective_seconds: float, record_ms: float = 2.0) -> JobSpec:
+def spec_for(house: House, objective_seconds: float, record_ms: float = 2.0, patience: float = 1.0) -> JobSpec:
     """Return the spec of the demo's job: `flip271` with windows short enough to be watched."""
     info = house.info
     script = ROOT / "deploy" / "examples" / "rates.py"
@@ -247,8 +247,8 @@ def spec_for(house: House, objective_seconds: float, record_ms: float = 2.0) -> 
             conf=LIGHT_JVMS,
             # Two slots an executor: half the JVMs to start on a small machine.
             executor_cores=2,
-            stop_deadline_seconds=30.0,
-            start_deadline_seconds=120.0,
+            stop_deadline_seconds=30.0 * patience,
+            start_deadline_seconds=120.0 * patience,
         ),
         scaling=Scaling(
             policy="flip271",
