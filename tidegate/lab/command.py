@@ -12,8 +12,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from engine.policies import UnknownPolicy, find
 from schemas.job import JobSpec
 from schemas.snapshot import MetricSnapshot
-from tidegate.cli.problems import Problem
-from tidegate.cli.specfile import load_specs
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
@@ -58,7 +56,7 @@ def simulate_command(
         able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
         arrivals = _load(load, peak, able, hours)
     except (BadLoad, CannotCalibrate) as error:
-        raise Problem(str(error)) from None
+        raise _problem(str(error)) from None
     start = demand(model, shares, arrivals.rate(0.0), batch_bound(job), sizes_of(job))
     scenario = Scenario(
         models=(model,),
@@ -80,16 +78,25 @@ def simulate_command(
         stdout().print(f"picture: {out}")
 
 
+def _problem(message: str) -> Exception:
+    """Return the error that the command line shows as one line."""
+    from tidegate.cli.problems import Problem  # noqa: PLC0415  (the command line imports this file)
+
+    return Problem(message)
+
+
 def _spec(path: Path, policy: str | None) -> JobSpec:
+    from tidegate.cli.specfile import load_specs  # noqa: PLC0415  (likewise)
+
     specs = load_specs(path)
     if len(specs) != 1:
-        raise Problem(f"{path}: one spec is simulated at a time, found {len(specs)}")
+        raise _problem(f"{path}: one spec is simulated at a time, found {len(specs)}")
     if policy is None:
         return specs[0]
     try:
         find(policy)
     except UnknownPolicy as error:
-        raise Problem(f"--policy: {error}") from None
+        raise _problem(f"--policy: {error}") from None
     other = specs[0].scaling.model_copy(update={"policy": policy, "policy_options": {}})
     return specs[0].model_copy(update={"scaling": other})
 
@@ -124,7 +131,7 @@ def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 at = ".".join(map(str, first["loc"])) or "(the whole line)"
-                raise Problem(f"{path}:{number}: {at}: {first['msg']}, found {first['input']!r:.80}") from None
+                raise _problem(f"{path}:{number}: {at}: {first['msg']}, found {first['input']!r:.80}") from None
     return sorted((s for s in found if s.job_id == job_id), key=lambda snapshot: snapshot.sequence)
 
 
@@ -179,4 +186,4 @@ def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: P
             title=f"{job.job_id} under {job.scaling.policy}",
         )
     except OSError as error:
-        raise Problem(f"--out: {out} cannot be written: {error}") from None
+        raise _problem(f"--out: {out} cannot be written: {error}") from None
