@@ -89,15 +89,15 @@ def stuck() -> Decision:
     return decide(spec, [*shots, snapshot(8, arrived=6040, committed=1000, partitions=64)])[1]
 
 
-def idle_growth() -> Decision:
-    """Return the decision of a job that could do thrice what arrives, drains its lag in 11 s, and asks for more."""
+def idle_growth(rate: int = 100, each: int = 25) -> Decision:
+    """Return the decision of a job that could do 300/s, soon drains `each` records a partition, and asks for more."""
     spec = job(policy="keda", policy_options={})
-    shots = steady(3, rate=100, capacity=300, partitions=64)
-    late = steady(4, rate=100, capacity=300, partitions=64)[-1]
+    shots = steady(3, rate=rate, capacity=300, partitions=64)
+    late = steady(4, rate=rate, capacity=300, partitions=64)[-1]
     end = late.sources[0]
     more = SourceOffsets(
         topic="in",
-        end_offsets=tuple(o + 25 for o in end.end_offsets if o is not None),
+        end_offsets=tuple(o + each for o in end.end_offsets if o is not None),
         committed_offsets=end.committed_offsets,
     )
     state = JobState(restarts=((AT - 900, 25.0),), incarnation="app-1", parallelism=4)
@@ -399,6 +399,17 @@ def test_the_largest_wish_of_the_window_is_followed() -> None:
     _, decision = decide(spec, shots[7:], state=state)
     assert decision.final_parallelism == 3
     assert "3 is the largest size wanted since fewer slots would do" in decision.sentence
+
+
+def test_a_job_near_its_capacity_grows_though_its_lag_drains_soon() -> None:
+    """250/s of 300/s arrive: the little lag drains in seconds, and the growth is about what comes next."""
+    assert not held(idle_growth(rate=250, each=5))
+
+
+def test_a_job_upstream_that_is_behind_holds_nothing() -> None:
+    """Only who reads our output would be left with more of it."""
+    upstream = Neighbour("feeder", upstream=True, topics=("in",), evidence=behind().evidence)
+    assert growth(neighbours=(upstream,)).final_parallelism == 16
 
 
 def test_memory_pressure_lets_growth_through() -> None:

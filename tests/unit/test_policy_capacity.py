@@ -93,6 +93,7 @@ def test_the_fewest_servers(rate: float, served: float, seconds: float, share: f
     assert queueing_rules.wait_exceeds(count, rate, served, seconds) <= share
     assert count == 1 or queueing_rules.wait_exceeds(count - 1, rate, served, seconds) > share
     assert queueing_rules.servers_needed(200.0, 1.0, 1.0, 0.05, 100) is None
+    assert queueing_rules.servers_needed(1e6, 1.0, 60.0, 0.05, 3) is None  # far over what an exponent can hold
 
 
 def test_queueing_asks_for_headroom() -> None:
@@ -152,13 +153,14 @@ def test_forecast_is_ahead_of_a_ramp() -> None:
     assert proposal.size > present
 
 
-def test_forecast_drops_a_topic_made_anew() -> None:
-    """An end offset that falls is no negative load: the step begins again."""
+@pytest.mark.parametrize("after", [630.0, 700.0])
+def test_forecast_drops_a_topic_made_anew(after: float) -> None:
+    """An end offset that falls, within a step or after it, is no negative load: the step begins again."""
     rule = policy("forecast")
     first = rule.propose(ramp(10, {}))
-    window = [Slice(AT + 700, 5, 5)]
-    again = rule.propose(case(window=window, memory=first.memory, after=700))
-    assert again.memory == {"since": [AT + 700, 5]}
+    window = [Slice(AT + after, 5, 5)]
+    again = rule.propose(case(window=window, memory=first.memory, after=after))
+    assert again.memory == {"since": [AT + after, 5]}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from tests.support.events import job, snapshot, steady
         (4, [100, 450], 100, {"missing": 2}, 3),  # 27 %; with two at 100 %: 63 % of 4 = 2.52
         (4, [100, 450], 30, {"missing": 2}, 4),  # 27 %; with two at 100 %: 63 % / 30 % turns the direction
         (2, [400, 500], 30, {"missing": 1}, 2),  # 45 %; with one at 0: 30 % is on target
+        (10, [900, 900, 900], 50, {"missing": 1}, 10),  # 67 % / 50 % = 1.34 * 4 = 6: up must not end below the present
         (3, [500, 500, 500], 25, {"missing": 1}, 6),  # 50 %; with one at 0: 37 % / 25 % = 1.48 * 4
     ],
 )
