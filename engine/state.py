@@ -8,6 +8,7 @@ per window without changing any rate.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from pydantic import JsonValue
@@ -94,10 +95,13 @@ class JobState:
     """What the guards remember."""
 
     def evolve(self, **changes: Any) -> JobState:
-        """Return the state with some fields changed: `dataclasses.replace`, four times as fast."""
+        """Return the state with some fields changed: `dataclasses.replace`, many times as fast."""
+        values = list(_VALUES(self))
+        for name, value in changes.items():
+            values[_PLACES[name]] = value
         state = object.__new__(JobState)
-        for name in _FIELDS:
-            object.__setattr__(state, name, changes[name] if name in changes else getattr(self, name))
+        for put, value in zip(_SETTERS, values, strict=True):
+            put(state, value)
         return state
 
     @staticmethod
@@ -107,21 +111,23 @@ class JobState:
 
 
 _FIELDS = tuple(f.name for f in fields(JobState))
-_SCALARS = ("topics", "window", "in_flight", "restarts", "history")
+_PLACES = {name: place for place, name in enumerate(_FIELDS)}
+_VALUES = attrgetter(*_FIELDS)
+_SETTERS = tuple(getattr(JobState, name).__set__ for name in _FIELDS)
+_NESTED = ("topics", "window", "in_flight", "restarts", "history")
+_PLAIN = tuple(name for name in _FIELDS if name not in _NESTED)
+_SLICE_ROW = attrgetter(*(f.name for f in fields(Slice)))
+_COMMAND_ROW = attrgetter(*(f.name for f in fields(InFlight)))
 
 
 def to_wire(state: JobState) -> dict[str, JsonValue]:
     """Return the state as JSON values. Floats survive exactly: JSON writes their shortest round-trip form."""
-    wire: dict[str, Any] = {
-        f.name: value
-        for f in fields(JobState)
-        if f.name not in _SCALARS and (value := getattr(state, f.name)) is not None
-    }
+    wire: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(state, name)) is not None}
     wire["topics"] = [list(topic) for topic in state.topics]
-    wire["window"] = [_row(s) for s in state.window]
+    wire["window"] = [list(_SLICE_ROW(piece)) for piece in state.window]
     wire["restarts"] = [list(restart) for restart in state.restarts]
     if state.in_flight is not None:
-        wire["in_flight"] = _row(state.in_flight)
+        wire["in_flight"] = list(_COMMAND_ROW(state.in_flight))
     if state.history != EMPTY:
         wire["history"] = history_to_wire(state.history)
     return wire
@@ -129,17 +135,12 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
 
 def from_wire(wire: dict[str, Any]) -> JobState:
     """Return the state that `to_wire` wrote; fields it does not know are dropped."""
-    known = {f.name for f in fields(JobState)} - set(_SCALARS)
     in_flight = wire.get("in_flight")
     return JobState(
-        **{name: value for name, value in wire.items() if name in known},
+        **{name: wire[name] for name in _PLAIN if name in wire},
         topics=tuple((topic, partitions) for topic, partitions in wire.get("topics", ())),
         window=tuple(Slice(*row) for row in wire.get("window", ())),
         restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
         in_flight=InFlight(*in_flight) if in_flight else None,
         history=history_from_wire(wire.get("history", {})),
     )
-
-
-def _row(value: Slice | InFlight) -> list[JsonValue]:
-    return [getattr(value, f.name) for f in fields(value)]

@@ -153,8 +153,10 @@ class Flip271:
         """Return the evaluated metrics, each rounded as the source rounds them (sections 3 and 4)."""
         o = self.options
         window = case.state.window
-        input_rate = rules.rate([(s.at, _nan(s.committed)) for s in window])
-        lag_rate = rules.rate([(s.at, _nan(s.lag)) for s in window])
+        known = [s for s in window if s.arrived is not None and s.committed is not None]
+        ends = (known[0], known[-1]) if known else ()
+        input_rate = rules.rate([(s.at, _nan(s.committed)) for s in ends])
+        lag_rate = rules.rate([(s.at, _nan(s.lag)) for s in ends])
         lag = window[-1].lag
         if math.isnan(input_rate) or math.isnan(lag_rate) or lag is None:
             return None
@@ -176,18 +178,19 @@ class Flip271:
         o = self.options
         total, count, idle = 0.0, 0, False
         for piece in window[1:]:
-            if piece.covered_seconds <= 0 or piece.lag is None or (piece.batches == 0 and piece.busy_seconds > 0):
+            covered, lag = piece.covered_seconds, piece.lag
+            if covered <= 0 or lag is None or (piece.batches == 0 and piece.busy_seconds > 0):
                 continue  # inside one long batch nothing was counted yet: unknown, not zero
             # The running form of `rules.mean` over the values so far.
             so_far = total / count if count >= o.observed_min_observations else math.nan
             value = rules.observed_true_processing_rate(
-                piece.records / piece.covered_seconds,
-                piece.lag,
+                piece.records / covered,
+                lag,
                 0.0,
                 math.inf if idle and count == 0 else so_far,
                 lag_threshold=o.observed_lag_threshold_seconds,
             )
-            if math.isfinite(value):
+            if value < math.inf:  # false for NaN too
                 total, count = total + value, count + 1
             else:
                 idle = idle or value == math.inf
