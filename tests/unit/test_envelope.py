@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from typing import Any
+from uuid import uuid5
 
 import pytest
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from schemas.decision import Decision, Keyframe, TrailEntry
 from schemas.envelope import MAX_VALUE_BYTES, Unreadable, decode, encode, trace_from, trace_of, value_of
 from schemas.job import JobSpec
 from schemas.snapshot import MetricSnapshot, SourceOffsets
+from schemas.wire import NAMESPACE, identity
 from tests.support.sample_events import sample_events
 
 EVENTS = sample_events()
@@ -224,3 +226,9 @@ def test_a_bad_job_is_refused_at_the_edge(bad: str) -> None:
     assert refused.value.code == "INVALID"
     assert detail in refused.value.detail
     assert len(refused.value.detail) < 600
+
+
+@pytest.mark.parametrize("parts", [("a", 1), ("decision", "rates", "é\n", 2), ()])
+def test_an_id_is_the_name_based_uuid_of_its_parts(parts: tuple[object, ...]) -> None:
+    """Ids are RFC 9562 name-based UUIDs, version 5, of the parts joined by the unit separator."""
+    assert identity(*parts) == str(uuid5(NAMESPACE, "\x1f".join(map(str, parts))))
