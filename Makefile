@@ -28,6 +28,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
 	$(BIN)/python -m schemas.generate --check
+	$(BIN)/python -m engine.catalogue --check
 
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
@@ -38,8 +39,9 @@ up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 down: $(INSTALLED)  ## end them and everything they launched
 	$(BIN)/tidegate down
 
-schemas: $(INSTALLED)  ## write the JSON Schema files and the AsyncAPI document
+schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies.md
 	$(BIN)/python -m schemas.generate
+	$(BIN)/python -m engine.catalogue
 
 lock: $(UV)  ## resolve all Python packages anew and write the lock files
 	$(COMPILE) --extra dev -o requirements.lock
