@@ -268,6 +268,17 @@ def test_lag_is_under_the_objective_only_without_a_break() -> None:
     assert timeline.under_objective_since(15) is None
 
 
+def test_a_capacity_measured_at_another_size_is_scaled_by_its_slots() -> None:
+    """Right after a change of size lag is not told in seconds of the old size's work."""
+    measured = PLAIN.model_copy(
+        update={"current_parallelism": 8, "evidence": replace(PLAIN.evidence, true_processing_rate=2000.0)}
+    )
+    assert Timeline().capacity() is None
+    assert Timeline(decisions=[PLAIN]).capacity() is None
+    assert Timeline(decisions=[measured, PLAIN]).capacity() == 2000.0
+    assert Timeline(decisions=[measured, PLAIN], results=list(RESULTS)).capacity() == 500.0
+
+
 def test_committed_records_come_from_the_newest_commit(tmp_path: Path) -> None:
     """A batch that was begun and not committed does not count; without any commit nothing is committed."""
     assert committed_records(tmp_path) == 0

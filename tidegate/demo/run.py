@@ -194,11 +194,13 @@ class _Director:
     def _reached(self, stage: Stage, began: float, size: int) -> bool:
         now = time.time()
         since = self._timeline.under_objective_since(self._script.objective_seconds)
+        # the time under the objective counts from the last change of size: what went before was another job
+        ended = max((r.at.timestamp() for r in self._timeline.results if r.phase.terminal), default=began)
         seen = Seen(
             size,
             [d for d in self._timeline.decisions if d.decided_at.timestamp() >= began],
             [r for r in self._timeline.results if r.at.timestamp() >= began],
-            0.0 if since is None else now - max(since, began),
+            0.0 if since is None else now - max(since, began, ended),
         )
         return now - began >= stage.shortest_seconds and stage.reached(seen)
 

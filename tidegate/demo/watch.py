@@ -39,7 +39,7 @@ class Sample:
     written: int
     committed: int
     capacity: float | None
-    """The newest true processing rate a decision named, records/s."""
+    """Records/s: the newest true processing rate that a decision named, by slot, times the slots last verified."""
     slots: int
 
     @property
@@ -93,6 +93,14 @@ class Timeline:
         """Return the size last verified; 0 before the first."""
         ended = (Phase.VERIFIED, Phase.ROLLED_BACK)
         return next((r.parallelism for r in reversed(self.results) if r.phase in ended), 0)
+
+    def capacity(self) -> float | None:
+        """Return the capacity at the size last verified; what was measured at another size is scaled by its slots."""
+        for decision in reversed(self.decisions):
+            rate, at_size = decision.evidence.true_processing_rate, decision.current_parallelism
+            if rate and at_size:
+                return rate / at_size * (self.size() or at_size)
+        return None
 
     def under_objective_since(self, objective_seconds: float) -> float | None:
         """Return since when lag has been under the objective without a break; None when it is not."""
@@ -169,13 +177,8 @@ class Watcher:
                 except KafkaException:
                     arrived = -1  # a broker that does not answer is a hole in the picture, not the end of the run
                 if arrived >= 0:
-                    capacity = next(
-                        (rate for d in reversed(self.timeline.decisions) if (rate := d.evidence.true_processing_rate)),
-                        None,
-                    )
-                    self.timeline.samples.append(
-                        Sample(time.time(), arrived, written, committed, capacity, self.timeline.slots())
-                    )
+                    capacity, slots = self.timeline.capacity(), self.timeline.slots()
+                    self.timeline.samples.append(Sample(time.time(), arrived, written, committed, capacity, slots))
                 due = max(due + SAMPLE_SECONDS, time.monotonic())
                 self._stop.wait(max(0.0, due - time.monotonic()))
         finally:
