@@ -18,8 +18,8 @@ def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) ->
     """Return the state with the snapshot taken into a window of `window_seconds`."""
     at = snapshot.observed_at.timestamp()
     topics = tuple((source.topic, len(source.end_offsets)) for source in snapshot.sources)
-    new_run = snapshot.incarnation is not None and snapshot.incarnation != state.incarnation
-    if new_run:
+    alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)  # a dead job still names its last run
+    if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:
         began = snapshot.incarnation_started_at
         state = state.evolve(
             incarnation=snapshot.incarnation,

@@ -216,6 +216,17 @@ def test_a_job_that_keeps_failing_is_left_to_a_person() -> None:
     assert decision.command is not None
 
 
+def test_one_death_counts_once() -> None:
+    """A dead job that may not be started is one failure, however long it stays dead, and keeps its size."""
+    spec = job(mode=Mode.ADVISE)
+    state, _ = run(spec, steady(4, rate=300, capacity=400))
+    dead = [snapshot(n, state=ClusterState.STOPPED, incarnation="app-1", slots=0) for n in range(5, 15)]
+    state, decisions = run(spec, dead, state)
+    assert state.failures == 1
+    assert {d.final_parallelism for d in decisions} == {4}
+    assert "NEEDS_A_HUMAN" not in {code for d in decisions for code in codes(d)}
+
+
 def test_a_job_not_meant_to_run_is_stopped_and_left_stopped() -> None:
     """`running: false` stops the job once and leaves it alone."""
     state, _ = run(job(), steady(3, rate=1, capacity=2))
