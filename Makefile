@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml
 
-.PHONY: help demo test check bench up down lock schemas setup
+.PHONY: help demo test check bench lab up down lock schemas setup
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +32,9 @@ check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
+
+lab: $(INSTALLED)  ## every policy on every workload on the twin, beside a clairvoyant oracle: a table and a picture
+	$(BIN)/python -m tidegate.lab
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 	$(BIN)/tidegate up

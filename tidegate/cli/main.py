@@ -12,6 +12,7 @@ from engine.decide import ENGINE_VERSION
 from tidegate.cli import demo, doctor, offline, replay, specs, stack, tail, why
 from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, Door
+from tidegate.lab.command import simulate_command
 from tidegate.screen import stdout
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ for command in (
     doctor.doctor,
 ):
     register(app, command)
+register(app, simulate_command, "simulate")
 register(app, show_version, "version")
 app.add_typer(replay.app, name="replay")
 
