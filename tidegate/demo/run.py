@@ -31,7 +31,7 @@ START_SECONDS = 180.0
 TRICKLE = 0.05
 """Share of the first load that flows while the job starts: enough for the first batch, too little for a backlog."""
 WARM_SECONDS = 90.0
-BATCHES_SECONDS = 6.0
+BATCHES_SECONDS = 10.0
 """A job that keeps up has no more lag than this many seconds of arrivals: two triggers and a batch."""
 DRAIN_SECONDS = 60.0
 STOP_SECONDS = 90.0
