@@ -8,7 +8,6 @@ from html import escape
 from pathlib import Path
 
 from schemas.decision import Decision
-from tidegate.demo.picture import draw, save_png, svg_of
 from tidegate.demo.verdict import Change, Check, Lived, changes
 from tidegate.demo.watch import Timeline
 
@@ -65,6 +64,8 @@ def write_report(
     folder: Path, timeline: Timeline, stages: Sequence[Lived], checks: Sequence[Check], objective_seconds: float
 ) -> tuple[Path, Path]:
     """Write `report.png` and `report.html` into `folder` and return their paths."""
+    from tidegate.demo.picture import draw, save_png, svg_of  # noqa: PLC0415  (matplotlib: commands need not wait)
+
     zero = stages[0].began if stages else (timeline.samples[0].at if timeline.samples else 0.0)
     passed = all(c.passed for c in checks)
     figure = draw(timeline, stages, objective_seconds, "Tidegate: a Spark job under changing load")
