@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml
 
-.PHONY: help demo test check bench lab up down lock schemas setup
+.PHONY: help demo test faults check bench lab up down lock schemas setup
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,8 +19,11 @@ help:  ## what there is to make
 demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
 	$(BIN)/tidegate demo
 
-test: setup  ## all tests against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest $(ARGS)
+test: setup  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+faults: setup  ## all fault tests, also those that take minutes each: kill -9 at every instant of a restart
+	$(BIN)/python -m pytest tests/faults $(ARGS)
 
 check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 	$(BIN)/ruff check .

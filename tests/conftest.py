@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declares the markers."""
     for tier, meaning in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {meaning} (set by the folder)")
+    config.addinivalue_line("markers", "slow: minutes each; left to `make faults`")
     config.addinivalue_line("markers", "expects_errors(reason): our code logs an ERROR in this test, for this reason")
 
 

@@ -12,7 +12,10 @@ from schemas.result import Phase
 from tests.support.actuator import Rig
 from tests.support.provider import StackProvider
 
-POINTS = ["after:accepted", "after:stopping", "before:stopped", "after:starting", "before:running", "after:running"]
+DELICATE = "after:starting"
+"""The driver may have been submitted and may not: in every `make test`; the other instants are in `make faults`."""
+
+POINTS = ["after:accepted", "after:stopping", "before:stopped", DELICATE, "before:running", "after:running"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == DELICATE else pytest.mark.slow) for p in POINTS])
 def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
     """The successor ends the restart: one start at the cluster, never two writers, no record lost or doubled."""
     before = rig.drivers()
