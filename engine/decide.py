@@ -26,6 +26,7 @@ from pydantic import JsonValue
 from engine.case import Case, Policy, Proposal
 from engine.evidence import gather
 from engine.guards.limits import Bounds
+from engine.guards.timing import under_way
 from engine.history import FAILED, STOPPED, note_order, note_wish, resumed
 from engine.plan import Plan, plan_for
 from engine.reasons import entry
@@ -133,6 +134,8 @@ def _propose(case: Case, policy: Policy) -> tuple[str, Proposal]:
         return "supervisor", Proposal(0, "JOB_STOPPED" if cluster in DEAD else "JOB_TO_STOP")
     if cluster is ClusterState.UNKNOWN:
         return "supervisor", Proposal(case.current, "JOB_STATE_UNKNOWN")
+    if cluster in DEAD and state.in_flight is not None:
+        return "supervisor", Proposal(0, "JOB_RESTARTING", under_way(state.in_flight, case.now))
     if cluster in DEAD:
         if state.failures >= MAX_FAILURES:
             return "supervisor", Proposal(0, "NEEDS_A_HUMAN", {"failures": state.failures})
@@ -202,7 +205,9 @@ def _status(case: Case, direction: int) -> Status:
     """Return the status of a wish in a direction, or of the command still under way."""
     command = case.state.in_flight
     if direction == 0 and command is not None:
-        direction = command.to_parallelism - case.current
+        direction = command.to_parallelism - (case.current or case.state.parallelism or 0)
+        if direction == 0 and case.current == 0:
+            direction = command.to_parallelism  # started again at its size
     if direction == 0:
         return Status.FINE
     return Status.PENDING_SCALE_UP if direction > 0 else Status.PENDING_SCALE_DOWN
@@ -311,7 +316,8 @@ def _sentence(case: Case, proposal: Proposal, outcome: _Outcome) -> str:
     """Return the whole decision in one plain sentence."""
     current, final = case.current, outcome.final
     if final == current:
-        head = f"Stay at {_slots(current)}" if current else "Stay stopped"
+        stopped = "Wait" if proposal.code == "JOB_RESTARTING" else "Stay stopped"
+        head = f"Stay at {_slots(current)}" if current else stopped
         if proposal.size not in (current, 0):
             head += f" although {proposal.size} {'is' if proposal.size == 1 else 'are'} wanted"
     elif current == 0:

@@ -22,6 +22,9 @@ class Reason:
 REASONS: dict[str, Reason] = {
     # --- what the engine itself finds before any policy is asked
     "JOB_NOT_RUNNING": Reason("the job is meant to run and does not ({state}), so it is started with {size} slots"),
+    "JOB_RESTARTING": Reason(
+        "the job is on its way to {to} slots, ordered {age_seconds:.0f} s ago ({phase}), so nothing can be measured"
+    ),
     "JOB_TO_STOP": Reason("the spec says that the job is not to run"),
     "JOB_STOPPED": Reason("the job is stopped, as its spec wants"),
     "JOB_STARTING": Reason("the job is starting; there is nothing to measure yet"),

@@ -35,8 +35,10 @@ def _take(state: JobState, result: ActionResult) -> JobState:
     mine = state.in_flight is not None and state.in_flight.command_id == result.command_id
     at = result.at.timestamp()
     if not result.phase.terminal:
-        if mine:
-            return state.evolve(in_flight=replace(state.in_flight, phase=result.phase.value))  # type: ignore[type-var]
+        if state.in_flight is not None and mine:
+            # A second attempt goes back to the last good size, so that is what is on its way.
+            size = result.parallelism if result.attempt > 1 else state.in_flight.to_parallelism
+            return state.evolve(in_flight=replace(state.in_flight, phase=result.phase.value, to_parallelism=size))
         if state.in_flight is None:
             # Ordered by a decider whose state we do not have: it is under way all the same.
             adopted = InFlight(result.command_id, result.kind.value, result.parallelism, at, at, result.phase.value)
@@ -45,7 +47,9 @@ def _take(state: JobState, result: ActionResult) -> JobState:
     if mine:
         state = state.evolve(in_flight=None)
     if result.phase is Phase.FAILED:
-        return state.evolve(failures=state.failures + 1)
+        # What a failed second attempt left running, if anything, has the size it went back to.
+        left = result.parallelism if result.attempt > 1 and result.parallelism else state.parallelism
+        return state.evolve(failures=state.failures + 1, parallelism=left)
     if result.phase is Phase.REJECTED:
         return state
     if result.kind is CommandKind.STOP:

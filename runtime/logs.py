@@ -32,5 +32,6 @@ def configure(service: str, settings: ServiceSettings) -> None:
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s  %(message)s")
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else text)
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each request, and a restart is watched by many
     shown = " ".join(f"{name}={value}" for name, value in settings.redacted().items() if value != "None")
     logging.getLogger(service).info("starting with %s", shown)

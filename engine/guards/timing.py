@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from engine.case import Case, Verdict
 from engine.options import NoOptions, option
+from engine.state import InFlight
 from schemas.command import CommandKind, ScalingCommand
 from schemas.decision import Figure
 from schemas.job import JobSpec
@@ -29,12 +30,16 @@ class InFlightGuard:
         command = case.state.in_flight
         if command is None:
             return None
-        numbers: dict[str, Figure] = {
-            "to": command.to_parallelism,
-            "age_seconds": max(0.0, case.now - command.issued_at),
-            "phase": command.phase,
-        }
-        return Verdict(case.current, "COMMAND_IN_FLIGHT", numbers)
+        return Verdict(case.current, "COMMAND_IN_FLIGHT", under_way(command, case.now))
+
+
+def under_way(command: InFlight, now: float) -> dict[str, Figure]:
+    """Return the numbers of a command that has not ended."""
+    return {
+        "to": command.to_parallelism,
+        "age_seconds": max(0.0, now - command.issued_at),
+        "phase": command.phase,
+    }
 
 
 @dataclass(frozen=True, slots=True)

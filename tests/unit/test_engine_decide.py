@@ -216,6 +216,34 @@ def test_a_job_that_keeps_failing_is_left_to_a_person() -> None:
     assert decision.command is not None
 
 
+def test_during_a_restart_the_decision_says_so() -> None:
+    """While the job is down for its restart, the decision names what is under way, and its direction."""
+    spec = job()
+    state, ordered = ordered_state(spec)
+    stopping = result(ordered.decision_id, Phase.STOPPED, 8, parallelism=8)
+    down = snapshot(9, state=ClusterState.STOPPED, incarnation="app-1", slots=0)
+    _, decision = step(state, down, spec, observed(down, results=(stopping,)))
+    assert decision.command is None
+    assert decision.status is Status.PENDING_SCALE_UP
+    assert decision.sentence == (
+        "Wait: the job is on its way to 8 slots, ordered 30 s ago (stopped), so nothing can be measured."
+    )
+
+
+def test_a_failed_way_back_leaves_the_last_good_size() -> None:
+    """When even the roll-back fails, what may still run has the size it went back to, not the ordered one."""
+    spec = job()
+    state, ordered = ordered_state(spec)
+    back = result(ordered.decision_id, Phase.STARTING, 8, parallelism=4, attempt=2)
+    gone = result(ordered.decision_id, Phase.FAILED, 9, parallelism=4, attempt=2, code="NO_BATCH")
+    alive = snapshot(9, slots=4, incarnation="app-3")
+    state, decision = step(state, alive, spec, observed(alive, results=(back,)))
+    assert decision.current_parallelism == 4
+    alive = snapshot(10, slots=4, incarnation="app-3")
+    _, decision = step(state, alive, spec, observed(alive, results=(gone,)))
+    assert decision.current_parallelism == 4
+
+
 def test_one_death_counts_once() -> None:
     """A dead job that may not be started is one failure, however long it stays dead, and keeps its size."""
     spec = job(mode=Mode.ADVISE)
