@@ -20,8 +20,7 @@ def run(settings: DeciderSettings, decision_bytes: int, state_bytes: int) -> Non
     """Run until a signal."""
     prepare_topics(settings)
     app = new_app(settings)
-    table = app.Table("state", key_type=bytes, value_type=bytes)
-    outbox = FaustOutbox(app, table, settings)
+    outbox = FaustOutbox(app, settings)
     decision, state = b"d" * decision_bytes, b"s" * state_bytes
     decisions = DECISIONS.named(settings.topic_prefix)
     headers = [("ce_type", b"floor")]

@@ -62,12 +62,11 @@ def build(
     """Return the Faust app of the decider. `wrap` may put something between the handler and its outbox."""
     app = new_app(settings)
     names = consumed(settings)
-    # The table keeps bytes: what they mean is the handler's business, and recovery does not parse them.
-    table = app.Table("state", key_type=bytes, value_type=bytes)
+    outbox = FaustOutbox(app, settings)
     handler = Handler(
         specs=specs,
         ledger=ledger,
-        outbox=wrap(FaustOutbox(app, table, settings)),
+        outbox=wrap(outbox),
         clock=clock,
         metrics=metrics,
         limit=DeadLetterLimit(settings.dead_letter_limit),
@@ -79,6 +78,7 @@ def build(
         async for event in stream.events():
             message = event.message
             try:
+                await outbox.ready()
                 await handle[message.topic](
                     Incoming(
                         message.topic,
@@ -92,6 +92,11 @@ def build(
             except BaseException as error:  # noqa: BLE001 - Faust would acknowledge the event and go on
                 where = f"{message.topic}/{message.partition} offset {message.offset}"
                 on_error(f"{where} could not be handled", error)
+
+    async def revoked(*_: Any, **__: Any) -> None:
+        outbox.forget()
+
+    app.on_partitions_revoked.connect(revoked, weak=False)
 
     @app.task  # type: ignore[untyped-decorator]
     async def mend() -> None:

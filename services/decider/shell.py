@@ -1,4 +1,4 @@
-"""Faust as the decider uses it: the app's settings, and the outbox on its producer and table.
+"""Faust as the decider uses it: the app's settings, and the outbox on its producer.
 
 What was found by running it (C1 of the reliability notes) is answered here and in `app.py`: raw bytes everywhere, one
 message in flight, no web server, no topics made by Faust, sessions of seconds instead of minutes, acknowledgements
@@ -7,6 +7,7 @@ awaited, and a state that is in memory only once its changelog has it.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import tempfile
 from datetime import UTC
@@ -21,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from faust.exceptions import ProducerSendError
 from faust.transport.drivers.aiokafka import Consumer
 
-from runtime.kafka import TopicsDoNotFit, check_topics
+from runtime.kafka import TopicReader, TopicsDoNotFit, check_topics
 from schemas.envelope import encode
 from schemas.topics import TOPICS
 from schemas.wire import Wire
@@ -102,13 +103,29 @@ def _credentials(settings: DeciderSettings) -> Any:
 
 
 class FaustOutbox:
-    """The `Outbox` on a Faust app: its producer, and a table with its changelog."""
+    """The `Outbox` on a Faust app: its producer, and the states with their changelog.
 
-    def __init__(self, app: faust.App, table: faust.Table, settings: DeciderSettings) -> None:
+    The states are no Faust table: its recovery was seen to hang after a restart with a backlog (decision record 0008).
+    They are read whole from the changelog at the first record after each assignment, and forgotten at a revocation.
+    """
+
+    def __init__(self, app: faust.App, settings: DeciderSettings) -> None:
         self._app = app
-        self._table = table
+        self._settings = settings
+        self._states: dict[bytes, bytes] = {}
+        self._loaded = False
         self._names = {topic: topic.named(settings.topic_prefix) for topic in TOPICS}
         self._changelog = settings.changelog
+
+    async def ready(self) -> None:
+        """Return when the states of all pipelines this process may be handed are in memory."""
+        if not self._loaded:
+            self._states = await asyncio.to_thread(read_states, self._settings)
+            self._loaded = True
+
+    def forget(self) -> None:
+        """Forget the states: another process may go on with them."""
+        self._loaded = False
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
         """Publish an event to its topic; return when the broker has acknowledged it."""
@@ -116,17 +133,13 @@ class FaustOutbox:
         await self._send(self._names[record.topic], record.key or None, record.value, headers=record.headers)
 
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
-        """Write a state to the changelog of a partition, and when that is acknowledged to the table.
-
-        Faust's own `table[key] = value` writes memory first and the changelog when it comes to it.
-        """
+        """Write a state to the changelog of a partition, and when that is acknowledged to memory."""
         await self._send(self._changelog, key, value, partition=partition)
-        self._table.data[key] = value
+        self._states[key] = value
 
     def kept(self, key: bytes) -> bytes | None:
         """Return the state last kept under the key."""
-        value: bytes | None = self._table.data.get(key)
-        return value
+        return self._states.get(key)
 
     async def _send(
         self, topic: str, key: bytes | None, value: bytes, *, partition: int | None = None, headers: Any = None
@@ -137,6 +150,16 @@ class FaustOutbox:
             if isinstance(error, MessageSizeTooLargeError) or isinstance(error.__cause__, MessageSizeTooLargeError):
                 raise TooLargeToPublish(f"{len(value)} bytes for {topic}") from error
             raise
+
+
+def read_states(settings: DeciderSettings) -> dict[bytes, bytes]:
+    """Return the newest state under each key of the changelog."""
+    reader = TopicReader(settings, [settings.changelog])
+    try:
+        found = {m.key() or b"": m.value() for m in reader.read_to_end()}
+    finally:
+        reader.close()
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def prepare_topics(settings: DeciderSettings) -> int:
