@@ -1,7 +1,7 @@
 """The decider put together: `build` takes every dependency, `run` makes them from settings and runs until a signal.
 
     jobs ──thread──> specs ─┐
-    snapshots, results ──agent──> Handler ──> decisions, commands, dead letters, state table
+    snapshots, results ──agent──> Handler ──> decisions, commands, dead letters, states
                                      └──> Redis, mended by a task when it has forgotten
 
 One agent takes snapshots and results, one record at a time, so a pipeline's events have one order and no offset is

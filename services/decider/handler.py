@@ -54,7 +54,7 @@ class BrokenPromise(RuntimeError):
 
 
 class Handler:
-    """Handles one record at a time; the state of a job is in the outbox's table, with the live object beside it."""
+    """Handles one record at a time; the state of a job is with the outbox, the live object beside it."""
 
     def __init__(
         self, *, specs: Specs, ledger: Ledger, outbox: Outbox, clock: Clock, metrics: Metrics, limit: DeadLetterLimit
@@ -193,7 +193,7 @@ class Handler:
             )
 
     def _record(self, key: bytes) -> JobRecord:
-        """Return the job's record: the live one if the table still holds what it was written as."""
+        """Return the job's record: the live one if the outbox still holds what it was written as."""
         kept = self._outbox.kept(key)
         if kept is None:
             self._live.pop(key, None)
