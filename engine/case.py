@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 from pydantic import JsonValue
 
 from engine.reasons import Reason
-from engine.state import JobState
+from engine.state import JobState, Slice
 from schemas.decision import Evidence, Expectation, Figure, Observed, Status
 from schemas.job import JobSpec
 from schemas.snapshot import MetricSnapshot
@@ -33,6 +33,8 @@ class Case:
     """The decider's clock, epoch seconds: what cooldowns and freshness are measured against."""
     manual: bool = False
     """Whether an operator asked for this size."""
+    newest: Slice | None = None
+    """The snapshot alone, as a slice of the window; None when the job does not run."""
 
 
 @dataclass(frozen=True, slots=True)

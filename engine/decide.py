@@ -70,7 +70,7 @@ def step(state: JobState, snapshot: MetricSnapshot, spec: JobSpec, observed: Obs
     before = state
     state = take_results(state, observed)
     state = _turn_to(state, spec)
-    state = observe(state, snapshot, plan.policy.window_seconds)
+    state, newest = observe(state, snapshot, plan.policy.window_seconds)
     state, current = _size(state, snapshot)
     state = _count_end(state, snapshot)
     case = Case(
@@ -83,12 +83,13 @@ def step(state: JobState, snapshot: MetricSnapshot, spec: JobSpec, observed: Obs
         at=snapshot.observed_at.timestamp(),
         now=observed.at.timestamp(),
         manual=_asked_for(state, spec, snapshot),
+        newest=newest,
     )
     by, proposal = _propose(case, plan.policy)
     if by == plan.policy.name:
         history = note_wish(state.history, proposal.size, current, case.at)
         if history is not state.history:
-            case = replace(case, state=state.evolve(history=history))
+            case = replace(case, state=state._replace(history=history))
     outcome = _dispose(case, by, proposal, plan)
     return _conclude(before, case, plan.policy, proposal, outcome)
 
@@ -96,9 +97,9 @@ def step(state: JobState, snapshot: MetricSnapshot, spec: JobSpec, observed: Obs
 def _turn_to(state: JobState, spec: JobSpec) -> JobState:
     """Return the state under the spec in force: a new policy begins without memory, a new version forgives."""
     if state.policy != spec.scaling.policy:
-        state = state.evolve(policy=spec.scaling.policy, memory={})
+        state = state._replace(policy=spec.scaling.policy, memory={})
     if state.spec_version != spec.version:
-        state = state.evolve(failures=0, history=resumed(state.history))
+        state = state._replace(failures=0, history=resumed(state.history))
     return state
 
 
@@ -107,7 +108,7 @@ def _size(state: JobState, snapshot: MetricSnapshot) -> tuple[JobState, int]:
     if snapshot.state in DEAD:
         return state, 0
     if state.parallelism is None and snapshot.state in ALIVE and snapshot.slots_granted:
-        state = state.evolve(parallelism=snapshot.slots_granted)
+        state = state._replace(parallelism=snapshot.slots_granted)
     return state, state.parallelism or 0
 
 
@@ -119,7 +120,7 @@ def _count_end(state: JobState, snapshot: MetricSnapshot) -> JobState:
         return state
     lasted = snapshot.observed_at.timestamp() - (state.run_since or 0.0)
     failures = (0 if lasted >= STEADY_SECONDS else state.failures) + 1
-    return state.evolve(failures=failures, incarnation=None, run_since=None)
+    return state._replace(failures=failures, incarnation=None, run_since=None)
 
 
 def _asked_for(state: JobState, spec: JobSpec, snapshot: MetricSnapshot) -> bool:
@@ -299,7 +300,7 @@ def _after(
             history = replace(history, halt=HALTS[outcome.status])
     if case.manual and case.spec.manual is not None and (command is not None or not outcome.waits):
         manual_done = case.spec.manual.request_id
-    return state.evolve(
+    return state._replace(
         decisions=state.decisions + 1,
         last_sequence=case.snapshot.sequence,
         engine_version=ENGINE_VERSION,

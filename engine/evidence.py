@@ -41,21 +41,20 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     }
     if not window:
         return Evidence(**common)  # type: ignore[arg-type]
-    busy = covered = duration = 0.0
-    batches = records = outputs = input_of_outputs = 0
-    squares = 0
-    products = 0.0
+    busy = covered = duration = products = 0.0
+    batches = records = squares = outputs = input_of_outputs = 0
     for piece in window[1:]:  # the first slice is the baseline of the counters
-        busy += piece.busy_seconds
-        covered += piece.covered_seconds
-        duration += piece.duration_seconds
-        batches += piece.batches
-        records += piece.records
-        squares += piece.records_squared
-        products += piece.records_times_seconds
-        if piece.outputs is not None:
-            outputs += piece.outputs
-            input_of_outputs += piece.records
+        _, _, _, seconds, inside, count, taken, lasted, squared, product, output = piece
+        covered += seconds
+        busy += inside
+        batches += count
+        records += taken
+        duration += lasted
+        squares += squared
+        products += product
+        if output is not None:
+            outputs += output
+            input_of_outputs += taken
     true_rate = records / duration if records and duration > 0 else None
     overhead, cost = _fit(batches, records, squares, duration, products)
     lag = window[-1].lag

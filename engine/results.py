@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.state import InFlight, JobState
 from schemas.command import CommandKind
 from schemas.decision import Observed
@@ -27,7 +25,7 @@ def take_results(state: JobState, observed: Observed) -> JobState:
         now = observed.at.timestamp()
         unbegun = command.phase == "ordered" and now > command.expires_at + GRACE_SECONDS
         if unbegun or now > command.issued_at + LOST_SECONDS:
-            state = state.evolve(in_flight=None)
+            state = state._replace(in_flight=None)
     return state
 
 
@@ -38,27 +36,27 @@ def _take(state: JobState, result: ActionResult) -> JobState:
         if state.in_flight is not None and mine:
             # A second attempt goes back to the last good size, so that is what is on its way.
             size = result.parallelism if result.attempt > 1 else state.in_flight.to_parallelism
-            return state.evolve(in_flight=replace(state.in_flight, phase=result.phase.value, to_parallelism=size))
+            return state._replace(in_flight=state.in_flight._replace(phase=result.phase.value, to_parallelism=size))
         if state.in_flight is None:
             # Ordered by a decider whose state we do not have: it is under way all the same.
             adopted = InFlight(result.command_id, result.kind.value, result.parallelism, at, at, result.phase.value)
-            return state.evolve(in_flight=adopted)
+            return state._replace(in_flight=adopted)
         return state
     if mine:
-        state = state.evolve(in_flight=None)
+        state = state._replace(in_flight=None)
     if result.phase is Phase.FAILED:
         # What a failed second attempt left running, if anything, has the size it went back to.
         left = result.parallelism if result.attempt > 1 and result.parallelism else state.parallelism
-        return state.evolve(failures=state.failures + 1, parallelism=left)
+        return state._replace(failures=state.failures + 1, parallelism=left)
     if result.phase is Phase.REJECTED:
         return state
     if result.kind is CommandKind.STOP:
-        return state.evolve(failures=0, window=())
+        return state._replace(failures=0, window=())
     if result.downtime_seconds is not None and result.kind is CommandKind.RESCALE:
-        state = state.evolve(restarts=(*state.restarts, (at, result.downtime_seconds))[-RESTARTS_KEPT:])
+        state = state._replace(restarts=(*state.restarts, (at, result.downtime_seconds))[-RESTARTS_KEPT:])
     if result.incarnation is not None and result.incarnation != state.incarnation:
-        state = state.evolve(
+        state = state._replace(
             incarnation=result.incarnation, run_since=at, window=(), busy_until=0.0, last_batch_id=None
         )
     # A run that rolled back proves that the last good size still works, and that the ordered one does not.
-    return state.evolve(parallelism=result.parallelism, failures=0)
+    return state._replace(parallelism=result.parallelism, failures=0)

@@ -7,9 +7,7 @@ per window without changing any rate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -18,8 +16,7 @@ from engine.history import EMPTY, History, history_from_wire, history_to_wire
 MAX_SLICES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """One stretch of the window. Counters are cumulative; sums are over the stretch. Times are epoch seconds."""
 
     at: float
@@ -46,8 +43,7 @@ class Slice:
         return self.arrived - self.committed
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(NamedTuple):
     """A command that was ordered and has not ended."""
 
     command_id: str
@@ -58,8 +54,7 @@ class InFlight:
     phase: str = "ordered"
 
 
-@dataclass(frozen=True, slots=True)
-class JobState:
+class JobState(NamedTuple):
     """The engine's memory of one job."""
 
     decisions: int = 0
@@ -89,20 +84,10 @@ class JobState:
     """Starts in a row that committed nothing."""
     manual_done: str | None = None
     policy: str = ""
-    memory: dict[str, JsonValue] = field(default_factory=dict)
-    """What the policy remembers; emptied when the policy changes."""
+    memory: dict[str, JsonValue] = {}  # noqa: RUF012  (a NamedTuple: a value of each state, not of the class)
+    """What the policy remembers, never changed in place; emptied when the policy changes."""
     history: History = EMPTY
     """What the guards remember."""
-
-    def evolve(self, **changes: Any) -> JobState:
-        """Return the state with some fields changed: `dataclasses.replace`, many times as fast."""
-        values = list(_VALUES(self))
-        for name, value in changes.items():
-            values[_PLACES[name]] = value
-        state = object.__new__(JobState)
-        for put, value in zip(_SETTERS, values, strict=True):
-            put(state, value)
-        return state
 
     @staticmethod
     def new() -> JobState:
@@ -110,24 +95,18 @@ class JobState:
         return JobState()
 
 
-_FIELDS = tuple(f.name for f in fields(JobState))
-_PLACES = {name: place for place, name in enumerate(_FIELDS)}
-_VALUES = attrgetter(*_FIELDS)
-_SETTERS = tuple(getattr(JobState, name).__set__ for name in _FIELDS)
 _NESTED = ("topics", "window", "in_flight", "restarts", "history")
-_PLAIN = tuple(name for name in _FIELDS if name not in _NESTED)
-_SLICE_ROW = attrgetter(*(f.name for f in fields(Slice)))
-_COMMAND_ROW = attrgetter(*(f.name for f in fields(InFlight)))
+_PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
 
 
 def to_wire(state: JobState) -> dict[str, JsonValue]:
     """Return the state as JSON values. Floats survive exactly: JSON writes their shortest round-trip form."""
     wire: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(state, name)) is not None}
     wire["topics"] = [list(topic) for topic in state.topics]
-    wire["window"] = [list(_SLICE_ROW(piece)) for piece in state.window]
+    wire["window"] = [list(piece) for piece in state.window]
     wire["restarts"] = [list(restart) for restart in state.restarts]
     if state.in_flight is not None:
-        wire["in_flight"] = list(_COMMAND_ROW(state.in_flight))
+        wire["in_flight"] = list(state.in_flight)
     if state.history != EMPTY:
         wire["history"] = history_to_wire(state.history)
     return wire

@@ -7,6 +7,7 @@ is none: counters survive it; only the time it hides is not counted, neither as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 
 from engine.state import MAX_SLICES, JobState, Slice
@@ -14,14 +15,17 @@ from schemas.snapshot import JobState as ClusterState
 from schemas.snapshot import MetricSnapshot, Part
 
 
-def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> JobState:
-    """Return the state with the snapshot taken into a window of `window_seconds`."""
+def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> tuple[JobState, Slice | None]:
+    """Return the state with the snapshot taken into a window of `window_seconds`, and the snapshot alone as a slice.
+
+    A job that does not run has no window, and its snapshot is no slice.
+    """
     at = snapshot.observed_at.timestamp()
     topics = tuple((source.topic, len(source.end_offsets)) for source in snapshot.sources)
     alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)  # a dead job still names its last run
     if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:
         began = snapshot.incarnation_started_at
-        state = state.evolve(
+        state = state._replace(
             incarnation=snapshot.incarnation,
             run_since=began.timestamp() if began else at,
             window=(),
@@ -30,13 +34,13 @@ def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) ->
             parallelism=None if state.in_flight is None else state.in_flight.to_parallelism,
         )
     if topics and topics != state.topics:
-        state = state.evolve(topics=topics, window=())
+        state = state._replace(topics=topics, window=())
     if snapshot.state is not ClusterState.RUNNING:
-        return state.evolve(window=(), busy_until=0.0, last_batch_id=None)
+        return state._replace(window=(), busy_until=0.0, last_batch_id=None), None
     return _append(state, snapshot, at, window_seconds)
 
 
-def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds: float) -> JobState:
+def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds: float) -> tuple[JobState, Slice]:
     piece, busy_until, last_batch_id = _slice(state, snapshot, at)
     window = state.window
     if window and _broken(window[-1], piece):
@@ -52,12 +56,13 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
     first = 0
     while window[first].at < horizon:
         first += 1
-    return state.evolve(
+    state = state._replace(
         window=window[first:] if first else window,
         window_since=since,
         busy_until=busy_until,
         last_batch_id=last_batch_id,
     )
+    return state, piece
 
 
 def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice, float, int | None]:
@@ -92,8 +97,8 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
         busy_until = max(busy_until, at)
     piece = Slice(
         at=at,
-        arrived=_total(source.end_offsets for source in snapshot.sources) if snapshot.sources else None,
-        committed=_total(source.committed_offsets for source in snapshot.sources) if snapshot.sources else None,
+        arrived=_total([source.end_offsets for source in snapshot.sources]),
+        committed=_total([source.committed_offsets for source in snapshot.sources]),
         covered_seconds=_micro(max(0.0, at - previous)) if whole else 0.0,
         busy_seconds=_micro(busy) if whole else 0.0,
         batches=len(batches),
@@ -111,14 +116,11 @@ def _micro(seconds: float) -> float:
     return round(seconds, 6)
 
 
-def _total(columns: object) -> int | None:
-    """Return the sum over all partitions, or None when one of them is unknown."""
-    total = 0
-    for column in columns:  # type: ignore[attr-defined]
-        if None in column:
-            return None
-        total += sum(column)
-    return total
+def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
+    """Return the sum over all partitions, or None when one of them is unknown, or there are none."""
+    if not columns or any(None in column for column in columns):
+        return None
+    return sum(map(sum, columns))  # type: ignore[arg-type]  # None was left out
 
 
 def _broken(last: Slice, new: Slice) -> bool:

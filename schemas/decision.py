@@ -6,6 +6,7 @@ validated when they are read from the wire.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
@@ -141,6 +142,15 @@ class Observed:
 
 def _finite(state: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Refuse NaN and infinity, which `JsonValue` lets through and JSON cannot hold."""
+    try:
+        json.dumps(state, allow_nan=False)
+    except ValueError:
+        _refuse(state)
+    return state
+
+
+def _refuse(state: dict[str, JsonValue]) -> None:
+    """Raise with the place of the number that JSON cannot hold."""
     left: list[tuple[str, JsonValue]] = list(state.items())
     while left:
         at, value = left.pop()
@@ -150,7 +160,6 @@ def _finite(state: dict[str, JsonValue]) -> dict[str, JsonValue]:
             left += [(f"{at}.{name}", item) for name, item in value.items()]
         elif isinstance(value, list):
             left += [(f"{at}.{place}", item) for place, item in enumerate(value)]
-    return state
 
 
 class Keyframe(Wire):

@@ -8,7 +8,6 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -175,7 +174,7 @@ def carried_out(door: Door, last: Phase) -> threading.Thread:
         *earlier, newest = just_now(steady(12, rate=3000, capacity=1000))  # those of the module may be stale by now
         for one in earlier:
             state, _ = step(state, one, SPEC, Observed(at=one.observed_at))
-        state = replace(state, in_flight=None, last_action_at=None)
+        state = state._replace(in_flight=None, last_action_at=None)
         _, decision = step(state, newest, spec, Observed(at=datetime.now(UTC)))
         assert decision.command is not None
         assert decision.command.manual

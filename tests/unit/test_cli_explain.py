@@ -100,10 +100,10 @@ def test_decisions_that_say_the_same_are_one_line() -> None:
 def test_a_held_change_says_how_long_it_is_held() -> None:
     """A wish inside the cooldown is told with the age of the last change and the cooldown's length."""
     spec = job(guards={"cooldown": {"up_seconds": 600, "down_seconds": 600}, "stabilization": {"seconds": 0}})
-    state = replace(JobState.new(), parallelism=4)
+    state = JobState.new()._replace(parallelism=4)
     texts = []
     for one in steady(12, rate=3000, capacity=1000):
-        recent = replace(state, last_action_at=one.observed_at.timestamp() - 40)
+        recent = state._replace(last_action_at=one.observed_at.timestamp() - 40)
         state, decision = step(recent, one, spec, observed(one))
         texts.append("\n".join(explain(decision)))
     assert "[COOLDOWN]" in texts[-1]

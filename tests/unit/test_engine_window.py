@@ -20,7 +20,7 @@ def taken(*snapshots: MetricSnapshot, window: float = WINDOW) -> JobState:
     """Return the state after some snapshots."""
     state = JobState.new()
     for each in snapshots:
-        state = observe(state, each, window)
+        state, _ = observe(state, each, window)
     return state
 
 

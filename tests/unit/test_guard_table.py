@@ -395,7 +395,7 @@ def test_the_largest_wish_of_the_window_is_followed() -> None:
     shots = steady(8, rate=40, capacity=400)
     state, _ = decide(spec, shots[:7])
     assert state.history.shrink == (LAST, 2)
-    state = state.evolve(history=History(shrink=(AT, 3)))
+    state = state._replace(history=History(shrink=(AT, 3)))
     _, decision = decide(spec, shots[7:], state=state)
     assert decision.final_parallelism == 3
     assert "3 is the largest size wanted since fewer slots would do" in decision.sentence
@@ -493,7 +493,7 @@ def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
     assert (decision.command.to_parallelism, decision.status) == (0, Status.STOPPED_STATE_LIMIT)
     assert "the state of 501 GB is over the limit of 500 GB" in decision.sentence
     down = snapshot(20, state=ClusterState.STOPPED, incarnation=None, slots=None)
-    state = state.evolve(in_flight=None)
+    state = state._replace(in_flight=None)
     state, decision = decide(job(), [down], state=state)
     assert held(decision)
     assert (decision.status, decision.trail[-1].code) == (Status.STOPPED_STATE_LIMIT, "HALTED_RESUMABLE")
@@ -501,7 +501,7 @@ def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
     state, decision = decide(job(version=2), [again], state=state)
     assert decision.command is not None
     assert decision.command.to_parallelism == 4
-    state = state.evolve(in_flight=None)
+    state = state._replace(in_flight=None)
     spec = job(version=2, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     _, decision = run_state(600 * GB, spec=spec, state=state, first=30)
     assert decision.final_parallelism == 4
@@ -514,7 +514,7 @@ def test_over_the_hard_limit_a_job_fails_for_good() -> None:
     assert decision.command is not None
     assert (decision.command.to_parallelism, decision.status) == (0, Status.FAILED_STATE_LIMIT)
     down = snapshot(20, state=ClusterState.STOPPED, incarnation=None, slots=None)
-    _, decision = decide(job(version=2), [down], state=state.evolve(in_flight=None))
+    _, decision = decide(job(version=2), [down], state=state._replace(in_flight=None))
     assert held(decision)
     assert (decision.status, decision.trail[-1].code) == (Status.FAILED_STATE_LIMIT, "HALTED_FOR_GOOD")
 
