@@ -143,6 +143,7 @@ class TopicReader:
                 "group.id": "tidegate-reader",  # never joined or committed: partitions are assigned by hand
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 100,  # the end of a topic is told by an empty fetch, so as late as it may wait
                 "auto.offset.reset": "earliest",
             }
         )

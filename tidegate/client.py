@@ -10,6 +10,7 @@ committed to any consumer group, so reading never disturbs the services.
 
 from __future__ import annotations
 
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -140,6 +141,7 @@ def received(
 
 def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None:
     """Raise `Unreachable` when no broker answers in `REACH_SECONDS`, `NoSuchTopic` when it has no such topic."""
+    _knock(settings.bootstrap_servers)
     admin = AdminClient(settings.kafka())
     try:
         found = admin.list_topics(timeout=REACH_SECONDS)
@@ -147,6 +149,23 @@ def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None
         raise Unreachable(f"no Kafka broker answers at {settings.bootstrap_servers} ({error.args[0].str()})") from None
     if topic is not None and topic not in found.topics:
         raise NoSuchTopic(f"the broker at {settings.bootstrap_servers} has no topic {topic}")
+
+
+def _knock(bootstrap_servers: str) -> None:
+    """Raise `Unreachable` when nobody listens at any of the addresses: librdkafka would go on trying all its time."""
+    refusals = []
+    for address in bootstrap_servers.split(","):
+        host, _, port = address.strip().rpartition("://")[2].rpartition(":")
+        if not (host and port.isdigit()):
+            refusals.append(f"{address.strip()!r} is not HOST:PORT")
+            continue
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            refusals.append(f"{address.strip()}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    raise Unreachable(f"no Kafka broker answers at {bootstrap_servers} ({'; '.join(refusals)})")
 
 
 class Events(Generic[W]):
