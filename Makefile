@@ -20,7 +20,7 @@ demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the en
 	$(BIN)/tidegate demo
 
 test: setup  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: kill -9 at every instant of a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)

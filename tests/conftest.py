@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.provider import ProcessProvider, SparkCluster, StackProvider
 
@@ -34,6 +35,15 @@ OURS = (
     "tidegate",
 )
 TESTS = Path(__file__).parent
+ON_SPARK = (
+    "tests/e2e/",
+    "tests/faults/test_actuator_kill.py",
+    "tests/integration/test_actuator.py",
+    "tests/integration/test_collector.py",
+    "tests/integration/test_stack.py",
+)
+"""Where whole clusters start: with several workers (`-n 2`), one of them runs all of these, one after the other."""
+SERVERS = ("tests/integration/", "tests/faults/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,11 +64,28 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "expects_errors(reason): our code logs an ERROR in this test, for this reason")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test with the tier whose folder it is in."""
+    """Marks each test with the tier whose folder it is in; the longest come first."""
     for item in items:
         if tier := _tier(item.path):
             item.add_marker(tier)
+    items.sort(key=lambda item: (not item.nodeid.startswith(ON_SPARK), not item.nodeid.startswith(SERVERS)))
+
+
+class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
+    """Gives all that starts clusters to one worker, tests that share servers by file, and the others one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(ON_SPARK):
+            return "spark"
+        return nodeid.partition("::")[0] if nodeid.startswith(SERVERS) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByServers:
+    """Shares the tests out among the workers."""
+    config.option.loadscopereorder = False  # our order, not the largest number of tests first
+    return ByServers(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -95,7 +95,7 @@ def _conservative(
     """Return the replicas, after what is not known was counted against the change (`calcPlainMetricReplicas`)."""
     rebalance = unready > 0 and ratio > 1.0
     if not rebalance and not missing:
-        return current if within_tolerance(ratio, down, up) else _ceil(ratio * len(values))
+        return current if within_tolerance(ratio, down, up) else ceil_replicas(ratio * len(values))
     filled = list(values)
     if missing:
         if ratio < 1.0:
@@ -108,7 +108,7 @@ def _conservative(
     flips = (ratio < 1.0 < ratio_again) or (ratio > 1.0 > ratio_again)
     if within_tolerance(ratio_again, down, up) or flips:
         return current
-    replicas = _ceil(ratio_again * len(filled))
+    replicas = ceil_replicas(ratio_again * len(filled))
     against = (ratio_again < 1.0 and replicas > current) or (ratio_again > 1.0 and replicas < current)
     return current if against else replicas
 
@@ -119,8 +119,8 @@ def object_replicas(
     """Return the replicas for an object or external total (`GetObjectMetricReplicas`); from 0: `ceil(value/target)`."""
     ratio = value / target
     if current == 0:
-        return _ceil(ratio)
-    return current if within_tolerance(ratio, down, up) else _ceil(ratio * ready)
+        return ceil_replicas(ratio)
+    return current if within_tolerance(ratio, down, up) else ceil_replicas(ratio * ready)
 
 
 def per_pod_replicas(
@@ -132,7 +132,7 @@ def per_pod_replicas(
     """
     if status_replicas and within_tolerance(value / (target * status_replicas), down, up):
         return status_replicas
-    return _ceil(value / target)
+    return ceil_replicas(value / target)
 
 
 def combine(current: int, proposals: Iterable[int | None]) -> int | None:
@@ -213,5 +213,6 @@ def legacy_up_limit(current: int) -> int:
     return int(max(SCALE_UP_LIMIT_FACTOR * current, SCALE_UP_LIMIT_MINIMUM))
 
 
-def _ceil(value: float) -> int:
-    return min(MAX_REPLICAS, math.ceil(value))
+def ceil_replicas(value: float) -> int:
+    """Return the replicas for a wish: rounded up, at most what an int32 holds, infinity included."""
+    return MAX_REPLICAS if value >= MAX_REPLICAS else math.ceil(value)

@@ -78,4 +78,4 @@ def expect(case: Case, size: int, restart: float) -> Expectation | None:
 
 def ceil_at(value: float) -> int:
     """Return the smallest whole number not below `value`, forgiving the last bits of a float division."""
-    return math.ceil(value - 1e-9)
+    return math.ceil(min(value, 1e9) - 1e-9)

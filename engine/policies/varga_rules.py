@@ -14,9 +14,7 @@ utilization scales down.
 
 from __future__ import annotations
 
-import math
-
-from engine.policies.hpa_rules import within_tolerance
+from engine.policies.hpa_rules import ceil_replicas, within_tolerance
 
 
 def total_lag(records_lag_max: list[float], assigned_partitions: list[int]) -> float:
@@ -42,4 +40,4 @@ def utilization(idle: float) -> float:
 def desired_replicas(current: int, metric: float, target: float, tolerance: float = 0.1) -> int:
     """Return the Horizontal Pod Autoscaler's answer: `ceil(current · metric / target)`, outside the tolerance."""
     ratio = metric / target
-    return current if within_tolerance(ratio, tolerance, tolerance) else math.ceil(current * ratio)
+    return current if within_tolerance(ratio, tolerance, tolerance) else ceil_replicas(current * ratio)

@@ -24,7 +24,7 @@ from schemas.dead_letter import DeadLetter
 from schemas.decision import Decision
 from schemas.envelope import encode, value_of
 from schemas.job import JobSpec
-from schemas.result import Phase
+from schemas.result import ActionResult, Phase
 from schemas.snapshot import MetricSnapshot
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
 from tests.support.events import job, result, snapshot
@@ -59,8 +59,9 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
     assert dict(record.headers())["traceparent"].split(b"-")[1] == trace_of_record(flow, shots[-1])
 
     flow.send(result(command.command_id, Phase.ACCEPTED, number_now(), job_id="a"))
-    flow.send(*shots, snapshot(number_now() + 1, job_id="a", arrived=1, committed=1))
     with DeciderProcess(flow.settings, tmp_path / "2.log"):
+        wait_for("the result taken", lambda: flow.committed_to_the_end(ActionResult))
+        flow.send(*shots, snapshot(number_now() + 1, job_id="a", arrived=1, committed=1))
         decisions = flow.wait_read(Decision, 11, 60)
     (last,) = (d for d in decisions if d.job_id == "a" and d.sequence > shots[-1].sequence)
     assert [r.phase for r in last.observed.results] == [Phase.ACCEPTED]

@@ -112,11 +112,11 @@ class Flow:
         wait_for(f"{count} on {self.topic(model)}, found {len(found)}", enough, seconds)
         return found
 
-    def committed_to_the_end(self) -> bool:
-        """Return whether the group has committed every snapshot: the offset accounting closes."""
+    def committed_to_the_end(self, model: type[Wire] = MetricSnapshot) -> bool:
+        """Return whether the group has committed every event of a topic: the offset accounting closes."""
         consumer = Consumer({**self.settings.kafka(), "group.id": self.settings.group})
         try:
-            partitions = [TopicPartition(self.topic(MetricSnapshot), p) for p in range(self._partitions)]
+            partitions = [TopicPartition(self.topic(model), p) for p in range(self._partitions)]
             for found in consumer.committed(partitions, timeout=10):
                 _, high = consumer.get_watermark_offsets(TopicPartition(found.topic, found.partition), timeout=10)
                 if max(found.offset, 0) < high:

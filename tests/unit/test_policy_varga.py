@@ -27,6 +27,12 @@ def test_the_hpa_formula(metric: float, target: float, want: int) -> None:
     assert rules.desired_replicas(4, metric, target) == want
 
 
+def test_a_rate_next_to_nothing_asks_for_the_most() -> None:
+    """A lag that grows while almost nothing is done is an infinite ratio, not an error."""
+    metric = rules.lag_metric(rules.relative_lag_change_rate(1.0, 2.3e-309))
+    assert rules.desired_replicas(1, metric, 1.0) == 2**31 - 1
+
+
 def test_utilization_is_what_is_not_idle() -> None:
     """300 ms idle a second is 70 % busy."""
     assert rules.utilization(0.3) == pytest.approx(0.7)
