@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -63,18 +64,20 @@ def calibrate_command(
     """Fit the twin to a recorded job and run it again beside it: same load, same commands, the error of each figure.
 
     The recording must show batches of different sizes; restarts make starts known too. `tidegate simulate
-    --snapshots DIR/snapshots.ndjson` simulates other policies with the same fit.
+    --snapshots DIR/snapshots.ndjson` fits the twin by the same snapshots, for other policies or loads.
 
     Example:  tidegate replay record --to noon --since 2h
               tidegate calibrate noon --job rates --out noon.png
     """
     from tidegate.cli.problems import Problem  # noqa: PLC0415  (the command line imports this file)
 
-    hint = "record a longer run with a change of load: `tidegate replay record --to DIR --since 2h`"
+    hint = "record a longer run, with a change of load: `tidegate replay record --to DIR --since 2h`"
     try:
         recorded = recorded_job(recording, job)
         judged = judge(recorded)
-    except (BadRecording, CannotCalibrate) as error:
+    except BadRecording as error:
+        raise Problem(str(error), "`tidegate replay record --to DIR` makes one") from None
+    except CannotCalibrate as error:
         raise Problem(f"{recording}: {error}", hint) from None
     stdout().print(table("Fit", ("figure", "value"), fit_rows(judged.found)))
     stdout().print()
@@ -103,12 +106,12 @@ def recorded_job(directory: Path, job: str | None = None) -> Recorded:
     snapshots = _events(directory, "snapshots", MetricSnapshot)
     jobs = sorted({s.job_id for s in snapshots})
     if not jobs:
-        raise BadRecording("no snapshot was recorded")
+        raise BadRecording(f"{directory}: no snapshot was recorded")
     if job is None and len(jobs) > 1:
-        raise BadRecording(f"{len(jobs)} jobs were recorded, name one with --job: {', '.join(jobs)}")
+        raise BadRecording(f"{directory}: {len(jobs)} jobs were recorded, name one with --job: {', '.join(jobs)}")
     name = job or jobs[0]
     if name not in jobs:
-        raise BadRecording(f"job {name!r} was not recorded, but {', '.join(jobs)}")
+        raise BadRecording(f"{directory}: job {name!r} was not recorded, but {', '.join(jobs)}")
     unique = {s.sequence: s for s in snapshots if s.job_id == name}
     commands = {c.command_id: c for c in _events(directory, "commands", ScalingCommand) if c.job_id == name}
     results = {r.result_id: r for r in _events(directory, "results", ActionResult) if r.job_id == name}
@@ -129,7 +132,7 @@ def judge(recorded: Recorded) -> Judged:
     twin, whole = _run(recorded, found, found)
     splits = [Split("everything", "everything", whole, batch_error(found, snapshots))]
     lacking = []
-    for split in (_every_other, _halves):
+    for split in (partial(_alternate, fitted=0), partial(_alternate, fitted=1), _halves):
         try:
             splits.append(split(recorded, found))
         except CannotCalibrate as error:
@@ -148,13 +151,16 @@ def _run(
     return twin, compare(recorded.snapshots[since:], twin, model, part)
 
 
-def _every_other(recorded: Recorded, whole: Calibration) -> Split:
-    def odd(batch: MicroBatch) -> bool:
-        return batch.batch_id % 2 == 1
+def _alternate(recorded: Recorded, whole: Calibration, fitted: int) -> Split:
+    """Fit the batches of even (0) or odd (1) number, judge by the others."""
 
-    found = calibrate(recorded.snapshots, recorded.results, lambda batch: not odd(batch))
-    law = batch_error(found, recorded.snapshots, odd)
-    return Split("every other batch", "the rest", _run(recorded, found, whole, odd)[1], law)
+    def left(batch: MicroBatch) -> bool:
+        return batch.batch_id % 2 != fitted
+
+    found = calibrate(recorded.snapshots, recorded.results, lambda batch: not left(batch))
+    law = batch_error(found, recorded.snapshots, left)
+    names = ("even batches", "odd batches")
+    return Split(names[fitted], names[1 - fitted], _run(recorded, found, whole, left)[1], law)
 
 
 def _halves(recorded: Recorded, whole: Calibration) -> Split:
@@ -218,5 +224,5 @@ def _events(directory: Path, topic: str, model: type[W]) -> Sequence[W]:
             try:
                 found.append(decode(model, record.value))
             except Unreadable as error:
-                raise BadRecording(f"{topic}, offset {record.offset}: {error.detail}") from None
+                raise BadRecording(f"{directory}: {topic}, offset {record.offset}: {error.detail}") from None
     return found
