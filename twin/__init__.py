@@ -7,5 +7,5 @@ draws no lots: time is an argument and noise a function of a seed, so the same r
     workloads -> topics -> jobs in pools -> snapshots        twin.workloads, topic, job, pool, measure
                             ^ commands -> execution -> results          twin.execution
     one world of all of them, moved on by `advance(until)`              twin.world
-    fitted to recorded runs, with its error reported                    twin.calibrate
+    fitted to a recorded run, run again beside it, the error reported   twin.calibrate, rerun
 """

@@ -1,11 +1,12 @@
-"""Calibration: a twin fitted to recorded snapshots, run again under the recorded load, and its error.
+"""Calibration: a twin fitted to the recorded snapshots of one job.
 
     duration = overhead + cost * (records * makespan of one record spread over the partitions, at the run's slots)
 
-One least-squares line over the batches of all sizes gives overhead and cost; batches more than four median deviations
-off (a garbage collection, a neighbour's burst) are left out of a second fit. The first batch of a run is cold and is
-kept apart; what it takes longer than the line says is the model's `first_batch_seconds`. A restart's length is the
-time from the last commit of one run to the first batch of the next.
+One least-squares line of the relative error over the batches of all sizes gives overhead and cost; batches more than
+four median deviations off (a garbage collection, a neighbour's burst) are left out of a second fit. The first batch of
+a run is cold and is kept apart: what it takes longer than the line says is the model's first batch. A restart lasts
+from the last commit of one run to the first batch of the next; the results, where given, say when it was submitted.
+Trigger interval and batch limit show in when batches begin and in what they leave behind.
 """
 
 from __future__ import annotations
@@ -13,52 +14,80 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from schemas.command import CommandKind, ScalingCommand
+from schemas.result import ActionResult, Phase
 from schemas.snapshot import MetricSnapshot, MicroBatch
-from schemas.wire import identity
-from twin.load import Load
-from twin.model import JobModel, Restart, Stage
-from twin.pool import SlotPool
+from twin.model import JobModel, Stage
+from twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
 from twin.schedule import makespan
-from twin.topic import Topic
-from twin.world import World
 
 MIN_BATCHES = 10
 OUTLIER_DEVIATIONS = 4.0
+MIN_STARTS = 3
+"""Fewer starts than this are no line: what they take is said to be the same at every size."""
+WAITED_SECONDS = 0.15
+"""A batch that begins so long after the one before it has waited for its trigger."""
 
 
-class CannotCalibrate(ValueError):
-    """The recording does not say enough; the text says what is lacking."""
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A time that grows with the size that is started."""
+
+    seconds: float
+    slot_seconds: float = 0.0
+    spread_seconds: float = 0.0
+    """From the lowest to the highest of what the line leaves."""
+
+    def at(self, slots: int) -> float:
+        """Return the seconds at a size."""
+        return self.seconds + self.slot_seconds * slots
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was fitted."""
+    """What was fitted; None is what the recording does not tell."""
 
     overhead_seconds: float
     record_cost_seconds: float
     """Slot-seconds per record."""
     noise_share: float
     """Relative standard deviation of what the line leaves."""
-    first_batch_seconds: float
+    first_batch: Sized
+    """What the first batch of a run takes longer."""
+    restart: Sized | None
+    """From the last commit to the first batch."""
     restart_seconds: tuple[float, ...]
-    """One figure per restart seen: last commit to first batch."""
+    """One figure per restart seen."""
+    exit_seconds: float | None
+    """The part of a restart before the submission."""
+    trigger_seconds: float | None
+    """0: a batch begins when there is something to do."""
+    max_records: int | None
+    """Most records of one batch."""
     output_ratio: float
     shares: tuple[float, ...]
     """Parts of the arrivals on each partition of all sources."""
     batches: int
 
     def model(self, job_id: str, base: JobModel | None = None) -> JobModel:
-        """Return the model of the job; `base` says what a recording cannot tell, such as trigger and batch limit."""
+        """Return the model of the job; `base` says what this recording does not tell."""
         base = base or JobModel(job_id=job_id, sources=("source",), stages=(Stage("batch", 0.0),))
-        restart = base.restart
-        if self.restart_seconds:
-            start = max(0.0, statistics.median(self.restart_seconds) - restart.exit_seconds)
-            spread = max(self.restart_seconds) - min(self.restart_seconds)
-            restart = replace(restart, start_seconds=max(0.0, start - spread / 2), start_jitter_seconds=spread)
+        restart = replace(
+            base.restart,
+            first_batch_seconds=max(0.0, self.first_batch.seconds),
+            first_batch_slot_seconds=self.first_batch.slot_seconds,
+        )
+        if self.restart is not None:
+            exit_seconds = base.restart.exit_seconds if self.exit_seconds is None else self.exit_seconds
+            spread = self.restart.spread_seconds
+            restart = replace(
+                restart,
+                exit_seconds=exit_seconds,
+                start_seconds=max(0.0, self.restart.seconds - exit_seconds - spread / 2),
+                start_slot_seconds=self.restart.slot_seconds,
+                start_jitter_seconds=spread,
+            )
         return replace(
             base,
             job_id=job_id,
@@ -66,188 +95,109 @@ class Calibration:
             overhead_seconds=self.overhead_seconds,
             noise_share=self.noise_share,
             output_ratio=self.output_ratio,
-            restart=Restart(
-                exit_seconds=restart.exit_seconds,
-                start_seconds=restart.start_seconds,
-                start_jitter_seconds=restart.start_jitter_seconds,
-                first_batch_seconds=self.first_batch_seconds,
-                load_bytes_per_second=restart.load_bytes_per_second,
-                in_place=restart.in_place,
-                executor_seconds=restart.executor_seconds,
+            trigger_interval_seconds=(
+                base.trigger_interval_seconds if self.trigger_seconds is None else self.trigger_seconds
             ),
+            max_records_per_trigger=self.max_records or base.max_records_per_trigger,
+            restart=restart,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """How far a twin's run is from the recorded one."""
+class _Sample:
+    batch: MicroBatch
+    spread_records: float
+    """Records times the makespan of one record."""
+    slots: int
+    cold: bool
+    committed_before: float | None
+    """When the batch before it was committed, epoch seconds."""
 
-    lag_error: float
-    """Median relative error of the lag in records; a lag below one interval's arrivals counts as that much."""
-    batch_error: float
-    """Median relative error of the mean batch duration, per snapshot in which both finished a batch."""
-    lag_points: int
-    batch_points: int
+    @property
+    def started_at(self) -> float:
+        return self.batch.started_at.timestamp()
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
-    spread_records: float
-    """Records times the makespan of one record."""
-    records: int
-    outputs: int | None
-    started_at: float
-    seconds: float
-    incarnation: str | None
+class _Line:
+    overhead: float
+    cost: float
+
+    def at(self, sample: _Sample) -> float:
+        return self.overhead + self.cost * sample.spread_records
+
+    def off(self, sample: _Sample) -> float:
+        """Return how much longer the batch took, relative to the line."""
+        return sample.batch.duration_seconds / max(1e-9, self.at(sample)) - 1.0
 
 
-def calibrate(snapshots: Sequence[MetricSnapshot]) -> Calibration:
-    """Return what one job's snapshots, oldest first, say of it; raises `CannotCalibrate`."""
+def calibrate(
+    snapshots: Sequence[MetricSnapshot], results: Sequence[ActionResult] = (), part: Part = every
+) -> Calibration:
+    """Return what one job's snapshots and results, oldest first, say of it; raises `CannotCalibrate`.
+
+    `part` of the batches is fitted, so that the rest can judge the fit.
+    """
     shares = shares_of(snapshots)
-    samples = _samples(snapshots, shares)
-    firsts = {s.incarnation: s for s in reversed(samples)}
-    cold = [s for s in firsts.values() if s is not samples[0]] if samples else []
-    warm = [s for s in samples if not any(s is c for c in cold)]
+    everything = _samples(snapshots, shares)
+    samples = [s for s in everything if part(s.batch)]
+    warm, cold = [s for s in samples if not s.cold], [s for s in samples if s.cold]
     if len(warm) < MIN_BATCHES:
         raise CannotCalibrate(f"{len(warm)} batches of known size and slots were recorded, {MIN_BATCHES} are needed")
-    overhead, cost = _line(warm)
-    residuals = [s.seconds - overhead - cost * s.spread_records for s in warm]
-    middle = statistics.median(residuals)
-    deviation = statistics.median(abs(r - middle) for r in residuals)
-    kept = [
-        s for s, r in zip(warm, residuals, strict=True) if abs(r - middle) <= OUTLIER_DEVIATIONS * max(deviation, 1e-9)
-    ]
+    line = _line(warm)
+    middle = statistics.median(map(line.off, warm))
+    deviation = statistics.median(abs(line.off(s) - middle) for s in warm)
+    kept = [s for s in warm if abs(line.off(s) - middle) <= OUTLIER_DEVIATIONS * max(deviation, 1e-9)]
     if len(kept) >= MIN_BATCHES:
-        overhead, cost = _line(kept)
-    relative = [s.seconds / max(1e-9, overhead + cost * s.spread_records) - 1 for s in kept]
-    seen = [s for s in samples if s.outputs is not None]
+        line = _line(kept)
+    seen = [s.batch for s in samples if s.batch.output_records is not None]
+    exit_seconds, restarts = _restarts([s for s in everything if s.cold], results)
     return Calibration(
-        overhead_seconds=max(0.0, overhead),
-        record_cost_seconds=cost,
-        noise_share=min(0.5, statistics.pstdev(relative)) if len(relative) > 1 else 0.0,
-        first_batch_seconds=max(
-            0.0, statistics.median([s.seconds - overhead - cost * s.spread_records for s in cold] or [0.0])
-        ),
-        restart_seconds=_restarts(snapshots),
-        output_ratio=sum(s.outputs or 0 for s in seen) / max(1, sum(s.records for s in seen)) if seen else 1.0,
+        overhead_seconds=max(0.0, line.overhead),
+        record_cost_seconds=line.cost,
+        noise_share=min(0.5, statistics.pstdev(map(line.off, kept))) if len(kept) > 1 else 0.0,
+        first_batch=_sized([(s.slots, s.batch.duration_seconds - line.at(s)) for s in cold]) or Sized(0.0),
+        restart=_sized(restarts),
+        restart_seconds=tuple(seconds for _, seconds in restarts),
+        exit_seconds=exit_seconds,
+        trigger_seconds=_trigger([s for s in everything if not s.cold]),
+        max_records=_limit(snapshots),
+        output_ratio=sum(b.output_records or 0 for b in seen) / sum(b.input_records for b in seen) if seen else 1.0,
         shares=shares,
         batches=len(kept),
     )
 
 
-def shares_of(snapshots: Sequence[MetricSnapshot]) -> tuple[float, ...]:
-    """Return the parts of the arrivals on each partition; raises `CannotCalibrate` where nothing arrived."""
-    columns = [ends for s in snapshots if (ends := _ends(s)) is not None]
-    if len(columns) < 2 or len(columns[0]) != len(columns[-1]):
-        raise CannotCalibrate("end offsets of the same partitions are needed in at least 2 snapshots")
-    grown = [max(0, last - first) for first, last in zip(columns[0], columns[-1], strict=True)]
-    if not sum(grown):
-        raise CannotCalibrate("no record arrived in the recording")
-    return tuple(max(count, 1e-6) / sum(grown) for count in grown)
-
-
-def load_of(snapshots: Sequence[MetricSnapshot]) -> Load:
-    """Return the recorded arrivals as a load beginning at the first snapshot; raises `CannotCalibrate`."""
-    points = [(s.sequence, sum(ends)) for s in snapshots if (ends := _ends(s)) is not None]
-    if len(points) < 2:
-        raise CannotCalibrate("end offsets are needed in at least 2 snapshots")
-    step, rates = snapshots[0].interval_seconds, []
-    for (before, first), (after, last) in pairwise(points):
-        # A gap in the sequence is filled with the mean over it: the counters survived it.
-        rates += [max(0, last - first) / (after - before)] * max(1, round((after - before) / step))
-    return Load(rates, step)
-
-
-def rerun(snapshots: Sequence[MetricSnapshot], model: JobModel, *, seed: int = 0) -> list[MetricSnapshot]:
-    """Return the twin's snapshots under the load and the sizes of a recording, at the same sequences.
-
-    The twin begins with the recorded lag and size, and is ordered to each new size when the recorded run stopped.
-    """
-    first = snapshots[0]
-    model = replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id, sources=("source",), sink=None)
-    topic = Topic("source", shares_of(snapshots), load_of(snapshots))
-    topic.written = _lag(first) or 0
-    largest = max((s.slots_granted or 0 for s in snapshots), default=0)
-    if not first.slots_granted:
-        raise CannotCalibrate("the first snapshot must say how many slots the job has")
-    world = World(
-        [model],
-        [topic],
-        [SlotPool(model.pool_id, largest)],
-        sizes={first.job_id: first.slots_granted},
-        seed=seed,
-        epoch=first.sequence,
-    )
-    moves, found = _moves(snapshots), []
-    for snapshot in snapshots[1:]:
-        while moves and moves[0][0] <= snapshot.sequence:
-            at, size = moves.pop(0)
-            world.advance(at)
-            world.order(_command(snapshot, at, world.truth(first.job_id).slots, size))
-        world.advance(snapshot.sequence)
-        taken = world.snapshot(first.job_id, snapshot.sequence, snapshot.interval_seconds)
-        if taken is not None:
-            found.append(taken)
-    return found
-
-
-def compare(recorded: Sequence[MetricSnapshot], twin: Sequence[MetricSnapshot]) -> Comparison:
-    """Return the errors of a twin's run against the recorded one; raises `CannotCalibrate` where nothing compares."""
-    runs = {snapshot.sequence: snapshot for snapshot in twin}
-    load = load_of(recorded)
-    lags, durations = [], []
-    for real in recorded:
-        ours = runs.get(real.sequence)
-        if ours is None:
-            continue
-        lag, other = _lag(real), _lag(ours)
-        if lag is not None and other is not None:
-            least = load.rate(real.sequence - recorded[0].sequence) * real.interval_seconds
-            lags.append(abs(other - lag) / max(lag, least, 1.0))
-        if real.batches and ours.batches:
-            mean = statistics.fmean(b.duration_seconds for b in real.batches)
-            durations.append(abs(statistics.fmean(b.duration_seconds for b in ours.batches) - mean) / max(mean, 1e-3))
-    if not lags or not durations:
-        raise CannotCalibrate("recording and twin share no snapshot with a known lag and a finished batch")
-    return Comparison(statistics.median(lags), statistics.median(durations), len(lags), len(durations))
-
-
-def _ends(snapshot: MetricSnapshot) -> list[int] | None:
-    ends = [end for source in snapshot.sources for end in source.end_offsets]
-    return [end for end in ends if end is not None] if ends and None not in ends else None
-
-
-def _lag(snapshot: MetricSnapshot) -> int | None:
-    ends = _ends(snapshot)
-    done = [offset for source in snapshot.sources for offset in source.committed_offsets]
-    if ends is None or None in done:
-        return None
-    return sum(ends) - sum(offset for offset in done if offset is not None)
+def batch_error(found: Calibration, snapshots: Sequence[MetricSnapshot], part: Part = every) -> float:
+    """Return the median relative error of the fit for the recorded batches, each by its records and size."""
+    line = _Line(found.overhead_seconds, found.record_cost_seconds)
+    off = [
+        abs((line.at(s) + (found.first_batch.at(s.slots) if s.cold else 0.0)) / s.batch.duration_seconds - 1.0)
+        for s in _samples(snapshots, found.shares)
+        if part(s.batch) and s.batch.duration_seconds
+    ]
+    if not off:
+        raise CannotCalibrate("no batch of known size and slots was recorded to judge the fit by")
+    return statistics.median(off)
 
 
 def _samples(snapshots: Sequence[MetricSnapshot], shares: tuple[float, ...]) -> list[_Sample]:
     """Return the batches with records whose slots are known; a change of size in place leaves one snapshot unknown."""
     found: list[_Sample] = []
-    before: tuple[int | None, str | None] = (snapshots[0].slots_granted, snapshots[0].incarnation)
+    run, size, last_end = None, None, None
+    begin = snapshots[0].observed_at
+    begun = {s.incarnation for s in snapshots if s.incarnation_started_at and s.incarnation_started_at >= begin}
     for snapshot in snapshots:
-        slots, run = snapshot.slots_granted, snapshot.incarnation
-        resized = slots != before[0] and run == before[1]
-        before = (slots, run)
-        if not slots or resized:
-            continue
-        spread = makespan(shares, slots)
-        found += [
-            _Sample(
-                batch.input_records * spread,
-                batch.input_records,
-                batch.output_records,
-                batch.started_at.timestamp(),
-                batch.duration_seconds,
-                run,
-            )
-            for batch in snapshot.batches
-            if batch.input_records and _of_run(batch, snapshot)
-        ]
+        same = snapshot.incarnation == run
+        slots = snapshot.slots_granted or (size if same else None)  # a job that has just stopped ran its batch on some
+        resized = same and size is not None and slots != size
+        run, size = snapshot.incarnation, slots
+        for batch in snapshot.batches:
+            if batch.input_records and slots and not resized and _of_run(batch, snapshot):
+                spread = batch.input_records * makespan(shares, slots)
+                found.append(_Sample(batch, spread, slots, run in begun, last_end))
+                begun.discard(run)
+            last_end = batch.started_at.timestamp() + batch.duration_seconds
     return found
 
 
@@ -257,59 +207,81 @@ def _of_run(batch: MicroBatch, snapshot: MetricSnapshot) -> bool:
     return snapshot.incarnation is not None and (began is None or batch.started_at >= began)
 
 
-def _restarts(snapshots: Sequence[MetricSnapshot]) -> tuple[float, ...]:
-    """Return the seconds from the last commit of each run to the first batch of the next."""
-    gaps: list[float] = []
-    run = next((s.incarnation for s in snapshots if s.incarnation), None)
-    last_end: float | None = None
-    for snapshot in snapshots:
-        for batch in snapshot.batches:
-            start = batch.started_at.timestamp()
-            if snapshot.incarnation != run and _of_run(batch, snapshot):
-                run = snapshot.incarnation
-                if last_end is not None:
-                    gaps.append(start - last_end)
-            last_end = start + batch.duration_seconds
-    return tuple(gaps)
-
-
-def _line(samples: Sequence[_Sample]) -> tuple[float, float]:
-    """Return (overhead, cost) by least squares; raises `CannotCalibrate` when batches of one size say nothing."""
-    xs, ys = [s.spread_records for s in samples], [s.seconds for s in samples]
+def _line(samples: Sequence[_Sample]) -> _Line:
+    """Return the line of least relative squares; raises `CannotCalibrate` when batches of one size say nothing."""
+    xs, ys = [s.spread_records for s in samples], [max(1e-3, s.batch.duration_seconds) for s in samples]
     if statistics.pvariance(xs) <= (0.01 * statistics.fmean(xs)) ** 2:
         raise CannotCalibrate("all recorded batches are of nearly one size: overhead and cost cannot be told apart")
-    fit = statistics.linear_regression(xs, ys)
-    if fit.slope <= 0:
-        raise CannotCalibrate("larger batches took no longer in the recording: no cost per record can be told")
-    return fit.intercept, fit.slope
-
-
-def _moves(snapshots: Sequence[MetricSnapshot]) -> list[tuple[float, int]]:
-    """Return (epoch second of the stop, new size) of each change of size; a stop is the last commit before it."""
-    moves, size, last_commit = [], snapshots[0].slots_granted, float(snapshots[0].sequence)
-    for snapshot in snapshots[1:]:
-        slots = snapshot.slots_granted
-        if slots and slots != size:
-            moves.append((last_commit, slots))
-            size = slots
-        for batch in snapshot.batches:
-            last_commit = batch.started_at.timestamp() + batch.duration_seconds
-    return moves
-
-
-def _command(snapshot: MetricSnapshot, at: float, before: int, size: int) -> ScalingCommand:
-    moment = datetime.fromtimestamp(at, UTC)
-    return ScalingCommand(
-        command_id=identity("rerun", snapshot.job_id, snapshot.sequence),
-        job_id=snapshot.job_id,
-        pipeline_id=snapshot.pipeline_id,
-        snapshot_id=snapshot.snapshot_id,
-        spec_version=1,
-        kind=CommandKind.RESCALE,
-        from_parallelism=before,
-        to_parallelism=size,
-        epoch=snapshot.sequence,
-        issued_at=moment,
-        expires_at=moment + timedelta(seconds=600),
-        reason="as in the recording",
+    weights = [1.0 / (y * y) for y in ys]
+    x, y = statistics.fmean(xs, weights), statistics.fmean(ys, weights)
+    slope = sum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True)) / sum(
+        w * (a - x) ** 2 for w, a in zip(weights, xs, strict=True)
     )
+    if slope <= 0:
+        raise CannotCalibrate("larger batches took no longer in the recording: no cost per record can be told")
+    return _Line(y - slope * x, slope)
+
+
+def _restarts(cold: Sequence[_Sample], results: Sequence[ActionResult]) -> tuple[float | None, list[tuple[int, float]]]:
+    """Return the seconds from a commit to the next submission, and (slots, seconds from commit to batch) per start.
+
+    A start that no commit came before counts from its submission, as if the job had just been stopped for it.
+    """
+    submissions = [r.at.timestamp() for r in results if r.phase is Phase.STARTING]
+    starts = []
+    for sample in cold:
+        submitted = max((at for at in submissions if at <= sample.started_at), default=None)
+        starts.append((sample.slots, sample.committed_before, submitted, sample.started_at))
+    exits = [sub - before for _, before, sub, _ in starts if sub is not None and before is not None and sub >= before]
+    exit_seconds = statistics.median(exits) if exits else None
+    found = []
+    for slots, before, submitted, at in starts:
+        if before is not None:
+            found.append((slots, at - before))
+        elif submitted is not None:
+            found.append((slots, at - submitted + (exit_seconds or 0.0)))
+    return exit_seconds, found
+
+
+def _sized(points: Sequence[tuple[int, float]]) -> Sized | None:
+    """Return the line through (slots, seconds) where there are enough starts of different sizes, else their median."""
+    if not points:
+        return None
+    sizes, seconds = [float(slots) for slots, _ in points], [each for _, each in points]
+    if len(points) >= MIN_STARTS and len(set(sizes)) > 1:
+        fit = statistics.linear_regression(sizes, seconds)
+        if fit.slope > 0:
+            left = [s - fit.slope * n for n, s in zip(sizes, seconds, strict=True)]
+            return Sized(fit.intercept, fit.slope, max(left) - min(left))
+    return Sized(statistics.median(seconds), 0.0, max(seconds) - min(seconds))
+
+
+def _trigger(samples: Sequence[_Sample]) -> float | None:
+    """Return the interval on whose multiples batches that waited began; 0: on none, None: too few waited."""
+    waited = [
+        s.started_at
+        for s in samples
+        if s.committed_before is not None and s.started_at - s.committed_before > WAITED_SECONDS
+    ]
+    if len(waited) < MIN_BATCHES / 2:
+        return None
+    for interval in sorted({round(b - a, 1) for a, b in pairwise(waited)}, reverse=True):
+        if interval > 0:
+            off = [abs(at - interval * round(at / interval)) for at in waited]
+            if sum(o <= min(0.1, interval / 20) for o in off) >= 0.9 * len(off):
+                return interval
+    return 0.0
+
+
+def _limit(snapshots: Sequence[MetricSnapshot]) -> int | None:
+    """Return the records of the largest batch if several of its size left records behind that had arrived before."""
+    load, begin, found = load_of(snapshots), snapshots[0].sequence, []
+    for snapshot in snapshots:
+        lag = lag_of(snapshot)
+        if snapshot.batches and lag is not None:
+            last = snapshot.batches[-1]
+            since = load.arrived(snapshot.sequence - begin) - load.arrived(last.started_at.timestamp() - begin)
+            if lag - since > 0.1 * last.input_records:
+                found.append(last.input_records)
+    alike = [records for records in found if records >= 0.98 * max(found)]
+    return max(alike) if len(alike) > 1 else None

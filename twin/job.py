@@ -96,6 +96,8 @@ class Job:
     sink: Topic | None
     pool: SlotPool
     noise: Noise
+    epoch: float = 0.0
+    """What the clock shows when the world begins."""
     life: Life = Life.STOPPED
     next_at: float = math.inf
     run: Run = field(default_factory=lambda: Run(0, 0.0))
@@ -151,7 +153,8 @@ class Job:
             return
         jitter = restart.start_jitter_seconds * self.noise.uniform(1, self.run.ordinal)
         load = self.state_bytes / restart.load_bytes_per_second if self.state_bytes else 0.0
-        self.life, self.next_at = Life.STARTING, at + restart.start_seconds + jitter + load
+        ready = at + restart.start_seconds + restart.start_slot_seconds * slots
+        self.life, self.next_at = Life.STARTING, ready + jitter + load
 
     def stop(self, at: float, deadline: float) -> None:
         """Ask for a stop at the next batch boundary, and no later than `deadline`."""
@@ -212,7 +215,8 @@ class Job:
         work = self._work(takes, records, slots) * factor
         overhead = self.model.overhead_seconds * factor
         if not self.run.commits:
-            overhead += self.model.restart.first_batch_seconds
+            restart = self.model.restart
+            overhead += restart.first_batch_seconds + restart.first_batch_slot_seconds * slots
         self.batch = Batch(
             batch_id=self.batches,
             started_at=at,
@@ -305,6 +309,7 @@ class Job:
         self.last_commit_at = at
 
     def _trigger_after(self, at: float) -> float:
-        """Return the trigger after the one at `at`: on whole multiples of the interval, as Spark's executor does."""
+        """Return the trigger after the one at `at`: on the clock's multiples of the interval, as in Spark."""
         interval = self.model.trigger_interval_seconds
-        return at if interval == 0 else (math.floor(at / interval + 1e-9) + 1) * interval
+        phase = self.epoch % interval if interval else 0.0
+        return at if interval == 0 else (math.floor((at + phase) / interval + 1e-9) + 1) * interval - phase

@@ -2,7 +2,7 @@
 
     batch    = overhead + sum over stages of makespan(tasks, slots) * slowdown(slots), times noise
     slowdown = 1 + contention (n - 1) + coherency n (n - 1)          n: slots that work at once
-    restart  = exit + start + state bytes / load rate
+    restart  = exit + start + start per slot * slots + state bytes / load rate
 
 The slowdown is the universal scalability law (Gunther, "Guerrilla Capacity Planning", 2007): contention for what is
 shared bends the curve, keeping each other informed lets it fall again. Both are 0 for a job that scales linearly.
@@ -11,7 +11,7 @@ shared bends the curve, keeping each other informed lets it fall again. Both are
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 class BadModel(ValueError):
@@ -48,10 +48,14 @@ class Restart:
     """From the last commit to the driver, its JVM and its application being gone."""
     start_seconds: float = 20.0
     """From submission to the first trigger."""
+    start_slot_seconds: float = 0.0
+    """The start takes this much longer per slot: all executors come up at once and share the machines' cores."""
     start_jitter_seconds: float = 0.0
     """The start takes up to this much longer, by seed."""
     first_batch_seconds: float = 3.0
     """What the first batch of a run takes longer, because everything is cold."""
+    first_batch_slot_seconds: float = 0.0
+    """And this much longer per slot: each warms up an interpreter and code of its own."""
     load_bytes_per_second: float = 200e6
     """State is read back at this rate; more slots help little (Flink and Spark literature: roughly linear in size)."""
     in_place: bool = False
@@ -154,6 +158,13 @@ class JobModel:
     def pipeline(self) -> str:
         """Key of the job's events."""
         return self.pipeline_id or self.job_id
+
+    def without_noise(self) -> JobModel:
+        """Return the same job as it is on average: batches without noise, starts at the middle of their jitter."""
+        start = self.restart.start_seconds + self.restart.start_jitter_seconds / 2
+        return replace(
+            self, noise_share=0.0, restart=replace(self.restart, start_seconds=start, start_jitter_seconds=0.0)
+        )
 
     def slowdown(self, slots: int) -> float:
         """Return by how much each record costs more when `slots` slots work at once."""

@@ -80,6 +80,7 @@ class World:
                 by_topic[model.sink] if model.sink else None,
                 by_pool[model.pool_id],
                 Noise(seed, model.job_id),
+                epoch,
             )
         for job_id, size in sizes.items():
             if size:

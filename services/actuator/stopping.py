@@ -20,8 +20,8 @@ from services.actuator.fence import Fence
 from services.actuator.restart import Event
 from services.actuator.task import Outcome, Task, batches_to_text
 
-POLL_SECONDS = 0.05
-"""Between two looks at the old run: what is slept here is downtime."""
+POLL_SECONDS = 0.2
+"""Between two looks at the old run. Each asks the cluster, and what is slept here is downtime."""
 GRACE_SECONDS = 8.0
 """After the stop deadline, before the kill: the launcher's own fallback and the end of the JVM."""
 KILL_SECONDS = 30.0

@@ -25,7 +25,7 @@ class Metrics:
             "tidegate_decider_reservations", "Reservations asked for, by answer", ["answer"], registry=registry
         )
         self.states_lost = Counter(
-            "tidegate_decider_states_lost", "States in the table that could not be read", registry=registry
+            "tidegate_decider_states_lost", "States in the changelog that could not be read", registry=registry
         )
         self.rebuilds = Counter("tidegate_decider_rebuilds", "Rebuilds of Redis from the topics", registry=registry)
         self.decide_seconds = Histogram(

@@ -1,4 +1,4 @@
-"""What the handler needs from outside, as ports: ledger (Redis), outbox (Kafka, the table), specs (the jobs topic).
+"""What the handler needs from outside, as ports: ledger (Redis), outbox (Kafka), specs (the jobs topic).
 
 The ledger keeps what must be taken atomically across deciders. A *hold* is what one command takes: its job's cooldown
 and slots of a pool. Holds are owned by decision id, so the same decision asked twice gets the same yes.
@@ -94,7 +94,7 @@ class Outbox(Protocol):
         ...
 
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
-        """Write a state to the table of the partition its events come from."""
+        """Write a state to the changelog, in the partition its events come from."""
         ...
 
     def kept(self, key: bytes) -> bytes | None:

@@ -1,7 +1,7 @@
 """What the decider remembers of one job: the engine's state, and the results the next snapshot will be told of.
 
-It is kept as bytes in the Faust table, whose changelog brings it back after a crash; the live object stands beside
-the bytes it was written as, so that a rebalance which brings other bytes is noticed and they are read instead.
+It is kept as bytes in memory and in the changelog, from which it comes back after a crash; the live object stands
+beside the bytes it was written as, so that a rebalance which brings other bytes is noticed and they are read instead.
 """
 
 from __future__ import annotations
@@ -71,5 +71,5 @@ class JobRecord:
 
 
 def key_of(pipeline_id: str, job_id: str) -> bytes:
-    """Return the table's key of a job. Identifiers hold no `/`, so keys of different jobs differ."""
+    """Return the key of a job's state. Identifiers hold no `/`, so keys of different jobs differ."""
     return f"{pipeline_id}/{job_id}".encode()

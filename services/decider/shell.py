@@ -68,7 +68,7 @@ def new_app(settings: DeciderSettings) -> faust.App:
 class RewindingConsumer(Consumer):  # type: ignore[misc]
     """Faust's consumer, which also goes back where nothing has been committed yet.
 
-    During a rebalance and a table's recovery Faust drops records it has fetched and then seeks to the committed
+    During a rebalance Faust drops records it has fetched and then seeks to the committed
     offsets; aiokafka's `seek_to_committed` does nothing for a partition without one, or at 0, so there the dropped
     records were skipped until the next restart (seen: a decider killed before its first commit left its successor
     with lag and nothing to do). What is read twice by going back to the beginning is dropped by its sequence.

@@ -22,7 +22,7 @@ from tidegate.demo.load import Pace, RateFile
 from tidegate.demo.report import write_report
 from tidegate.demo.script import Seen, grown, settled, shrunk, steady_surge_steady
 from tidegate.demo.show import spark
-from tidegate.demo.verdict import Lived, Recomputed, changes, judge
+from tidegate.demo.verdict import Lived, Recomputed, back_at, changes, judge
 from tidegate.demo.watch import Sample, Timeline, committed_records
 
 ZERO = 1_800_000_000.0
@@ -178,6 +178,21 @@ def test_changes_tell_downtime_peak_and_time_to_be_back() -> None:
     assert up.peak_lag > 20_000
     assert up.back_seconds is not None
     assert (down.before, down.after) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    ("lags", "back"),
+    [
+        ([50] * 5 + [1] * 3 + [50] * 4 + [1] * 20, 12.0),  # a dip is not the end
+        ([50] * 5 + [1] * 11 + [50] * 9, 5.0),  # what rises later is another story
+        ([50] * 5 + [1] * 4, 5.0),  # under it to the end
+        ([50] * 5 + [1] * 4 + [50], None),
+    ],
+)
+def test_lag_is_back_when_it_stays_under_the_objective(lags: list[int], back: float | None) -> None:
+    """A dip shorter than ten seconds right after a restart is not taken for the lag being back."""
+    samples = [Sample(float(second), lag, 0, 0, 1.0, 2) for second, lag in enumerate(lags)]
+    assert back_at(samples, 2.0, 10.0) == back
 
 
 def test_a_steady_pace_sends_what_the_rate_says() -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from schemas.snapshot import MetricSnapshot
+from tests.support.recordings import RATES
+from tidegate.cli import app
+from tidegate.lab.calibrate import Recorded, judge, recorded_job
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.oracle import PlanDecider
 from tidegate.lab.simulate import simulate
-from twin.calibrate import CannotCalibrate, calibrate, compare, load_of, rerun, shares_of
+from twin.calibrate import calibrate
 from twin.load import Load
 from twin.model import JobModel, Restart, Stage
+from twin.recorded import CannotCalibrate, load_of, shares_of
+from twin.rerun import compare, rerun
 from twin.workloads import step
 
 MODEL = JobModel(
@@ -26,33 +34,41 @@ MODEL = JobModel(
     output_ratio=0.5,
     restart=Restart(exit_seconds=2.0, start_seconds=20.0, start_jitter_seconds=8.0, first_batch_seconds=3.0),
 )
-BLANK = replace(MODEL, stages=(Stage("unknown", 0.0),), overhead_seconds=0.0, noise_share=0.0, output_ratio=1.0)
 
 
-def _recorded() -> list[MetricSnapshot]:
+@cache
+def _simulated() -> Recorded:
     """Return an hour with two restarts, 2 to 8 to 3 slots, under a step."""
     scenario = one_job(MODEL, spec_for(MODEL), step(2500.0, 3600.0), seed=3)
     plan = PlanDecider([(1000.0, 8), (2800.0, 3)], scenario.epoch)
-    return simulate(scenario, plan, keep_snapshots=True)["recorded"].snapshots
+    found = simulate(scenario, plan, keep_snapshots=True)["recorded"]
+    return Recorded(found.snapshots, found.commands, found.results)
+
+
+def _recorded() -> list[MetricSnapshot]:
+    return _simulated().snapshots
 
 
 def test_the_fit_finds_what_the_recording_was_made_of() -> None:
-    """Overhead within 5 %, cost within 2 %, restarts and the cold first batch within their noise."""
-    found = calibrate(_recorded())
+    """Overhead within 5 %, cost within 2 %, restarts and the cold first batch within their noise; settings exactly."""
+    found = calibrate(_recorded(), _simulated().results)
     assert found.overhead_seconds == pytest.approx(0.6, rel=0.05)
     assert found.record_cost_seconds == pytest.approx(0.002, rel=0.02)
     assert found.noise_share == pytest.approx(0.03, rel=0.25)
-    assert found.first_batch_seconds == pytest.approx(3.0, abs=0.4)
+    assert found.first_batch.seconds == pytest.approx(3.0, abs=0.4)
     assert found.output_ratio == pytest.approx(0.5, abs=0.001)
     assert len(found.restart_seconds) == 2
     assert all(22.0 <= seconds <= 30.1 for seconds in found.restart_seconds)
+    assert found.exit_seconds == pytest.approx(2.0)
+    assert found.trigger_seconds == 5.0
+    assert found.max_records == pytest.approx(20_000, rel=0.001)
 
 
 def test_a_calibrated_twin_repeats_the_recording() -> None:
     """The twin's run of the same load, with other noise, has median errors of at most 5 % in lag and duration."""
     recorded = _recorded()
-    twin = rerun(recorded, calibrate(recorded).model("recorded", BLANK), seed=99)
-    found = compare(recorded, twin)
+    model = calibrate(recorded, _simulated().results).model("recorded")
+    found = compare(recorded, rerun(recorded, _simulated().commands, model, seed=99), model)
     assert found.lag_error <= 0.05
     assert found.batch_error <= 0.05
     assert found.lag_points > 300
@@ -62,8 +78,56 @@ def test_a_calibrated_twin_repeats_the_recording() -> None:
 def test_an_uncalibrated_twin_is_told_apart() -> None:
     """A twin at twice the cost per record shows it in its error."""
     recorded = _recorded()
-    wrong = replace(calibrate(recorded), record_cost_seconds=0.004)
-    assert compare(recorded, rerun(recorded, wrong.model("recorded", BLANK))).batch_error > 0.3
+    wrong = replace(calibrate(recorded), record_cost_seconds=0.004).model("recorded")
+    assert compare(recorded, rerun(recorded, _simulated().commands, wrong), wrong).batch_error > 0.3
+
+
+def test_the_twin_of_a_real_run_is_off_by_less_than_the_bar() -> None:
+    """A job on real Spark, 2 to 8 to 4 slots: lag and batches within 15 %, also of batches that were not fitted."""
+    found = judge(recorded_job(RATES))
+    everything, even, odd, halves = found.splits
+    for split in (everything, even, odd):
+        assert split.run.lag_error <= 0.15
+        assert split.run.batch_error <= 0.15
+        assert split.law <= 0.15
+    assert (everything.run.lag_points, everything.run.batch_points) == (50, 27)
+    # The first half knows 2 slots and no restart: what a batch takes on 8 it foretells, when batches begin it cannot.
+    assert halves.run.lag_error <= 0.15
+    assert halves.law <= 0.15
+    assert found.found.trigger_seconds == 4.0
+    assert found.twin == judge(recorded_job(RATES)).twin
+
+
+def test_starts_of_several_sizes_give_a_line() -> None:
+    """Three real starts, of 2, 8 and 4 slots: more executors that come up at once take longer, and stay cold longer."""
+    recorded = recorded_job(RATES)
+    found = calibrate(recorded.snapshots, recorded.results)
+    assert found.restart is not None
+    assert found.restart.at(8) == pytest.approx(18.7, abs=1.0)
+    assert found.first_batch.at(8) == pytest.approx(13.0, abs=1.5)
+    assert found.first_batch.at(2) == pytest.approx(6.0, abs=1.5)
+
+
+def test_calibrate_prints_the_fit_the_errors_and_draws_both(tmp_path: Path) -> None:
+    """`tidegate calibrate DIR` ends with two tables and the place of the picture."""
+    picture = tmp_path / "both.png"
+    ran = CliRunner().invoke(app, ["calibrate", str(RATES), "--out", str(picture)])
+    assert ran.exit_code == 0, ran.output
+    assert "4 s" in ran.stdout
+    assert "even batches" in ran.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [([str(RATES), "--job", "other"], "job 'other' was not recorded, but rates"), (["nowhere"], "not a recording")],
+)
+def test_calibrate_says_what_is_lacking(options: list[str], told: str) -> None:
+    """What is no recording of the job is one line, and what to do."""
+    ran = CliRunner().invoke(app, ["calibrate", *options])
+    assert ran.exit_code == 2
+    assert told in ran.stderr
+    assert "hint" in ran.stderr
 
 
 def test_the_recorded_load_is_the_growth_of_the_end_offsets() -> None:

@@ -12,6 +12,7 @@ from engine.decide import ENGINE_VERSION
 from tidegate.cli import demo, doctor, offline, replay, specs, stack, tail, why
 from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, Door
+from tidegate.lab.calibrate import calibrate_command
 from tidegate.lab.command import simulate_command
 from tidegate.screen import stdout
 
@@ -58,6 +59,7 @@ for command in (
 ):
     register(app, command)
 register(app, simulate_command, "simulate")
+register(app, calibrate_command, "calibrate")
 register(app, show_version, "version")
 app.add_typer(replay.app, name="replay")
 

@@ -44,7 +44,7 @@ def decide(
               tidegate decide --spec job.yaml --snapshots seen.ndjson --summary
     """
     specs = {one.job_id: one for one in load_specs(spec)}
-    outcomes = sorted(_read(results, ActionResult), key=lambda r: r.at) if results else []
+    outcomes = sorted(read_events(results, ActionResult), key=lambda r: r.at) if results else []
     with _opened(snapshots) as lines:
         name = "standard input" if snapshots == "-" else snapshots
         decisions = decided(specs, _events(lines, name, MetricSnapshot), outcomes)
@@ -89,7 +89,8 @@ def _opened(name: str) -> TextIO:
     return sys.stdin if name == "-" else Path(name).open(encoding="utf-8")
 
 
-def _read(path: Path, model: type[W]) -> list[W]:
+def read_events(path: Path, model: type[W]) -> list[W]:
+    """Return the events of an NDJSON file; a bad line raises `Problem`."""
     with path.open(encoding="utf-8") as lines:
         return list(_events(lines, str(path), model))
 

@@ -11,6 +11,9 @@ from schemas.result import ActionResult, Phase
 from tidegate.demo.ledger import Ledger
 from tidegate.demo.watch import Sample, Timeline
 
+STEADY_SECONDS = 10.0
+"""Lag is back once it has been under the objective for so long without a break."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -58,7 +61,7 @@ class Change:
     peak_lag: int
     """Records, from the order until lag was back, or to the end."""
     back_seconds: float | None
-    """From the first batch of the new size until lag was under the objective; None when it never was."""
+    """From the first batch of the new size until lag was under the objective to stay; None when it never was."""
 
 
 def changes(timeline: Timeline, objective_seconds: float) -> list[Change]:
@@ -90,11 +93,22 @@ def changes(timeline: Timeline, objective_seconds: float) -> list[Change]:
 
 
 def back_at(samples: Sequence[Sample], since: float, objective_seconds: float) -> float | None:
-    """Return the first instant from `since` on at which lag was under the objective; None if there was none."""
+    """Return the first instant from `since` on from which lag stayed under the objective; None if there was none.
+
+    Right after a restart the capacity is known badly and lag in seconds may dip, so it must stay for a while, or until
+    the samples end.
+    """
+    back = None
     for sample in samples:
-        if sample.at >= since and sample.lag_seconds is not None and sample.lag_seconds <= objective_seconds:
-            return sample.at
-    return None
+        if sample.at < since:
+            continue
+        if sample.lag_seconds is None or sample.lag_seconds > objective_seconds:
+            back = None
+        elif back is None:
+            back = sample.at
+        elif sample.at - back >= STEADY_SECONDS:
+            return back
+    return back
 
 
 def judge(

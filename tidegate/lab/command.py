@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from engine.policies import UnknownPolicy, find
@@ -17,9 +16,10 @@ from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
 from tidegate.lab.traces import read_trace
 from tidegate.screen import stderr, stdout, table
-from twin.calibrate import CannotCalibrate, calibrate
+from twin.calibrate import calibrate
 from twin.load import BadLoad, Load
 from twin.model import JobModel, Stage
+from twin.recorded import CannotCalibrate
 from twin.schedule import capacity, demand
 from twin.topic import even
 from twin.workloads import SHAPES
@@ -123,16 +123,10 @@ def _model(
 
 
 def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
-    found = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if text.strip():
-            try:
-                found.append(MetricSnapshot.model_validate_json(text, extra="ignore"))
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                at = ".".join(map(str, first["loc"])) or "(the whole line)"
-                raise _problem(f"{path}:{number}: {at}: {first['msg']}, found {first['input']!r:.80}") from None
-    return sorted((s for s in found if s.job_id == job_id), key=lambda snapshot: snapshot.sequence)
+    from tidegate.cli.offline import read_events  # noqa: PLC0415  (likewise)
+
+    found = [snapshot for snapshot in read_events(path, MetricSnapshot) if snapshot.job_id == job_id]
+    return sorted(found, key=lambda snapshot: snapshot.sequence)
 
 
 def _load(name: str, peak: float | None, able: float, hours: float | None) -> Load:

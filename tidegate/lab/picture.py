@@ -1,4 +1,4 @@
-"""The lab's picture: one panel per workload and policy, demand, slots held and the time over the objective."""
+"""The lab's pictures: policy x workload, one run, and a recorded run beside the twin's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from schemas.command import ScalingCommand
+from schemas.snapshot import MetricSnapshot
 from tidegate.lab.score import Curve
 from tidegate.lab.suite import Row
 from tidegate.lab.table import ordered
+from twin.recorded import lag_of
 
 _DEMAND, _HELD, _LATE, _LAG = "#c9ccd1", "#1f5fa8", "#d64545", "#b8860b"
+_REAL, _TWIN = "#333333", "#e07b00"
 
 
 def draw_matrix(rows: Sequence[Row], path: Path, *, objective_seconds: float) -> None:
@@ -60,6 +64,48 @@ def draw_run(line: Curve, path: Path, *, restarts_at: Sequence[float], objective
     for at in restarts_at:
         for panel in (panels[0], panels[2]):
             panel.axvline(at / 60, color="#777777", linewidth=0.7, linestyle=":")
+    figure.suptitle(title, fontsize=10)
+    _save(figure, path)
+
+
+def draw_beside(
+    recorded: Sequence[MetricSnapshot],
+    twin: Sequence[MetricSnapshot],
+    commands: Sequence[ScalingCommand],
+    path: Path,
+    *,
+    title: str,
+) -> None:
+    """Write the picture of a recorded run and the twin's as PNG: lag, batch durations and slots, commands marked."""
+    figure = Figure(figsize=(10, 8), layout="constrained")
+    lag, duration, slots = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
+    zero = recorded[0].sequence
+    looks = ((recorded, "recorded", _REAL, 3.5, 0.45), (twin, "twin", _TWIN, 1.4, 1.0))
+    for snapshots, label, color, width, alpha in looks:
+        style = {"color": color, "linewidth": width, "alpha": alpha, "label": label}
+        known = [(s.sequence - zero, found) for s in snapshots if (found := lag_of(s)) is not None]
+        lag.plot([at for at, _ in known], [found for _, found in known], **style)
+        batches = [(b.started_at.timestamp() - zero, b.duration_seconds) for s in snapshots for b in s.batches]
+        starts, seconds = [at for at, _ in batches], [took for _, took in batches]
+        duration.hlines(seconds, starts, [at + took for at, took in batches], **style)
+        duration.plot(starts, seconds, "o", color=color, markersize=2.5 + width / 2, alpha=alpha)
+        held = [(s.sequence - zero, s.slots_granted) for s in snapshots if s.slots_granted is not None]
+        slots.step([at for at, _ in held], [size for _, size in held], where="post", **style)
+    for command in commands:
+        at = command.issued_at.timestamp() - zero
+        for panel in (lag, duration, slots):
+            panel.axvline(at, color="#777777", linewidth=0.7, linestyle=":")
+        order = f" {command.kind.value}\n {command.from_parallelism} → {command.to_parallelism}"
+        slots.annotate(order, (at, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7)
+    lag.set_ylabel("lag, records")
+    duration.set_ylabel("batch duration, s\n(each from its start to its end)")
+    slots.set_ylabel("slots")
+    slots.set_xlabel("seconds")
+    slots.margins(y=0.45)  # room for the commands
+    for panel in (lag, duration, slots):
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.25)
+    lag.legend(loc="upper left", fontsize=8)
     figure.suptitle(title, fontsize=10)
     _save(figure, path)
 
