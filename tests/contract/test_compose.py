@@ -316,7 +316,7 @@ def running(service: str, app: Path, environment: dict[str, str]) -> Iterator[su
 @pytest.mark.parametrize("service", OURS)
 def test_a_service_runs_as_its_image_would(service: str, tmp_path: Path, stack: StackProvider) -> None:
     """From the image's tree and by its entry point a service gets healthy on real servers; SIGTERM ends it with 0."""
-    info = stack.need(kafka=True, redis=service != "collector")
+    info = stack.need(kafka=True, redis=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
