@@ -13,14 +13,13 @@ import faust
 
 from schemas.topics import DECISIONS, SNAPSHOTS
 from services.decider.settings import DeciderSettings
-from services.decider.shell import RAW, FaustOutbox, new_app, prepare_topics
+from services.decider.shell import RAW, new_app, prepare_topics
 
 
 def run(settings: DeciderSettings, decision_bytes: int, state_bytes: int) -> None:
     """Run until a signal."""
     prepare_topics(settings)
     app = new_app(settings)
-    outbox = FaustOutbox(app, settings)
     decision, state = b"d" * decision_bytes, b"s" * state_bytes
     decisions = DECISIONS.named(settings.topic_prefix)
     headers = [("ce_type", b"floor")]
@@ -30,7 +29,7 @@ def run(settings: DeciderSettings, decision_bytes: int, state_bytes: int) -> Non
         async for event in stream.events():
             message = event.message
             await app.producer.send_and_wait(decisions, message.key, decision, None, None, headers)
-            await outbox.keep(message.partition, message.key, state)
+            await app.producer.send_and_wait(settings.changelog, message.key, state, message.partition, None, None)
 
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None

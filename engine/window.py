@@ -118,9 +118,10 @@ def _micro(seconds: float) -> float:
 
 def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
     """Return the sum over all partitions, or None when one of them is unknown, or there are none."""
-    if not columns or any(None in column for column in columns):
+    try:
+        return sum(map(sum, columns)) if columns else None  # type: ignore[arg-type]
+    except TypeError:  # there is a None among them
         return None
-    return sum(map(sum, columns))  # type: ignore[arg-type]  # None was left out
 
 
 def _broken(last: Slice, new: Slice) -> bool:

@@ -29,6 +29,17 @@ from schemas.topics import TOPICS
 from schemas.wire import Wire
 
 
+def producer_config(settings: ServiceSettings) -> dict[str, str | float]:
+    """Return librdkafka's settings of a producer whose records arrive once, in order, on the partition of their key."""
+    return {
+        **settings.kafka(),
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "linger.ms": 2,
+        "delivery.timeout.ms": int(settings.delivery_timeout_seconds * 1000),
+    }
+
+
 class NotDelivered(RuntimeError):
     """The broker did not acknowledge an event in time; nothing that depends on it may be committed."""
 
@@ -40,16 +51,7 @@ class Publisher:
         self._prefix = settings.topic_prefix
         self._timeout = settings.delivery_timeout_seconds
         self._failed: list[str] = []
-        self._producer = Producer(
-            {
-                **settings.kafka(),
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "linger.ms": 2,
-                "delivery.timeout.ms": int(self._timeout * 1000),
-                **overrides,
-            }
-        )
+        self._producer = Producer(producer_config(settings) | overrides)
 
     def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
         """Hand an event to the producer; `flush` tells whether it arrived."""

@@ -28,10 +28,11 @@ from schemas.topics import RESULTS, SNAPSHOTS
 from services.decider.handler import Handler, Incoming
 from services.decider.ledger import RedisLedger, connect
 from services.decider.metrics import Metrics
+from services.decider.outbox import KafkaOutbox
 from services.decider.ports import Ledger, Outbox, Specs
 from services.decider.rebuild import read_standing
 from services.decider.settings import DeciderSettings
-from services.decider.shell import RAW, FaustOutbox, new_app, prepare_topics
+from services.decider.shell import RAW, new_app, prepare_topics
 from services.decider.specs import SpecsInForce
 from services.decider.watchdog import Watchdog
 
@@ -62,7 +63,7 @@ def build(
     """Return the Faust app of the decider. `wrap` may put something between the handler and its outbox."""
     app = new_app(settings)
     names = consumed(settings)
-    outbox = FaustOutbox(app, settings)
+    outbox = KafkaOutbox(settings)
     handler = Handler(
         specs=specs,
         ledger=ledger,

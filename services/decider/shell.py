@@ -1,13 +1,11 @@
-"""Faust as the decider uses it: the app's settings, and the outbox on its producer.
+"""Faust as the decider uses it: the app's settings, its consumer, and the topics it needs.
 
-What was found by running it (C1 of the reliability notes) is answered here and in `app.py`: raw bytes everywhere, one
-message in flight, no web server, no topics made by Faust, sessions of seconds instead of minutes, acknowledgements
-awaited, and a state that is in memory only once its changelog has it.
+What was found by running it (C1 of the reliability notes) is answered here, in `app.py` and in `outbox.py`: raw bytes
+everywhere, one message in flight, no web server, no topics made by Faust, sessions of seconds instead of minutes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import tempfile
 from datetime import UTC
@@ -15,24 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import faust
-from aiokafka.errors import KafkaError as ClientError  # type: ignore[import-untyped]
-from aiokafka.errors import MessageSizeTooLargeError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from faust.exceptions import ProducerSendError
 from faust.transport.drivers.aiokafka import Consumer
 
-from runtime.kafka import TopicReader, TopicsDoNotFit, check_topics
-from schemas.envelope import encode
-from schemas.topics import TOPICS
-from schemas.wire import Wire
-from services.decider.ports import TooLargeToPublish
+from runtime.kafka import TopicsDoNotFit, check_topics
 from services.decider.settings import DeciderSettings
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-MAX_REQUEST_BYTES = 4_000_000
-"""A dead letter holds its record in base64, so it may be larger than any event."""
-
 BUFFERED = 64
 """Records taken from Kafka ahead of the one in work; what is left of them at a stop is read again."""
 
@@ -47,8 +35,6 @@ def new_app(settings: DeciderSettings) -> faust.App:
         broker_heartbeat_interval=min(3.0, settings.session_timeout_seconds / 3),
         broker_rebalance_timeout=60.0,
         broker_commit_interval=1.0,
-        producer_request_timeout=settings.delivery_timeout_seconds,
-        producer_max_request_size=MAX_REQUEST_BYTES,
         stream_buffer_maxsize=BUFFERED,
         stream_wait_empty=True,
         store="memory://",
@@ -100,66 +86,6 @@ def _credentials(settings: DeciderSettings) -> Any:
             ssl_context=context,
         )
     return None if context is None else faust.SSLCredentials(context)
-
-
-class FaustOutbox:
-    """The `Outbox` on a Faust app: its producer, and the states with their changelog.
-
-    The states are no Faust table: its recovery was seen to hang after a restart with a backlog (decision record 0008).
-    They are read whole from the changelog at the first record after each assignment, and forgotten at a revocation.
-    """
-
-    def __init__(self, app: faust.App, settings: DeciderSettings) -> None:
-        self._app = app
-        self._settings = settings
-        self._states: dict[bytes, bytes] = {}
-        self._loaded = False
-        self._names = {topic: topic.named(settings.topic_prefix) for topic in TOPICS}
-        self._changelog = settings.changelog
-
-    async def ready(self) -> None:
-        """Return when the states of all pipelines this process may be handed are in memory."""
-        if not self._loaded:
-            self._states = await asyncio.to_thread(read_states, self._settings)
-            self._loaded = True
-
-    def forget(self) -> None:
-        """Forget the states: another process may go on with them."""
-        self._loaded = False
-
-    async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
-        """Publish an event to its topic; return when the broker has acknowledged it."""
-        record = encode(event, trace_id=trace_id, key=key)
-        await self._send(self._names[record.topic], record.key or None, record.value, headers=record.headers)
-
-    async def keep(self, partition: int, key: bytes, value: bytes) -> None:
-        """Write a state to the changelog of a partition, and when that is acknowledged to memory."""
-        await self._send(self._changelog, key, value, partition=partition)
-        self._states[key] = value
-
-    def kept(self, key: bytes) -> bytes | None:
-        """Return the state last kept under the key."""
-        return self._states.get(key)
-
-    async def _send(
-        self, topic: str, key: bytes | None, value: bytes, *, partition: int | None = None, headers: Any = None
-    ) -> None:
-        try:
-            await self._app.producer.send_and_wait(topic, key, value, partition, None, headers)
-        except (ProducerSendError, ClientError) as error:
-            if isinstance(error, MessageSizeTooLargeError) or isinstance(error.__cause__, MessageSizeTooLargeError):
-                raise TooLargeToPublish(f"{len(value)} bytes for {topic}") from error
-            raise
-
-
-def read_states(settings: DeciderSettings) -> dict[bytes, bytes]:
-    """Return the newest state under each key of the changelog."""
-    reader = TopicReader(settings, [settings.changelog])
-    try:
-        found = {m.key() or b"": m.value() for m in reader.read_to_end()}
-    finally:
-        reader.close()
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def prepare_topics(settings: DeciderSettings) -> int:

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
@@ -34,16 +34,20 @@ class Topics:
         return full
 
     def until(self, topic: str, partitions: int) -> None:
-        """Wait until the broker shows a topic with that many led partitions."""
+        """Wait until the broker shows a topic with that many partitions, and answers for each of them."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             found = self.admin.list_topics(timeout=10).topics.get(topic)
-            if (len(found.partitions) if found else 0) == partitions and all(
-                p.leader >= 0 for p in (found.partitions.values() if found else ())
-            ):
+            if (len(found.partitions) if found else 0) == partitions and self._answered(topic, partitions):
                 return
             time.sleep(0.1)
         raise TimeoutError(f"{topic} did not get {partitions} partitions")
+
+    def _answered(self, topic: str, partitions: int) -> bool:
+        """Whether the leaders know that they lead; they are named a moment before."""
+        asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+        answers = self.admin.list_offsets(asked).values() if asked else []
+        return all(answer.exception(timeout=10) is None for answer in answers)
 
     def remove(self, topic: str) -> None:
         """Delete a topic."""
