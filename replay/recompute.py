@@ -152,10 +152,13 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
 
     context = spark.sparkContext
     _ship(context)
+    text = f.col("value").cast("string")  # to Python far cheaper than bytes, which go there as Latin-1
     keyed = records.select(
         f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
         f.coalesce(_early("sequence", r"(\d{1,18})\b"), _parsed("sequence")).cast("long").alias("sequence"),
-        *records.columns,
+        *("kind", "partition", "offset"),
+        text.alias("text"),
+        f.when(text.cast("binary") != f.col("value"), f.col("value")).alias("not_utf8"),
     )
     if job is not None:
         keyed = keyed.where(f.col("job") == job)
@@ -186,11 +189,12 @@ def _verify_rows(rows: Iterable[Row]) -> Iterator[JobTally]:
     """Verify the jobs of one partition, whose rows come sorted by job."""
     for job, records in groupby(rows, key=itemgetter(0)):
         verifier = JobVerifier(job)
-        for _, sequence, kind, partition, offset, value in records:
+        for _, sequence, kind, partition, offset, text, not_utf8 in records:
+            value = bytes(not_utf8) if not_utf8 is not None else text.encode() if text is not None else None
             if kind:
-                verifier.decision(bytes(value or b""), f"partition {partition}, offset {offset}")
+                verifier.decision(value or b"", f"partition {partition}, offset {offset}")
             elif sequence is not None and value is not None:
-                verifier.snapshot(sequence, bytes(value))
+                verifier.snapshot(sequence, value)
         tally = verifier.tally()
         if tally.decisions or tally.undecided:
             yield tally
