@@ -21,7 +21,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import fsum
 from typing import ClassVar
 
 from pydantic import JsonValue
@@ -67,7 +66,7 @@ class TideOptions:
     margin: float = option(0.03, "share of the present cost that a change must save", unit="share", ge=0)
     restart_seconds: float = option(45.0, "assumed downtime of a restart until some were measured", unit="s", ge=0)
     reserve: float = option(0.1, "share of the lag objective that growth keeps free", unit="share", ge=0, le=0.9)
-    patience: float = option(0.5, "waste before a reduction, in restart prices", ge=0)
+    patience: float = option(1.0, "waste before a reduction, in restart prices", ge=0)
     patience_max: float = option(16.0, "most waste it is made to wait for, in restart prices", ge=0)
     level_seconds: float = option(400.0, "memory of the line through the arrivals", unit="s", gt=0)
     swing_seconds: float = option(60.0, "how long a swing around the level lasts", unit="s", gt=0)
@@ -257,8 +256,8 @@ class Tide:
 
     def _weigh(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Proposal:
         """Return the cheapest size, unless waiting is cheaper still."""
-        o, current, prices = self.options, case.current, self._prices(case)
-        play = self._play(case, memory, known, lag)
+        o, current, play = self.options, case.current, self._play(case, memory, known, lag)
+        prices = play.prices
         late_stay = play.late(current, play.lag)
         stay = prices.core_second * current * o.horizon_seconds + prices.late_second * late_stay
         best, cost, late = self._cheapest(case, memory, play, stay)
@@ -289,7 +288,8 @@ class Tide:
             numbers["waiting"] = waiting = play.late_by_waiting(best, wait) - late
             # What waiting may save: the slots meanwhile, or the whole restart if a jump was none.
             gain = prices.core_second * (best - current) * wait if memory.forecast.surprise is None else prices.restart
-            if o.catch_up and prices.late_second * waiting <= gain:
+            waits = prices.late_second * waiting <= gain if o.catch_up else memory.forecast.surprise is not None
+            if waits:
                 return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, play)
             return self._answer(case, best, "TIDE_GROW", numbers, memory, play)
         patience = (memory.patience or o.patience) * prices.restart
@@ -304,12 +304,13 @@ class Tide:
         forecast = memory.forecast.believed()
         stretches: list[Stretch] = []
         for until in (restart, restart + 60.0, restart + 180.0, max(o.horizon_seconds, restart + 240.0)):
-            demand = forecast.upper(0.5 * (at + until), o.confidence, self.smoothing)
-            stretches.append((until - at, demand))
+            middle = 0.5 * (at + until)
+            error = o.confidence * forecast.deviation(middle, self.smoothing)
+            stretches.append((until - at, forecast.ahead(middle, self.smoothing) + error))
             at = until
         objective = case.spec.scaling.lag_objective_seconds
         lag = lag if o.catch_up else 0.0
-        return Play(known, tuple(stretches), lag, objective, o.reserve, o.headroom, o.catch_up)
+        return Play(known, self._prices(case), tuple(stretches), lag, objective, o.reserve, o.headroom, o.catch_up)
 
     def _cheapest(self, case: Case, memory: Memory, play: Play, stay: float) -> tuple[int, float, float]:
         """Return (size, cost, seconds late) of the cheapest size; `stay` is what the present one costs.
@@ -318,7 +319,7 @@ class Tide:
         patience. A growth that will not last is charged with the next restart as well.
         """
         o, current, scaling, known = self.options, case.current, case.spec.scaling, play.known
-        prices, lasting = self._prices(case), max(demand for _, demand in play.stretches[1:])
+        prices, lasting = play.prices, max(demand for _, demand in play.stretches[1:])
         sizes = useful_sizes(
             scaling.min_parallelism, scaling.max_parallelism, known.shape, case.spec.application.executor_cores
         )
@@ -376,14 +377,21 @@ def _newest_rate(window: tuple[Slice, ...]) -> float | None:
 
 def _newest(case: Case) -> Slice:
     """Return the sums over the snapshot's batches."""
-    batches = case.snapshot.batches
+    records = squares = 0
+    seconds = products = 0.0
+    for batch in case.snapshot.batches:
+        count, duration = batch.input_records, batch.duration_seconds
+        records += count
+        squares += count * count
+        seconds += duration
+        products += count * duration
     return Slice(
         at=case.at,
         arrived=None,
         committed=None,
-        batches=len(batches),
-        records=sum(b.input_records for b in batches),
-        duration_seconds=sum(b.duration_seconds for b in batches),
-        records_squared=sum(b.input_records * b.input_records for b in batches),
-        records_times_seconds=fsum(b.input_records * b.duration_seconds for b in batches),
+        batches=len(case.snapshot.batches),
+        records=records,
+        duration_seconds=seconds,
+        records_squared=squares,
+        records_times_seconds=products,
     )

@@ -41,7 +41,7 @@ MIN_BATCHES = 6.0
 MIN_SPREAD = 0.08
 """Relative spread of batch sizes a fit needs; below it overhead and cost cannot be told apart."""
 
-PRIOR_WEIGHT = 4.0
+PRIOR_WEIGHT = 2.0
 """How many batches' worth of belief in linear scaling stand against what was seen."""
 
 PRIOR_BETA = 1.0
@@ -91,7 +91,7 @@ def learn_stages(kept: Sequence[Sequence[float]], stages: Sequence[StageTasks]) 
     for stage in stages:
         sums[stage.tasks] = sums.get(stage.tasks, 0.0) + stage.busy_seconds
     busiest = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:STAGES_KEPT]
-    return [[tasks, _short(busy)] for tasks, busy in busiest if busy > 0]
+    return [[tasks, busy] for tasks, busy in busiest if busy > 0]
 
 
 def shape_of(kept: Sequence[Sequence[float]], partitions: int | None) -> Shape:
@@ -110,7 +110,7 @@ def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float |
     if not told:
         return kept
     mean = max(0.0, sum(told) / len(told))
-    return _short(mean if kept is None else kept + 0.1 * (mean - kept))
+    return mean if kept is None else kept + 0.1 * (mean - kept)
 
 
 def learn(rows: Sequence[Row], size: int, piece: Slice) -> list[Row]:
@@ -121,11 +121,11 @@ def learn(rows: Sequence[Row], size: int, piece: Slice) -> list[Row]:
     keep = DECAY**piece.batches
     new: Row = [
         size,
-        _short(old[1] * keep + piece.batches),
-        _short(old[2] * keep + piece.records),
-        _short(old[3] * keep + piece.duration_seconds),
-        _short(old[4] * keep + piece.records_squared),
-        _short(old[5] * keep + piece.records_times_seconds),
+        old[1] * keep + piece.batches,
+        old[2] * keep + piece.records,
+        old[3] * keep + piece.duration_seconds,
+        old[4] * keep + piece.records_squared,
+        old[5] * keep + piece.records_times_seconds,
     ]
     return [*(row for row in rows if row[0] != size), new][-SIZES_KEPT:]
 
@@ -173,7 +173,7 @@ class Pace:
                 self.seconds = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fit:
     """What one size's batches say: overhead and seconds per record, or only the plain rate when they are alike."""
 
@@ -294,8 +294,3 @@ def _exponent(points: Sequence[tuple[float, float, float]]) -> float:
         spread += w * (x - mean_x) ** 2
         products += w * (x - mean_x) * (y - mean_y)
     return min(max(products / spread, BETA_RANGE[0]), BETA_RANGE[1])
-
-
-def _short(value: float) -> float:
-    """Return a sum to 9 significant digits: the rest is noise that only makes the state longer."""
-    return float(f"{value:.9g}")

@@ -124,13 +124,9 @@ class Forecast:
         """Return the standard deviation of the error of a forecast `seconds` ahead."""
         return math.sqrt(self.variance * (1.0 + seconds / (20.0 * smoothing.swing)))
 
-    def upper(self, seconds: float, confidence: float, smoothing: Smoothing) -> float:
-        """Return the upper bound of the rate `seconds` ahead, `confidence` deviations above what is expected."""
-        return self.ahead(seconds, smoothing) + confidence * self.deviation(seconds, smoothing)
-
     def wire(self) -> list[JsonValue]:
         """Return the forecast as JSON values."""
-        rates: list[JsonValue] = [_short(self.level), _short(self.trend), _short(self.swing), _short(self.variance)]
+        rates: list[JsonValue] = [self.level, self.trend, self.swing, self.variance]
         season: list[JsonValue] = self.season  # type: ignore[assignment]
         return [self.at, *rates, self.seen, self.since, self.surprise, self.silent_since, self.run, season]
 
@@ -157,7 +153,3 @@ class Forecast:
 
 def _damped(seconds: float, trend_seconds: float) -> float:
     return trend_seconds * (1.0 - math.exp(-seconds / trend_seconds))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.9g}")

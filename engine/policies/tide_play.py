@@ -22,7 +22,7 @@ Stretch = tuple[float, float]
 """(seconds, records/s)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prices:
     """What things cost, in slot-seconds."""
 
@@ -36,6 +36,7 @@ class Play:
     """The board on which sizes are played."""
 
     known: CapacityModel
+    prices: Prices
     stretches: tuple[Stretch, ...]
     lag: float
     """Records waiting now."""
