@@ -18,7 +18,7 @@ optimal stopping (Chow, Robbins & Siegmund, 1971).
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -285,9 +285,11 @@ class Tide:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, play)
         if best > current:
             wait = WAIT_INTERVALS * case.spec.interval_seconds
-            numbers["waiting"] = waiting = play.late_by_waiting(best, wait) - late
+            # Judged by the smallest growth that lasts, whatever the lag: more lag never makes waiting cheaper.
+            least = self._least_growth(case, play)
+            numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
             # What waiting may save: the slots meanwhile, or the whole restart if a jump was none.
-            gain = prices.core_second * (best - current) * wait if memory.forecast.surprise is None else prices.restart
+            gain = prices.core_second * (least - current) * wait if memory.forecast.surprise is None else prices.restart
             waits = prices.late_second * waiting <= gain if o.catch_up else memory.forecast.surprise is not None
             if waits:
                 return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, play)
@@ -318,11 +320,9 @@ class Tide:
         A reduction must hold what is expected, and of a size never run `doubt` is taken off. It pays its restart by
         patience. A growth that will not last is charged with the next restart as well.
         """
-        o, current, scaling, known = self.options, case.current, case.spec.scaling, play.known
+        o, current, known = self.options, case.current, play.known
         prices, lasting = play.prices, max(demand for _, demand in play.stretches[1:])
-        sizes = useful_sizes(
-            scaling.min_parallelism, scaling.max_parallelism, known.shape, case.spec.application.executor_cores
-        )
+        sizes = self._sizes(case, play)
         need = lasting / (1.0 - o.headroom)
         first = bisect_left(sizes, need, key=known.capacity)
         tried = {row[0] for row in memory.rows} if known.pace.records is None else sizes
@@ -348,6 +348,19 @@ class Tide:
             if cost < best[1]:
                 best = (size, cost, late)
         return best
+
+    def _least_growth(self, case: Case, play: Play) -> int:
+        """Return the smallest size above the present one that holds what is expected, else the largest."""
+        sizes = self._sizes(case, play)
+        need = max(demand for _, demand in play.stretches[1:]) / (1.0 - self.options.headroom)
+        first = max(bisect_left(sizes, need, key=play.known.capacity), bisect_right(sizes, case.current))
+        return sizes[min(first, len(sizes) - 1)]
+
+    @staticmethod
+    def _sizes(case: Case, play: Play) -> tuple[int, ...]:
+        """Return the sizes to choose from."""
+        scaling, cores = case.spec.scaling, case.spec.application.executor_cores
+        return useful_sizes(scaling.min_parallelism, scaling.max_parallelism, play.known.shape, cores)
 
     def _answer(
         self, case: Case, size: int, code: str, numbers: dict[str, Figure], memory: Memory, play: Play

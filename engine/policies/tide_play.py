@@ -4,7 +4,9 @@ The horizon is cut into stretches with an expected demand λ each (its upper bou
 restart: a size that needs one computes nothing in it.
 
     lag after a stretch     max(0, L + (λ - C(p)) · dt),     L + λ · dt while restarting
-    late                    time with lag above objective · C(p), and what then still has to be worked off
+    late                    time after the restart with lag above objective · C(p), until it is worked off
+
+What is late while restarting is late afterwards too, and counted then: so more lag never favours a smaller size.
 
     cost(p) = core price · p · horizon + late price · seconds late + restart price [p ≠ current]
 
@@ -20,6 +22,9 @@ from engine.policies.tide_capacity import CapacityModel
 
 Stretch = tuple[float, float]
 """(seconds, records/s)."""
+
+LEAST_SPARE = 0.02
+"""Share of its capacity with which a size works off what is left in the end, when it has no more to spare."""
 
 
 @dataclass(slots=True)
@@ -80,14 +85,17 @@ class Play:
 
 def late_seconds(lag: float, stretches: tuple[Stretch, ...], capacity: float, limit: float, *, restarts: bool) -> float:
     """Return how long a capacity is late; `limit` is the lag in records from which it is."""
-    late = 0.0
+    late = spare = 0.0
+    if restarts:
+        seconds, demand = stretches[0]
+        lag, stretches = lag + demand * seconds, stretches[1:]
     for seconds, demand in stretches:
-        spare = -demand if restarts else capacity - demand
-        restarts = False
+        spare = capacity - demand
         after = lag - spare * seconds
         if lag > limit:
             late += seconds if after > limit else (lag - limit) / spare
         elif after > limit:
             late += (after - limit) / -spare
         lag = max(0.0, after)
-    return late + (lag - limit) / capacity if lag > limit else late
+    # The last demand goes on until all is worked off: were it cut, more lag could make a smaller size look as good.
+    return late + (lag - limit) / max(spare, LEAST_SPARE * capacity) if lag > limit else late
