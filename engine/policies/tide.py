@@ -1,40 +1,51 @@
 """`tide`: looks ahead, weighs every size against its restart, and checks afterwards what it brought.
 
-For each useful size p the next `horizon` seconds are played through in closed form, with the forecast arrivals λ
-(their upper bound), the learned capacity C(p), the lag L and the restart time R (0 for the present size):
+Each useful size p is played through the next `horizon` seconds, with the forecast of arrivals, the learned capacity,
+the lag and the length of a restart, and priced: slots, time with the lag objective violated, the restart itself
+(`tide_play`, `tide_capacity`, `tide_forecast`). The cheapest size wins. But acting now competes with acting later:
 
-    lag after the restart     L + λ·R
-    seconds late              time with lag above objective · C(p), during and after the restart
-    cost(p)                   core price · p · horizon + late price · seconds late + restart price [p ≠ current]
+    growth     when one more measurement would cost more than it could save. A jump in arrivals is then answered at
+               once where the lag objective is at stake, and looked at once more where it is not.
+    reduction  when the smaller size would have been enough for `patience` seconds on end. Patience is learned: it
+               doubles when a reduction is taken back before it has paid for its restarts, and relaxes when it has.
 
-The cheapest size wins, but a change must repay itself: it has to save more than `margin` of the present cost.
-Growth is decided on the upper bound of the forecast over the restart and what follows, so before saturation;
-reduction only when the smaller size would have been enough for `patience` seconds on end. Patience is learned: it
-doubles when a reduction had to be taken back soon (a load that swings faster than it pays to follow), and relaxes
-when reductions last. What is expected of a change is remembered; a growth that brought nothing is undone and not
-tried again for a while.
+What is expected of a change is remembered; a growth that brought nothing is undone and not tried again for a while.
 
-Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time in the
-choice), capacity per size after DS2 (OSDI 2018) with overhead apart and sub-linear scaling; see `tide_capacity` and
-`tide_forecast`.
+Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time in the choice),
+capacity per size after DS2 (OSDI 2018) with overhead apart and sub-linear scaling, and the one-step look-ahead rule of
+optimal stopping (Chow, Robbins & Siegmund, 1971).
 """
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from pydantic import JsonValue
 
 from engine.case import Case, Proposal
 from engine.options import option
-from engine.policies.tide_capacity import CapacityModel, Row, learn, model, useful_sizes
-from engine.policies.tide_forecast import Forecast
+from engine.policies.tide_capacity import (
+    CapacityModel,
+    Pace,
+    learn,
+    learn_overhead,
+    learn_stages,
+    model,
+    shape_of,
+    useful_sizes,
+)
+from engine.policies.tide_forecast import Smoothing
+from engine.policies.tide_memory import Memory
+from engine.policies.tide_play import Play, Prices, Stretch
 from engine.reasons import Reason
 from engine.state import Slice
 from schemas.decision import Expectation, Figure
+
+WAIT_INTERVALS = 2.0
+"""What is put off now is decided after one more snapshot, and begun before the one after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +54,25 @@ class TideOptions:
 
     horizon_seconds: float = option(600.0, "how far ahead each size is played through", unit="s", gt=0)
     window_seconds: float = option(180.0, "window of the evidence", unit="s", gt=0)
-    headroom: float = option(0.12, "share of capacity kept free of the expected load", unit="share", ge=0, le=0.9)
-    confidence: float = option(1.3, "standard deviations of the forecast error to be ready for", ge=0)
+    headroom: float = option(0.02, "share of capacity kept free of the expected load", unit="share", ge=0, le=0.9)
+    doubt: float = option(0.1, "share of its capacity a smaller size never run may lack", unit="share", ge=0, le=0.9)
+    confidence: float = option(1.0, "standard deviations of the forecast error to be ready for", ge=0)
     core_price: float = option(1.0, "price of a slot for a second", gt=0)
-    late_price: float = option(60.0, "price of a second with the lag objective violated", unit="slot-seconds", ge=0)
-    restart_price: float = option(60.0, "price of a restart besides what it costs in lag", unit="slot-seconds", ge=0)
-    margin: float = option(0.03, "share of the present cost that a change must save", unit="share", ge=0)
-    restart_seconds: float = option(30.0, "assumed downtime of a restart until some were measured", unit="s", ge=0)
-    patience_seconds: float = option(180.0, "shortest time a smaller size must have sufficed", unit="s", ge=0)
-    patience_max_seconds: float = option(3600.0, "longest time it is made to wait", unit="s", ge=0)
-    regret_seconds: float = option(
-        1200.0, "a reduction taken back sooner than this doubles the patience", unit="s", ge=0
+    late_price: float = option(2.0, "price of a second over the lag objective, per slot of the largest size", ge=0)
+    restart_price: float = option(
+        30.0, "price of a restart besides what it costs in lag, per slot of the largest size", ge=0
     )
-    level_seconds: float = option(30.0, "time constant of the arrival level", unit="s", gt=0)
-    trend_seconds: float = option(120.0, "time constant of the arrival trend", unit="s", gt=0)
-    min_batches: int = option(4, "micro-batches to see before the first decision", ge=1)
+    catch_up: bool = option(True, "whether what already waits is worth slots; DS2 sizes for arrivals alone")
+    margin: float = option(0.03, "share of the present cost that a change must save", unit="share", ge=0)
+    restart_seconds: float = option(45.0, "assumed downtime of a restart until some were measured", unit="s", ge=0)
+    reserve: float = option(0.1, "share of the lag objective that growth keeps free", unit="share", ge=0, le=0.9)
+    patience: float = option(1.0, "waste before a reduction, in restart prices", ge=0)
+    patience_max: float = option(16.0, "most waste it is made to wait for, in restart prices", ge=0)
+    level_seconds: float = option(400.0, "memory of the line through the arrivals", unit="s", gt=0)
+    swing_seconds: float = option(60.0, "how long a swing around the level lasts", unit="s", gt=0)
+    damping_seconds: float = option(300.0, "how long a trend lasts", unit="s", gt=0)
+    silence_seconds: float = option(900.0, "how long a silence is not taken for the end of the load", unit="s", ge=0)
+    min_batches: int = option(3, "micro-batches to see before the first decision", ge=1)
     useless_seconds: float = option(3600.0, "how long a size that brought nothing is left alone", unit="s", ge=0)
     useless_gain: float = option(0.25, "share of the expected gain below which growth brought nothing", ge=0, le=1)
 
@@ -84,9 +99,13 @@ class Tide:
             "and no other size would repay its restart"
         ),
         "TIDE_CONFIRMING": Reason(
-            "arrivals have just moved away from the {level:.0f} records/s expected; one more measurement tells how far"
+            "{size} slots would be better for {demand:.0f} records/s, but one more measurement costs only "
+            "{waiting:.0f} s late and may show otherwise"
         ),
-        "TIDE_PATIENCE": Reason("{size} slots have sufficed for {sufficed:.0f} s and must for {patience:.0f} s"),
+        "TIDE_PATIENCE": Reason(
+            "{size} slots would do and would have spared {wasted:.0f} slot-seconds so far; "
+            "from {patience:.0f} on they are worth their restart"
+        ),
         "TIDE_UNDO": Reason(
             "{current} slots bring {capacity:.0f}/s, hardly more than the {before:.0f}/s of {size} slots"
         ),
@@ -94,6 +113,12 @@ class Tide:
 
     def __init__(self, options: TideOptions) -> None:
         self.options = options
+        self.smoothing = Smoothing(
+            options.level_seconds,
+            options.swing_seconds,
+            options.damping_seconds,
+            options.silence_seconds,
+        )
 
     @property
     def window_seconds(self) -> float:
@@ -102,7 +127,7 @@ class Tide:
 
     def propose(self, case: Case) -> Proposal:
         """Return the cheapest size that holds the lag objective over the horizon, if it repays its restart."""
-        memory = _Memory.of(case.state.memory)
+        memory = Memory.of(case.state.memory)
         self._learn(case, memory)
         evidence = case.evidence
         lag = evidence.lag_records
@@ -110,20 +135,19 @@ class Tide:
             idle = self._idle(case, memory)
             if idle is not None:
                 return idle
-            numbers: dict[str, Figure] = {"batches": memory.batches, "need": self.options.min_batches}
+            numbers: dict[str, Figure] = {"batches": max(0, memory.batches), "need": self.options.min_batches}
             return Proposal(case.current, "TIDE_LEARNING", numbers, memory=memory.wire())
         known = model(
             memory.rows,
             case.current,
-            evidence.partitions,
-            max(case.spec.scaling.lag_objective_seconds / 3.0, 1.0),
-            self._kept_up_with(case),
+            shape_of(memory.stages, evidence.partitions),
+            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
+            self._kept_up_with(case) or 0.0,
+            Pace(*memory.pace),
+            memory.overhead or 0.0,
         )
         if known is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", {}, memory=memory.wire())
-        objective = case.spec.scaling.lag_objective_seconds
-        if memory.forecast.surprise and lag < 0.5 * objective * known.rate:
-            return Proposal(case.current, "TIDE_CONFIRMING", {"level": memory.forecast.level}, memory=memory.wire())
         undo = self._undo(case, memory, known)
         if undo is not None:
             return undo
@@ -131,44 +155,55 @@ class Tide:
 
     def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
         """Remember what the change was meant to bring, and whether it takes back a reduction too soon."""
-        memory = _Memory.of(proposal.memory or case.state.memory)
+        memory = Memory.of(proposal.memory or case.state.memory)
         o = self.options
         capacity = proposal.numbers.get("capacity")
         if final > case.current:
-            if memory.shrunk_at is not None and case.at - memory.shrunk_at < o.regret_seconds:
-                memory.patience = min(2.0 * (memory.patience or o.patience_seconds), o.patience_max_seconds)
-            memory.shrunk_at = None
+            if memory.shrunk is not None:
+                memory.patience = min(2.0 * (memory.patience or o.patience), o.patience_max)
+            memory.shrunk = None
             if isinstance(capacity, float):
-                memory.trial = (case.at, case.current, final, capacity)
+                memory.trial = [case.at, case.current, final, capacity]
         else:
-            memory.shrunk_at = case.at
+            memory.shrunk = [case.at, case.current - final]
             memory.trial = None
-        memory.sufficed_since = None
+        memory.wasted = 0.0
         memory.batches = 0
         return memory.wire()
 
-    def _learn(self, case: Case, memory: _Memory) -> None:
+    def _prices(self, case: Case) -> Prices:
+        o, largest = self.options, case.spec.scaling.max_parallelism
+        return Prices(o.core_price, o.late_price * largest, o.restart_price * largest)
+
+    def _learn(self, case: Case, memory: Memory) -> None:
         """Take the newest slice into forecast and capacity."""
-        window = case.state.window
-        newest = window[-1]
-        o = self.options
-        if memory.shrunk_at is not None and case.at - memory.shrunk_at >= o.regret_seconds:
-            # A reduction that lasted: patience relaxes again.
-            memory.patience = max(0.5 * (memory.patience or 0.0), o.patience_seconds)
-            memory.shrunk_at = None
-        rate = _newest_rate(window)
+        o, state = self.options, case.state
+        if memory.shrunk is not None:
+            at, freed = memory.shrunk
+            if o.core_price * freed * (case.at - at) >= 2.0 * self._prices(case).restart:
+                # The reduction has paid for itself and its way back: patience relaxes again.
+                memory.patience = max(0.5 * (memory.patience or 0.0), o.patience)
+                memory.shrunk = None
+        rate = _newest_rate(state.window)
         if rate is not None:
-            memory.forecast = memory.forecast.update(
-                newest.at, rate, level_seconds=o.level_seconds, trend_seconds=o.trend_seconds
-            )
+            memory.forecast = memory.forecast.update(case.at, rate, self.smoothing)
         fresh = case.snapshot.batches
-        if fresh and case.current and memory.incarnation == case.state.incarnation:
-            memory.batches = min(memory.batches + len(fresh), 1000)
-            memory.rows = learn(memory.rows, case.current, _of_batches(fresh))
-        elif memory.incarnation != case.state.incarnation:
+        if fresh:
+            pace = Pace(*memory.pace)
+            pace.learn(fresh, case.evidence.lag_records)
+            memory.pace = [pace.records, pace.seconds, pace.last, pace.lag, pace.largest, pace.gap]
+        if memory.incarnation != state.incarnation:
             # The first batches of a run load code, state and backlog: they do not show its capacity.
-            memory.incarnation = case.state.incarnation
+            memory.incarnation = state.incarnation
+            memory.batches = -1
+        elif fresh and case.current and memory.batches < 0:
             memory.batches = 0
+        elif fresh and case.current:
+            memory.batches = min(memory.batches + len(fresh), 1000)
+            memory.rows = learn(memory.rows, case.current, _newest(case))
+            memory.overhead = learn_overhead(memory.overhead, fresh)
+        if case.snapshot.stages:
+            memory.stages = learn_stages(memory.stages, case.snapshot.stages)
 
     def _kept_up_with(self, case: Case) -> float | None:
         """Return an arrival rate the present size keeps up with, if its lag does not grow."""
@@ -177,12 +212,12 @@ class Tide:
             return None
         return evidence.processing_rate
 
-    def _idle(self, case: Case, memory: _Memory) -> Proposal | None:
+    def _idle(self, case: Case, memory: Memory) -> Proposal | None:
         """Return a reduction to the minimum when nothing arrived for the whole patience."""
         evidence, o = case.evidence, self.options
         low = case.spec.scaling.min_parallelism
         idle = evidence.utilization == 0.0 and evidence.lag_records == 0 and evidence.arrival_rate == 0.0
-        if not idle or case.current <= low or evidence.window_seconds < min(o.patience_seconds, 0.9 * o.window_seconds):
+        if not idle or case.current <= low or evidence.window_seconds < 0.9 * o.window_seconds:
             return None
         return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory.wire())
 
@@ -193,18 +228,11 @@ class Tide:
             return self.options.restart_seconds
         return kept[-2] if len(kept) >= 5 else kept[-1]
 
-    def _demand(self, memory: _Memory, seconds: float) -> float:
-        """Return the upper bound of arrivals within the next `seconds`."""
-        o, forecast = self.options, memory.forecast
-        points = (0.0, 0.25 * seconds, 0.5 * seconds, seconds)
-        rate = max(forecast.ahead(point, trend_seconds=o.trend_seconds) for point in points)
-        return rate + o.confidence * forecast.deviation(0.5 * seconds, level_seconds=o.level_seconds)
-
-    def _undo(self, case: Case, memory: _Memory, known: CapacityModel) -> Proposal | None:
+    def _undo(self, case: Case, memory: Memory, known: CapacityModel) -> Proposal | None:
         """Return the way back when the last growth brought nothing, and remember the size."""
         if memory.trial is None or memory.trial[2] != case.current:
             return None
-        at, before, after, capacity = memory.trial
+        at, before, after, capacity = memory.trial[0], int(memory.trial[1]), int(memory.trial[2]), memory.trial[3]
         evidence = case.evidence
         full = (evidence.utilization or 0.0) >= 0.95 and (
             evidence.lag_trend or 0.0
@@ -216,7 +244,7 @@ class Tide:
         gain = (known.rate - capacity) / (expected - capacity) if expected > capacity else 1.0
         if gain >= self.options.useless_gain or known.rate >= 1.1 * capacity:
             return None
-        memory.useless = [*memory.useless, (after, case.at + self.options.useless_seconds)][-4:]
+        memory.useless = [*memory.useless, [after, case.at + self.options.useless_seconds]][-4:]
         numbers: dict[str, Figure] = {
             "current": after,
             "size": before,
@@ -226,70 +254,122 @@ class Tide:
         }
         return Proposal(before, "TIDE_UNDO", numbers, memory=memory.wire())
 
-    def _weigh(self, case: Case, memory: _Memory, known: CapacityModel, lag: float) -> Proposal:
-        o, scaling = self.options, case.spec.scaling
-        current = case.current
-        restart = self._restart_seconds(case)
-        demand = self._demand(memory, restart + 60.0)
-        play = _Play(case, o, lag, demand, restart)
-        stay = play.cost(current, known)
-        sizes = useful_sizes(
-            scaling.min_parallelism, scaling.max_parallelism, known.partitions, case.spec.application.executor_cores
-        )
-        barred = {size for size, until in memory.useless if until > case.at}
-        best, best_cost = current, stay
-        for size in sizes:
-            if size == current or any(size >= bar > current for bar in barred):
-                continue
-            cost = play.cost(size, known)
-            if size < current and cost.late_seconds > stay.late_seconds + 1.0 + restart:
-                continue  # nobody is helped by being late more cheaply
-            if cost.total < best_cost.total:
-                best, best_cost = size, cost
-        saved = stay.total - best_cost.total
+    def _weigh(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Proposal:
+        """Return the cheapest size, unless waiting is cheaper still."""
+        o, current, play = self.options, case.current, self._play(case, memory, known, lag)
+        prices = play.prices
+        late_stay = play.late(current, play.lag)
+        stay = prices.core_second * current * o.horizon_seconds + prices.late_second * late_stay
+        best, cost, late = self._cheapest(case, memory, play, stay)
+        if best == current:
+            late = late_stay
+        saved = stay - cost
         numbers: dict[str, Figure] = {
-            "demand": demand,
+            "demand": max(demand for _, demand in play.stretches[:2]),
             "lag": int(lag),
             "current": current,
             "size": best,
             "capacity": known.rate,
             "capacity_then": known.capacity(best),
-            "late_stay": stay.late_seconds,
-            "late": best_cost.late_seconds,
+            "late_stay": late_stay,
+            "late": late,
             "saved": saved,
             "horizon": o.horizon_seconds,
-            "restart_seconds": restart,
+            "restart_seconds": play.stretches[0][0],
             "beta": known.beta,
         }
+        memory.wasted = memory.wasted + prices.core_second * (current - best) * case.spec.interval_seconds
         if best >= current:
-            memory.sufficed_since = None
-        if best == current or saved <= o.margin * stay.total:
-            return self._answer(case, current, "TIDE_HOLD", numbers, memory, known, play)
+            memory.wasted = 0.0
+        if best == current or saved <= o.margin * stay:
+            return self._answer(case, current, "TIDE_HOLD", numbers, memory, play)
         if best > current:
-            return self._answer(case, best, "TIDE_GROW", numbers, memory, known, play)
-        if memory.sufficed_since is None:
-            memory.sufficed_since = case.at
-        sufficed = case.at - memory.sufficed_since
-        patience = memory.patience or o.patience_seconds
-        if sufficed < patience:
-            numbers |= {"sufficed": sufficed, "patience": patience}
-            return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, known, play)
-        return self._answer(case, best, "TIDE_SHRINK", numbers, memory, known, play)
+            wait = WAIT_INTERVALS * case.spec.interval_seconds
+            # Judged by the smallest growth that lasts, whatever the lag: more lag never makes waiting cheaper.
+            least = self._least_growth(case, play)
+            numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
+            # What waiting may save: the slots meanwhile, or the whole restart if a jump was none.
+            gain = prices.core_second * (least - current) * wait if memory.forecast.surprise is None else prices.restart
+            waits = prices.late_second * waiting <= gain if o.catch_up else memory.forecast.surprise is not None
+            if waits:
+                return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, play)
+            return self._answer(case, best, "TIDE_GROW", numbers, memory, play)
+        patience = (memory.patience or o.patience) * prices.restart
+        if memory.wasted < patience:
+            numbers |= {"wasted": memory.wasted, "patience": patience}
+            return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, play)
+        return self._answer(case, best, "TIDE_SHRINK", numbers, memory, play)
+
+    def _play(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Play:
+        """Return the play of the case: the horizon in stretches, each with the upper bound of its demand."""
+        o, restart, at = self.options, self._restart_seconds(case), 0.0
+        forecast = memory.forecast.believed()
+        stretches: list[Stretch] = []
+        for until in (restart, restart + 60.0, restart + 180.0, max(o.horizon_seconds, restart + 240.0)):
+            middle = 0.5 * (at + until)
+            error = o.confidence * forecast.deviation(middle, self.smoothing)
+            stretches.append((until - at, forecast.ahead(middle, self.smoothing) + error))
+            at = until
+        objective = case.spec.scaling.lag_objective_seconds
+        lag = lag if o.catch_up else 0.0
+        return Play(known, self._prices(case), tuple(stretches), lag, objective, o.reserve, o.headroom, o.catch_up)
+
+    def _cheapest(self, case: Case, memory: Memory, play: Play, stay: float) -> tuple[int, float, float]:
+        """Return (size, cost, seconds late) of the cheapest size; `stay` is what the present one costs.
+
+        A reduction must hold what is expected, and of a size never run `doubt` is taken off. It pays its restart by
+        patience. A growth that will not last is charged with the next restart as well.
+        """
+        o, current, known = self.options, case.current, play.known
+        prices, lasting = play.prices, max(demand for _, demand in play.stretches[1:])
+        sizes = self._sizes(case, play)
+        need = lasting / (1.0 - o.headroom)
+        first = bisect_left(sizes, need, key=known.capacity)
+        tried = {row[0] for row in memory.rows} if known.pace.records is None else sizes
+        barred = [size for size, until in memory.useless if until > case.at]
+        best = (current, stay, 0.0)
+        for place in range(max(0, min(first, len(sizes) - 1) - 2), len(sizes)):
+            size = sizes[place]
+            cost = prices.core_second * size * o.horizon_seconds
+            if size > current:
+                if any(size >= bar > current for bar in barred):
+                    continue
+                cost += prices.restart if place >= first else 2.0 * prices.restart
+                if cost >= best[1] and place >= first:
+                    break
+            elif (
+                size == current
+                or place < first
+                or (size not in tried and known.capacity(size) * (1.0 - o.headroom - o.doubt) < lasting)
+            ):
+                continue
+            late = play.late(size, play.lag_at_stop)
+            cost += prices.late_second * late
+            if cost < best[1]:
+                best = (size, cost, late)
+        return best
+
+    def _least_growth(self, case: Case, play: Play) -> int:
+        """Return the smallest size above the present one that holds what is expected, else the largest."""
+        sizes = self._sizes(case, play)
+        need = max(demand for _, demand in play.stretches[1:]) / (1.0 - self.options.headroom)
+        first = max(bisect_left(sizes, need, key=play.known.capacity), bisect_right(sizes, case.current))
+        return sizes[min(first, len(sizes) - 1)]
+
+    @staticmethod
+    def _sizes(case: Case, play: Play) -> tuple[int, ...]:
+        """Return the sizes to choose from."""
+        scaling, cores = case.spec.scaling, case.spec.application.executor_cores
+        return useful_sizes(scaling.min_parallelism, scaling.max_parallelism, play.known.shape, cores)
 
     def _answer(
-        self,
-        case: Case,
-        size: int,
-        code: str,
-        numbers: dict[str, Figure],
-        memory: _Memory,
-        known: CapacityModel,
-        play: _Play,
+        self, case: Case, size: int, code: str, numbers: dict[str, Figure], memory: Memory, play: Play
     ) -> Proposal:
-        capacity = known.capacity(size)
-        restart = play.restart if size != case.current else 0.0
-        waiting = play.lag + play.demand * restart
-        spare = capacity - play.demand
+        """Return the proposal with what is expected of it."""
+        capacity, (restart, demand) = play.known.capacity(size), play.stretches[0]
+        restart = restart if size != case.current else 0.0
+        waiting = play.lag + demand * restart
+        spare = capacity - demand
         expectation = Expectation(
             processing_rate=capacity,
             lag_seconds=waiting / capacity,
@@ -300,96 +380,6 @@ class Tide:
         return Proposal(size, code, numbers, expectation, memory.wire())
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    total: float
-    late_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Play:
-    """Plays a size through the horizon in closed form."""
-
-    case: Case
-    options: TideOptions
-    lag: float
-    demand: float
-    restart: float
-
-    def cost(self, size: int, known: CapacityModel) -> _Cost:
-        """Return the price of going on with `size` slots, and the seconds it would be late."""
-        o = self.options
-        stays = size == self.case.current
-        objective = self.case.spec.scaling.lag_objective_seconds
-        full = known.capacity(size)
-        limit = objective * full
-        capacity = full * (1.0 - (o.headroom if not stays else o.headroom / 2))
-        lag, late = self.lag, 0.0
-        left = o.horizon_seconds
-        if not stays:
-            here = objective * known.rate
-            late += max(0.0, self.restart - max(0.0, here - lag) / self.demand) if self.demand > 0 else 0.0
-            lag += self.demand * self.restart
-            left = max(0.0, left - self.restart)
-        spare = capacity - self.demand
-        if lag > limit:
-            late += min(left, (lag - limit) / spare) if spare > 0 else left
-        elif spare < 0:
-            late += max(0.0, left - (limit - lag) / -spare)
-        # What is still over the limit in the end has to be worked off after the horizon.
-        late += max(0.0, lag - spare * left - limit) / full
-        price = o.core_price * size * o.horizon_seconds + o.late_price * late
-        return _Cost(price if stays else price + o.restart_price, late)
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What `tide` keeps of a job across snapshots and restarts."""
-
-    forecast: Forecast
-    rows: list[Row]
-    batches: int = 0
-    """Batches of the present run."""
-    incarnation: str | None = None
-    patience: float | None = None
-    sufficed_since: float | None = None
-    shrunk_at: float | None = None
-    trial: tuple[float, int, int, float] | None = None
-    """(when, from, to, capacity before) of the last growth, until it was judged."""
-    useless: list[tuple[int, float]] = field(default_factory=list)
-
-    @staticmethod
-    def of(wire: Mapping[str, Any]) -> _Memory:
-        trial = wire.get("trial")
-        return _Memory(
-            forecast=Forecast.of(wire.get("forecast")),
-            rows=[(int(row[0]), *row[1:]) for row in wire.get("rows", ())],
-            batches=wire.get("batches", 0),
-            incarnation=wire.get("incarnation"),
-            patience=wire.get("patience"),
-            sufficed_since=wire.get("sufficed_since"),
-            shrunk_at=wire.get("shrunk_at"),
-            trial=(trial[0], trial[1], trial[2], trial[3]) if trial else None,
-            useless=[(size, until) for size, until in wire.get("useless", ())],
-        )
-
-    def wire(self) -> dict[str, JsonValue]:
-        kept: dict[str, JsonValue] = {
-            "forecast": self.forecast.wire(),
-            "rows": [list(row) for row in self.rows],
-            "batches": self.batches,
-        }
-        for name in ("incarnation", "patience", "sufficed_since", "shrunk_at"):
-            value = getattr(self, name)
-            if value is not None:
-                kept[name] = value
-        if self.trial:
-            kept["trial"] = list(self.trial)
-        if self.useless:
-            kept["useless"] = [list(bar) for bar in self.useless]
-        return kept
-
-
 def _newest_rate(window: tuple[Slice, ...]) -> float | None:
     """Return the arrival rate of the newest stretch of the window."""
     if len(window) < 2 or window[-1].arrived is None or window[-2].arrived is None:
@@ -398,15 +388,23 @@ def _newest_rate(window: tuple[Slice, ...]) -> float | None:
     return (window[-1].arrived - window[-2].arrived) / gap if gap > 0 else None
 
 
-def _of_batches(batches: Any) -> Slice:
-    """Return the sums over a snapshot's batches."""
+def _newest(case: Case) -> Slice:
+    """Return the sums over the snapshot's batches."""
+    records = squares = 0
+    seconds = products = 0.0
+    for batch in case.snapshot.batches:
+        count, duration = batch.input_records, batch.duration_seconds
+        records += count
+        squares += count * count
+        seconds += duration
+        products += count * duration
     return Slice(
-        at=0.0,
+        at=case.at,
         arrived=None,
         committed=None,
-        batches=len(batches),
-        records=sum(b.input_records for b in batches),
-        duration_seconds=sum(b.duration_seconds for b in batches),
-        records_squared=sum(b.input_records * b.input_records for b in batches),
-        records_times_seconds=math.fsum(b.input_records * b.duration_seconds for b in batches),
+        batches=len(case.snapshot.batches),
+        records=records,
+        duration_seconds=seconds,
+        records_squared=squares,
+        records_times_seconds=products,
     )

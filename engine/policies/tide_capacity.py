@@ -1,17 +1,23 @@
 """What a micro-batch job can do at a size, learned from its own batches.
 
-A batch of n records on p slots over N partitions lasts
+A batch of n records on p slots lasts
 
-    d = a + c · n / e(p)          a overhead (s), c cost (slot-seconds per record)
-    e(p) = N / ceil(N / p)        each partition is read by one task, so tasks run in ceil(N/p) waves
+    d = a + c · n / e(p)                      a overhead (s), c cost (slot-seconds per record)
+    1/e(p) = Σ share · ceil(T / p) / T        over stages: T tasks of one length run in ceil(T/p) waves
 
-so batches kept to a duration D carry (1 - a/D) · e(p) / c records per second: overhead is apart from cost, and
-slots that only shorten no wave add nothing. Jobs scale less than linearly, which is learned from the sizes seen:
+so overhead is apart from cost, and slots that only shorten no wave add nothing; a stage of one task never gets
+shorter (Amdahl). Until tasks were seen, one stage with a task per source partition stands for all of them. Jobs scale
+less than linearly, which is learned from the sizes seen:
 
-    capacity(p) = K · e(p)^β,   0 < β ≤ 1
+    c(p) = k / e(p)^β,   0 < β ≤ 1            seconds per record at a size
 
-Weighted least squares on log capacity over log e, with a prior pulling β to 1: one size seen means linear scaling
+Weighted least squares on log c over log e, with a prior pulling β to 1: one size seen means nearly linear scaling
 through it, so a first step errs on the small side when scaling is sub-linear, and never over.
+
+Capacity is the rate of the largest batch there can be: kept to a duration D, to the M records at which a batch is cut
+off (`maxOffsetsPerTrigger`), and begun no sooner than the trigger interval T allows:
+
+    capacity(p) = n / max(T, a + c(p) · n),   n = min(M, (D - a) / c(p))
 
 Each size keeps decayed sums over its batches, [size, count, Σn, Σd, Σn², Σnd]: six numbers per size, kept across
 restarts.
@@ -22,62 +28,152 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.state import Slice
+from schemas.snapshot import MicroBatch, StageTasks
 
 DECAY = 0.99
 """Weight of the past per new batch: about the last hundred batches count."""
 
 SIZES_KEPT = 8
 MIN_BATCHES = 6.0
-MIN_SPREAD = 0.03
+MIN_SPREAD = 0.08
 """Relative spread of batch sizes a fit needs; below it overhead and cost cannot be told apart."""
 
-PRIOR_WEIGHT = 4.0
+PRIOR_WEIGHT = 2.0
 """How many batches' worth of belief in linear scaling stand against what was seen."""
 
+PRIOR_BETA = 1.0
 BETA_RANGE = (0.3, 1.0)
 
-Row = tuple[int, float, float, float, float, float]
+STAGE_DECAY = 0.8
+"""Weight of the past per snapshot in the stages' shares of the work."""
+
+STAGES_KEPT = 4
+SHARE_GRAIN = 20
+"""Shares are told apart to a twentieth."""
+
+ALIKE = 0.01
+"""Batches that differ by less are cut off at the same limit."""
+
+CUT_LAG = 2.5
+IDLE = 0.05
+"""A batch that begins later than this share of the one before it after its end has waited for its trigger."""
+
+Row = list[float]
+Shape = tuple[tuple[int, float], ...]
+"""(tasks, share of the work) of each stage."""
 
 
-def effective(size: int, partitions: int | None) -> float:
-    """Return e(p): the slots' worth of work that `size` slots do over `partitions` equal tasks."""
-    if partitions is None or partitions <= 0:
-        return float(size)
-    return partitions / math.ceil(partitions / size)
+@lru_cache(maxsize=65_536)
+def effective(size: int, shape: Shape) -> float:
+    """Return e(p): the slots' worth of work that `size` slots do; all of them when no stage is known."""
+    return 1.0 / sum(share * -(-tasks // size) / tasks for tasks, share in shape) if shape else float(size)
 
 
-def useful_sizes(low: int, high: int, partitions: int | None, step: int = 1) -> list[int]:
+@lru_cache(maxsize=4096)
+def useful_sizes(low: int, high: int, shape: Shape, step: int = 1) -> tuple[int, ...]:
     """Return the sizes in [low, high], multiples of `step`, that do more than the next smaller one; `low` included."""
     sizes: list[int] = []
     best = 0.0
     for size in range(-(-low // step) * step, high + 1, step):
-        does = effective(size, partitions)
-        if does > best + 1e-9:
+        does = effective(size, shape)
+        if does > best * (1 + 1e-9):
             sizes.append(size)
             best = does
-    return sizes
+    return tuple(sizes)
+
+
+def learn_stages(kept: Sequence[Sequence[float]], stages: Sequence[StageTasks]) -> list[list[float]]:
+    """Return [tasks, slot-seconds] of the busiest stages, stages of as many tasks taken as one; the past decays."""
+    sums = {int(tasks): busy * STAGE_DECAY for tasks, busy in kept}
+    for stage in stages:
+        sums[stage.tasks] = sums.get(stage.tasks, 0.0) + stage.busy_seconds
+    busiest = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:STAGES_KEPT]
+    return [[tasks, busy] for tasks, busy in busiest if busy > 0]
+
+
+def shape_of(kept: Sequence[Sequence[float]], partitions: int | None) -> Shape:
+    """Return the shape of the work: by the stages seen, else one task per partition; () when neither is known."""
+    total = sum(busy for _, busy in kept)
+    if total <= 0:
+        return ((partitions, 1.0),) if partitions else ()
+    grains = [(int(tasks), round(SHARE_GRAIN * busy / total)) for tasks, busy in kept]
+    whole = sum(grain for _, grain in grains)
+    return tuple((tasks, grain / whole) for tasks, grain in grains if grain)
+
+
+def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float | None:
+    """Return the seconds a batch lasts besides its work (`addBatch`), smoothed; None while none told."""
+    told = [b.duration_seconds - b.add_batch_seconds for b in batches if b.add_batch_seconds is not None]
+    if not told:
+        return kept
+    mean = max(0.0, sum(told) / len(told))
+    return mean if kept is None else kept + 0.1 * (mean - kept)
 
 
 def learn(rows: Sequence[Row], size: int, piece: Slice) -> list[Row]:
     """Return the sums with one slice's batches of a size taken in; the sizes seen last are kept."""
     if piece.batches == 0 or piece.records == 0 or piece.duration_seconds <= 0:
         return list(rows)
-    old = next((row for row in rows if row[0] == size), (size, 0.0, 0.0, 0.0, 0.0, 0.0))
+    old = next((row for row in rows if row[0] == size), [size, 0.0, 0.0, 0.0, 0.0, 0.0])
     keep = DECAY**piece.batches
-    new: Row = (
+    new: Row = [
         size,
-        _short(old[1] * keep + piece.batches),
-        _short(old[2] * keep + piece.records),
-        _short(old[3] * keep + piece.duration_seconds),
-        _short(old[4] * keep + piece.records_squared),
-        _short(old[5] * keep + piece.records_times_seconds),
-    )
+        old[1] * keep + piece.batches,
+        old[2] * keep + piece.records,
+        old[3] * keep + piece.duration_seconds,
+        old[4] * keep + piece.records_squared,
+        old[5] * keep + piece.records_times_seconds,
+    ]
     return [*(row for row in rows if row[0] != size), new][-SIZES_KEPT:]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Pace:
+    """What bounds a batch from outside; None where no bound was seen."""
+
+    records: int | None = None
+    """M: records at which a batch is cut off."""
+    seconds: float | None = None
+    """T: seconds from one trigger to the next."""
+    last: int = 0
+    """Records of the newest batch."""
+    lag: int = 0
+    """Records that were not committed when the newest snapshot was taken."""
+    largest: int = 0
+    """Records of the largest batch seen."""
+    gap: float = 0.0
+    """Seconds between the starts of the last two batches of which the second waited."""
+
+    def learn(self, batches: Sequence[MicroBatch], lag: int | None) -> None:
+        """Learn from a snapshot's batches, with `lag` records not committed.
+
+        Batches that keep up leave no more than one under way and one to come. Two alike that had more before them
+        and left more were cut off.
+        Batches that begin later than the ones before them ended, and twice at one distance, wait for a trigger.
+        """
+        last = batches[-1].input_records
+        before = batches[-2].input_records if len(batches) > 1 else self.last
+        left = min(self.lag, lag or 0)
+        if left > CUT_LAG * last and abs(before - last) <= ALIKE * last:
+            self.records = last
+        elif self.records is not None and last > self.records * (1 + ALIKE):
+            self.records = None
+        self.last, self.lag = last, lag or 0
+        self.largest = max(self.largest, *(batch.input_records for batch in batches))
+        if len(batches) > 1:
+            gap = (batches[-1].started_at - batches[-2].started_at).total_seconds()
+            if gap > batches[-2].duration_seconds * (1 + IDLE):
+                if abs(gap - self.gap) <= ALIKE * gap:
+                    self.seconds = gap
+                self.gap = gap
+            elif self.seconds is not None and gap < 0.5 * self.seconds:
+                self.seconds = None
+
+
+@dataclass(slots=True)
 class Fit:
     """What one size's batches say: overhead and seconds per record, or only the plain rate when they are alike."""
 
@@ -85,88 +181,116 @@ class Fit:
     seconds_per_record: float
     told_apart: bool
 
-    def capacity(self, batch_seconds: float) -> float:
-        """Return records/s of batches kept to `batch_seconds`."""
-        share = max(0.05, 1.0 - self.overhead / batch_seconds) if batch_seconds > 0 else 1.0
-        return share / self.seconds_per_record
 
+def fit(row: Row, overhead: float = 0.0) -> Fit | None:
+    """Return the fit of a size's sums; None before anything was processed.
 
-def fit(row: Row) -> Fit | None:
-    """Return the fit of a size's sums; None before anything was processed."""
+    `overhead` is taken where the batches are too much alike to show it.
+    """
     _, count, records, seconds, squares, products = row
     if records <= 0 or seconds <= 0:
         return None
     spread = count * squares - records * records
     if count >= MIN_BATCHES and spread > (MIN_SPREAD * records) ** 2:
         cost = (count * products - records * seconds) / spread
-        overhead = (seconds - cost * records) / count
-        if cost > 0 and overhead >= 0:
-            return Fit(overhead, cost, told_apart=True)
+        own = (seconds - cost * records) / count
+        if cost > 0 and own >= 0:
+            return Fit(own, cost, told_apart=True)
         if cost > 0:  # no overhead to speak of: all of it is cost
             return Fit(0.0, seconds / records, told_apart=True)
-    return Fit(0.0, seconds / records, told_apart=False)
+    overhead = min(overhead, 0.9 * seconds / count)
+    return Fit(overhead, (seconds - overhead * count) / records, told_apart=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CapacityModel:
-    """capacity(p) = K · e(p)^β, through what is known of the present size."""
+    """What the present size shows, and c(p) = k / e(p)^β through it."""
 
     size: int
-    rate: float
-    """Capacity of the present size, records/s."""
+    overhead: float
+    seconds_per_record: float
+    """At the present size."""
     beta: float
-    partitions: int | None
     told_apart: bool
+    shape: Shape
+    batch_seconds: float
+    pace: Pace
+    floor: float = 0.0
+    """A rate the present size is known to have kept up with."""
+
+    @property
+    def rate(self) -> float:
+        """Capacity of the present size, records/s."""
+        return self.capacity(self.size)
+
+    def record_seconds(self, size: int) -> float:
+        """Return c(p), the seconds that one more record lasts at a size."""
+        if size == self.size:
+            return self.seconds_per_record
+        ratio = effective(self.size, self.shape) / effective(size, self.shape)
+        return self.seconds_per_record * float(ratio**self.beta)
 
     def capacity(self, size: int) -> float:
         """Return the capacity of a size, records/s."""
-        ratio = effective(size, self.partitions) / effective(self.size, self.partitions)
-        return self.rate * math.pow(ratio, self.beta)
+        cost, pace = self.record_seconds(size), self.pace
+        records = max(0.05 * self.batch_seconds, self.batch_seconds - self.overhead) / cost
+        if pace.records is not None and pace.records < records:
+            records = pace.records
+        seconds = self.overhead + cost * records
+        if pace.seconds is not None and pace.seconds > seconds:
+            seconds = pace.seconds
+        rate = records / seconds
+        return rate if size < self.size or rate > self.floor else self.floor
+
+    def batch_of(self, size: int, lag: float) -> float:
+        """Return how long the batch lasts that takes `lag` waiting records, seconds."""
+        records = min(lag, self.pace.records or self.pace.largest)
+        return self.overhead + self.record_seconds(size) * records
 
 
 def model(
-    rows: Sequence[Row], size: int, partitions: int | None, batch_seconds: float, floor_rate: float | None
+    rows: Sequence[Row],
+    size: int,
+    shape: Shape,
+    batch_seconds: float,
+    floor: float = 0.0,
+    pace: Pace | None = None,
+    overhead: float = 0.0,
 ) -> CapacityModel | None:
     """Return the model at the present size, or None while nothing was processed at any size.
 
-    `batch_seconds` is the batch duration capacity is reckoned at. `floor_rate` is a rate the present size is known
-    to have kept up with; the capacity is at least that.
+    `batch_seconds` is the batch duration capacity is reckoned at. `floor` is a rate the present size is known to have
+    kept up with; the capacity is at least that. `overhead` is taken for sizes whose batches do not show it.
     """
-    points = []
-    here = None
-    for row in rows:
-        found = fit(row)
-        if found is None:
-            continue
-        capacity = found.capacity(batch_seconds)
-        if row[0] == size:
-            capacity = max(capacity, floor_rate or 0.0)
-            here = (capacity, found.told_apart)
-        points.append((math.log(effective(row[0], partitions)), math.log(capacity), min(row[1], 30.0)))
-    if not points:
+    fits = [(row, found) for row in rows if (found := fit(row, overhead)) is not None]
+    if not fits:
         return None
+    points = [
+        (math.log(effective(int(row[0]), shape)), -math.log(found.seconds_per_record), min(row[1], 30.0))
+        for row, found in fits
+    ]
     beta = _exponent(points)
-    if here is None:
-        near = min(rows, key=lambda row: (abs(row[0] - size), row[0]))
-        seen = fit(near)
-        if seen is None:
-            return None
-        scale = (effective(size, partitions) / effective(near[0], partitions)) ** beta
-        here = (max(seen.capacity(batch_seconds) * scale, floor_rate or 0.0), False)
-    return CapacityModel(size, here[0], beta, partitions, here[1])
+    row, near = min(fits, key=lambda pair: (abs(pair[0][0] - size), pair[0][0]))
+    cost, told_apart = near.seconds_per_record, near.told_apart
+    if row[0] != size:
+        cost *= (effective(int(row[0]), shape) / effective(size, shape)) ** beta
+        told_apart = False
+    return CapacityModel(size, near.overhead, cost, beta, told_apart, shape, batch_seconds, pace or Pace(), floor)
 
 
 def _exponent(points: Sequence[tuple[float, float, float]]) -> float:
-    """Return β of log capacity = log K + β · log e: weighted least squares with a prior at 1."""
-    weight = sum(w for _, _, w in points)
-    mean_x = sum(w * x for x, _, w in points) / weight
-    mean_y = sum(w * y for _, y, w in points) / weight
-    spread = sum(w * (x - mean_x) ** 2 for x, _, w in points)
-    products = sum(w * (x - mean_x) * (y - mean_y) for x, y, w in points)
-    beta = (products + PRIOR_WEIGHT) / (spread + PRIOR_WEIGHT)
-    return min(max(beta, BETA_RANGE[0]), BETA_RANGE[1])
-
-
-def _short(value: float) -> float:
-    """Return a sum to 9 significant digits: the rest is noise that only makes the state longer."""
-    return float(f"{value:.9g}")
+    """Return β of -log c = β · log e - log k: weighted least squares with a prior."""
+    if len(points) == 1:
+        return PRIOR_BETA
+    weight = mean_x = mean_y = 0.0
+    for x, y, w in points:
+        weight += w
+        mean_x += w * x
+        mean_y += w * y
+    mean_x /= weight
+    mean_y /= weight
+    spread, products = PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_BETA
+    for x, y, w in points:
+        spread += w * (x - mean_x) ** 2
+        products += w * (x - mean_x) * (y - mean_y)
+    return min(max(products / spread, BETA_RANGE[0]), BETA_RANGE[1])

@@ -80,3 +80,46 @@ def test_an_outcome_tells_growth_past_the_right_size() -> None:
     assert Outcome(10, (11,), 10).over
     assert not Outcome(28, (12, 10), 10).over
     assert not Outcome(1, (9, 10), 10).over
+
+
+DS2_TIDE: dict[str, Scalar] = {
+    # DS2 has neither lag objective nor forecast: no headroom, doubt, catch-up, interval or trend, but a warm-up.
+    "headroom": 0.0,
+    "confidence": 0.0,
+    "catch_up": False,
+    "doubt": 0.0,
+    "min_batches": 10,
+    "damping_seconds": 1.0,
+    "horizon_seconds": 3600.0,
+}
+
+
+def test_tide_reaches_the_right_sizes_of_the_word_count() -> None:
+    """With DS2's aims tide takes FlatMap from 1 to 10 in one decision and Count to 20 in two, and neither over."""
+    case = word_count()
+    recordings = simulate(case.scenario.with_policy("tide", DS2_TIDE, QUICK))
+    flatmap, count = (outcome(case, job, recordings[job]) for job in ("flatmap", "count"))
+    assert flatmap.sizes == (10,)
+    assert count.sizes[-1] == 20
+    assert count.decisions <= 2
+    assert not count.over
+
+
+@pytest.mark.timeout(180)
+def test_tide_is_right_on_the_whole_grid() -> None:
+    """With DS2's aims each of 36 starts on sub-linear jobs ends at the right size, in few decisions and never over."""
+    found = []
+    for case in grid():
+        (job_id,) = case.right
+        found.append(outcome(case, job_id, simulate(case.scenario.with_policy("tide", DS2_TIDE, QUICK))[job_id]))
+    assert all((each.sizes or (each.start,))[-1] == each.right for each in found)
+    assert not any(each.over for each in found)
+    assert max(each.decisions for each in found) <= 3
+    assert sum(each.decisions for each in found) / len(found) <= 1.6
+
+
+def test_tide_stays_inside_the_restart_budget() -> None:
+    """Six hours of a noisy sine: at most 22 restarts."""
+    case = noisy_sine()
+    recording = simulate(case.scenario.with_policy("tide"))[case.scenario.specs[0].job_id]
+    assert 1 <= restarts(recording) <= 22
