@@ -33,7 +33,7 @@ PER_SLOT = 450.0
 """Records/s that one slot does."""
 
 
-PLAIN = Scaling(policy="flip271", min_parallelism=1, max_parallelism=32)
+PLAIN = Scaling(min_parallelism=1, max_parallelism=32)
 LIVELY = Scaling(
     policy="flip271",
     policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},

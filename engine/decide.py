@@ -197,6 +197,10 @@ def _dispose(case: Case, by: str, proposal: Proposal, plan: Plan) -> _Outcome:
         status = verdict.status or status
         withheld = withheld or verdict.withhold
         waits = guard.waits if wish == current else waits
+    if wish not in (current, 0) and wish < scaling.min_parallelism:
+        # I7: what the guards have left of a growth may be less than the spec's minimum. Then nothing is done.
+        trail.append(entry(Bounds.name, "MINIMUM_OUT_OF_REACH", wish, current, {"limit": scaling.min_parallelism}))
+        wish = current
     if status is None:
         status = _status(case, direction if wish != current or waits else 0)
     return _Outcome(wish, tuple(trail), status, withheld, waits)

@@ -71,6 +71,10 @@ REASONS: dict[str, Reason] = {
     "STEP_DOWN_LIMIT": Reason("at most {limit} slots may be taken away at a time"),
     "AT_MAXIMUM": Reason("the spec allows at most {limit} slots", "raise `max_parallelism` if more may be used"),
     "AT_MINIMUM": Reason("the spec keeps at least {limit} slots"),
+    "MINIMUM_OUT_OF_REACH": Reason(
+        "that is less than the {limit} slots the spec keeps at least",
+        "lower `min_parallelism`, or lift the limit before",
+    ),
     "SOURCE_PARTITIONS": Reason(
         "the sources have {partitions} partitions, and a slot without a partition has nothing to read",
         "add partitions to the source topic, or set Spark's `minPartitions` to split them",

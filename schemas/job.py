@@ -54,7 +54,7 @@ class Scaling(Wire):
     """How the job may be scaled."""
 
     mode: Mode = Mode.ACTIVE
-    policy: Identifier = "flip271"
+    policy: Identifier = "tide"
     policy_options: dict[str, Scalar] = Field(default_factory=dict)
     guards: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
     """Options of single guards by name, such as `{"cooldown": {"up_seconds": 30}}`; see docs/policies.md."""

@@ -55,8 +55,6 @@ class PoolSlots:
             return None
         cores = case.spec.application.executor_cores
         size = max(case.current, (held + free) // cores * cores)
-        if case.current == 0 and size < case.spec.scaling.min_parallelism:
-            size = 0
         numbers: dict[str, Figure] = {"pool": pool.pool_id, "free": free, "total": pool.slots_total, "wanted": wanted}
         return Verdict(size, "POOL_EXHAUSTED", numbers, status=Status.POOL_EXHAUSTED)
 

@@ -198,9 +198,9 @@ class Tide:
             memory.batches = -1
         elif fresh and case.current and memory.batches < 0:
             memory.batches = 0
-        elif fresh and case.current:
+        elif fresh and case.current and case.newest is not None:
             memory.batches = min(memory.batches + len(fresh), 1000)
-            memory.rows = learn(memory.rows, case.current, _newest(case))
+            memory.rows = learn(memory.rows, case.current, case.newest)
             memory.overhead = learn_overhead(memory.overhead, fresh)
         if case.snapshot.stages:
             memory.stages = learn_stages(memory.stages, case.snapshot.stages)
@@ -386,25 +386,3 @@ def _newest_rate(window: tuple[Slice, ...]) -> float | None:
         return None
     gap = window[-1].at - window[-2].at
     return (window[-1].arrived - window[-2].arrived) / gap if gap > 0 else None
-
-
-def _newest(case: Case) -> Slice:
-    """Return the sums over the snapshot's batches."""
-    records = squares = 0
-    seconds = products = 0.0
-    for batch in case.snapshot.batches:
-        count, duration = batch.input_records, batch.duration_seconds
-        records += count
-        squares += count * count
-        seconds += duration
-        products += count * duration
-    return Slice(
-        at=case.at,
-        arrived=None,
-        committed=None,
-        batches=len(case.snapshot.batches),
-        records=records,
-        duration_seconds=seconds,
-        records_squared=squares,
-        records_times_seconds=products,
-    )

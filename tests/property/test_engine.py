@@ -75,6 +75,14 @@ def test_a_command_is_always_within_bounds(pairs: list[tuple[MetricSnapshot, Obs
             assert decision.observed.redis is RedisView.OK
 
 
+def test_a_pool_too_small_for_the_minimum_changes_nothing() -> None:
+    """A job below its minimum is not brought nearer to it in part: no size outside the bounds is ever ordered (I7)."""
+    shots = [snapshot(n, arrived=1000, committed=1000, slots=1, free=1) for n in range(3)]
+    decisions = decide(job(min_parallelism=3, max_parallelism=8), [(s, observed(s)) for s in shots])[1]
+    assert [d.command for d in decisions] == [None] * 3
+    assert [e.code for e in decisions[-1].trail][-2:] == ["POOL_EXHAUSTED", "MINIMUM_OUT_OF_REACH"]
+
+
 @settings(max_examples=100, deadline=None)
 @given(streams())
 def test_every_decision_survives_the_wire_and_the_state_too(pairs: list[tuple[MetricSnapshot, Observed]]) -> None:

@@ -73,6 +73,7 @@ def case(
         current=current,
         at=at.timestamp(),
         now=at.timestamp(),
+        newest=window[-1] if window else None,
     )
 
 

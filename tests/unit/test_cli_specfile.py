@@ -67,7 +67,7 @@ def test_several_documents_are_several_jobs() -> None:
         (("sources: [in]", "sources: [in, 7]"), 2, ["sources.1", "found 7"]),
         (("policy: flip271", "policy: nosuch"), 9, ["scaling.policy", "nosuch"]),
         (("  policy: flip271", "  guards: {cooldown: {up_secs: 3}}"), 9, ["scaling.guards.cooldown.up_secs"]),
-        (("policy: flip271", "policy_options: {utilization_target: 7}"), 9, ["utilization_target", "7"]),
+        (("policy: flip271", "policy_options: {headroom: 7}"), 9, ["headroom", "7"]),
         (("lag_objective_seconds: 20", "lag_objective_seconds: .nan"), 12, ["scaling.lag_objective_seconds"]),
     ],
 )

@@ -222,12 +222,12 @@ def test_every_guard_says_what_it_needs() -> None:
     [
         ({"policy": "nonesuch"}, "unknown policy 'nonesuch', known are "),
         (
-            {"policy_options": {"utilization_target": 1.5}},
+            {"policy": "flip271", "policy_options": {"utilization_target": 1.5}},
             "scaling.policy_options.utilization_target: must be at most 1, found 1.5",
         ),
         ({"policy_options": {"utilisation": 0.5}}, "scaling.policy_options.utilisation: unknown option"),
-        ({"policy_options": {"utilization_target": "high"}}, "must be float, found 'high'"),
-        ({"policy_options": {"alignment_mode": "SIDEWAYS"}}, "must be one of BALANCED"),
+        ({"policy": "flip271", "policy_options": {"utilization_target": "high"}}, "must be float, found 'high'"),
+        ({"policy": "flip271", "policy_options": {"alignment_mode": "SIDEWAYS"}}, "must be one of BALANCED"),
         ({"guards": {"cooldwon": {}}}, "scaling.guards.cooldwon: unknown guard, known are"),
         (
             {"guards": {"cooldown": {"up_seconds": -1}}},
