@@ -4,8 +4,8 @@ Each useful size p is played through the next `horizon` seconds, with the foreca
 the lag and the length of a restart, and priced: slots, time with the lag objective violated, the restart itself
 (`tide_play`, `tide_capacity`, `tide_forecast`). The cheapest size wins. But acting now competes with acting later:
 
-    growth     when one more measurement would cost more than it could save. A jump in arrivals is then answered at
-               once where the lag objective is at stake, and looked at once more where it is not.
+    growth     when one more measurement would cost more than it could save. A jump in arrivals is always looked at
+               once more: the interval it came in shows only a part of it, and a size for a part has to grow again.
     reduction  when the smaller size would have been enough for `patience` seconds on end. Patience is learned: it
                doubles when a reduction is taken back before it has paid for its restarts, and relaxes when it has.
 
@@ -56,7 +56,7 @@ class TideOptions:
     window_seconds: float = option(180.0, "window of the evidence", unit="s", gt=0)
     headroom: float = option(0.02, "share of capacity kept free of the expected load", unit="share", ge=0, le=0.9)
     doubt: float = option(0.1, "share of its capacity a smaller size never run may lack", unit="share", ge=0, le=0.9)
-    confidence: float = option(1.0, "standard deviations of the forecast error to be ready for", ge=0)
+    confidence: float = option(1.5, "standard deviations of the forecast error to be ready for", ge=0)
     core_price: float = option(1.0, "price of a slot for a second", gt=0)
     late_price: float = option(2.0, "price of a second over the lag objective, per slot of the largest size", ge=0)
     restart_price: float = option(
@@ -66,7 +66,7 @@ class TideOptions:
     margin: float = option(0.03, "share of the present cost that a change must save", unit="share", ge=0)
     restart_seconds: float = option(45.0, "assumed downtime of a restart until some were measured", unit="s", ge=0)
     reserve: float = option(0.1, "share of the lag objective that growth keeps free", unit="share", ge=0, le=0.9)
-    patience: float = option(1.0, "waste before a reduction, in restart prices", ge=0)
+    patience: float = option(1.5, "waste before a reduction, in restart prices", ge=0)
     patience_max: float = option(16.0, "most waste it is made to wait for, in restart prices", ge=0)
     level_seconds: float = option(400.0, "memory of the line through the arrivals", unit="s", gt=0)
     swing_seconds: float = option(60.0, "how long a swing around the level lasts", unit="s", gt=0)
@@ -88,7 +88,8 @@ class Tide:
         "TIDE_IDLE": Reason("nothing has arrived and nothing waits; {size} slots will do"),
         "TIDE_GROW": Reason(
             "up to {demand:.0f} records/s are expected and {lag} wait, {current} slots can do {capacity:.0f}/s: "
-            "they would be late for {late_stay:.0f} s, {size} slots for {late:.0f} s, the restart included"
+            "of the next {horizon:.0f} s they would be late for {late_stay:.0f} s, {size} slots for {late:.0f} s, "
+            "the restart included"
         ),
         "TIDE_SHRINK": Reason(
             "at most {demand:.0f} records/s are expected and {size} slots can do {capacity_then:.0f}/s: "
@@ -271,8 +272,8 @@ class Tide:
             "size": best,
             "capacity": known.rate,
             "capacity_then": known.capacity(best),
-            "late_stay": late_stay,
-            "late": late,
+            "late_stay": min(late_stay, o.horizon_seconds),
+            "late": min(late, o.horizon_seconds),
             "saved": saved,
             "horizon": o.horizon_seconds,
             "restart_seconds": play.stretches[0][0],
@@ -288,10 +289,8 @@ class Tide:
             # Judged by the smallest growth that lasts, whatever the lag: more lag never makes waiting cheaper.
             least = self._least_growth(case, play)
             numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
-            # What waiting may save: the slots meanwhile, or the whole restart if a jump was none.
-            gain = prices.core_second * (least - current) * wait if memory.forecast.surprise is None else prices.restart
-            waits = prices.late_second * waiting <= gain if o.catch_up else memory.forecast.surprise is not None
-            if waits:
+            gain = prices.core_second * (least - current) * wait  # the slots meanwhile
+            if memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain):
                 return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, play)
             return self._answer(case, best, "TIDE_GROW", numbers, memory, play)
         patience = (memory.patience or o.patience) * prices.restart

@@ -14,7 +14,8 @@ then is a *swing*: it fades. A trend is damped, since none is to be believed for
 
 A rate beyond three deviations is a *surprise*: a jump, or an outlier. The line stays, the surprise stands beside it;
 the next rate settles which it was. If it was a jump, a new line begins where it was measured, and if the second rate
-went on in the same direction, the slope between the two is its trend: a crowd that gathers, not a step.
+went on in the same direction, the slope between the two is its trend: a crowd that gathers. A step in the middle of an
+interval looks the same at first; of the two mistakes a size too large for some minutes is the cheaper.
 
 *Silence* is no surprise: producers that stop send later what they kept back, so the level outlasts a silence.
 
