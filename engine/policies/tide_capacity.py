@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from engine.state import Slice
@@ -36,7 +36,7 @@ from schemas.snapshot import MicroBatch, StageTasks
 DECAY = 0.99
 """Weight of the past per new batch: about the last hundred batches count."""
 
-SIZES_KEPT = 8
+SIZES_KEPT = 5
 MIN_BATCHES = 6.0
 MIN_SPREAD = 0.08
 """Relative spread of batch sizes a fit needs; below it overhead and cost cannot be told apart."""
@@ -217,6 +217,8 @@ class CapacityModel:
     pace: Pace
     floor: float = 0.0
     """A rate the present size is known to have kept up with."""
+    capacities: dict[int, float] = field(default_factory=dict)
+    """By size, as far as they were asked for."""
 
     @property
     def rate(self) -> float:
@@ -232,6 +234,11 @@ class CapacityModel:
 
     def capacity(self, size: int) -> float:
         """Return the capacity of a size, records/s."""
+        if size not in self.capacities:
+            self.capacities[size] = self._capacity(size)
+        return self.capacities[size]
+
+    def _capacity(self, size: int) -> float:
         cost, pace = self.record_seconds(size), self.pace
         records = max(0.05 * self.batch_seconds, self.batch_seconds - self.overhead) / cost
         if pace.records is not None and pace.records < records:
