@@ -248,7 +248,7 @@ def test_the_goals_need_a_verified_change_in_their_direction() -> None:
 
 def test_a_load_is_settled_only_once_the_size_was_found_to_fit() -> None:
     """Quiet lag alone is no goal: the newest decisions must have judged the load and changed nothing."""
-    fits = PLAIN.model_copy(update={"trail": (replace(PLAIN.trail[0], code="WITHIN_BAND"),)})
+    fits = PLAIN.model_copy(update={"trail": (replace(PLAIN.trail[0], code="TIDE_HOLD"),)})
     wishes = fits.model_copy(update={"status": Status.PENDING_SCALE_DOWN})
     assert not settled(6)(seen(60, decisions=[PLAIN, PLAIN, PLAIN], results=[]))
     assert not settled(6)(seen(60, decisions=[PLAIN, fits, fits], results=[]))
