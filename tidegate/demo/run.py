@@ -33,6 +33,7 @@ TRICKLE = 0.05
 WARM_SECONDS = 90.0
 BATCHES_SECONDS = 10.0
 """A job that keeps up has no more lag than this many seconds of arrivals: two triggers and a batch."""
+KEEPING_UP_SECONDS = 15
 DRAIN_SECONDS = 60.0
 STOP_SECONDS = 90.0
 TICK_SECONDS = 0.25
@@ -125,9 +126,11 @@ class _Director:
         """Let the first, slow batches pass under the steady load, so that nothing is judged by them."""
         rate = self._script.stages[0].rate
         self._house.set_rate(rate)
-        window = self._spec.scaling.policy_options["metrics_window_seconds"]
         self._wait(
-            "warm-up", "the first, slow batches are over", WARM_SECONDS, lambda: self._keeps_up(rate, int(window))
+            "warm-up",
+            "the first, slow batches are over",
+            WARM_SECONDS,
+            lambda: self._keeps_up(rate, KEEPING_UP_SECONDS),
         )
         self._publish(version=self._spec.version + 1)
         self._show.tell(

@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from schemas.decision import Decision, Status
 from schemas.result import ActionResult, Phase
 
-UNJUDGED = frozenset({"TIDE_LEARNING", "TIDE_CAPACITY_UNKNOWN", "NO_EVIDENCE", "JOB_STARTING", "JOB_STATE_UNKNOWN"})
+UNJUDGED = frozenset(
+    {
+        *("TIDE_LEARNING", "TIDE_CAPACITY_UNKNOWN", "WINDOW_FILLING", "CAPACITY_UNKNOWN"),
+        *("NO_EVIDENCE", "JOB_STARTING", "JOB_STATE_UNKNOWN"),
+    }
+)
 """First reason codes of decisions that could not judge the load yet."""
 IN_A_ROW = 3
 """Judgements without a change that make a size fit; they take longer than a scale-down is delayed."""
