@@ -82,7 +82,7 @@ class Forecast:
         expected = level + self.swing * math.exp(-gap / smoothing.swing)
         error = rate - expected
         deviation = max(math.sqrt(self.variance), LEAST_DEVIATION * self.level)
-        surprising = abs(error) > SURPRISING * deviation and self.seen > 3
+        surprising = abs(error) > SURPRISING * deviation
         if surprising and rate == 0:
             since = self.silent_since or self.at
             kept = self.level if at - since < smoothing.silence else 0.0
