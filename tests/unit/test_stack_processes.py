@@ -51,6 +51,18 @@ def test_a_recycled_pid_is_never_signalled(start: Start) -> None:
     assert real.alive
 
 
+def test_a_process_that_ended_before_it_was_looked_at_is_not_alive(start: Start) -> None:
+    """A program may fail so fast that its start can no longer be read: that is no start for ever."""
+    gone = start("print('ready')")
+    deadline = time.monotonic() + 20
+    while gone.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    unseen = ProcessRecord(pid=gone.pid, started_ticks=-1)
+    assert not unseen.alive
+    assert end_all(lambda: [unseen], 0.0, 1.0) == []
+
+
 def test_a_process_leads_its_own_group_and_session(start: Start) -> None:
     """Ctrl-C in the starter's terminal does not reach it, and killing it takes its group along."""
     record = start(SLEEP)

@@ -29,11 +29,13 @@ class ProcessRecord(BaseModel):
 
     pid: int
     started_ticks: int
+    """-1 when it had ended before this could be read."""
 
     @property
     def alive(self) -> bool:
         """Whether this very process still runs; one that only waits to be reaped does not."""
-        return _stat(self.pid)[1] == self.started_ticks
+        state, started = _stat(self.pid)
+        return bool(state) and started == self.started_ticks
 
     @property
     def paused(self) -> bool:
