@@ -203,6 +203,7 @@ def _spec(job_id: str) -> JobSpec:
             script="/job.py", checkpoint_location="/checkpoint", event_log_dir="/events", control_dir="/control"
         ),
         scaling=Scaling(
+            policy="flip271",
             policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},
             guards={"stabilization": {"seconds": 0.0}},
             max_parallelism=16,
