@@ -18,6 +18,7 @@ from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Curve, Prices, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.tunings import DEFAULTS, tunings
+from twin.load import Load
 from twin.workloads import SHAPES
 
 ORACLE = "oracle"
@@ -63,7 +64,10 @@ def scenario_of(workload: str, seconds: float, seed: int) -> Scenario:
         raise UnknownName(f"unknown workload {workload!r}, known are {', '.join(SHAPES)}")
     model = lab_model()
     spec = spec_for(model)
-    return one_job(model, spec, SHAPES[workload](lab_peak(model, spec), seconds), seed=seed)
+    load = SHAPES[workload](lab_peak(model, spec), seconds)
+    # Half an interval later: what changes does so between two snapshots, as it would outside a lab.
+    load = Load((load.rates[0], *load.rates[:-1]), load.step_seconds)
+    return one_job(model, spec, load, seed=seed)
 
 
 def cells(
