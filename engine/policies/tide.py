@@ -18,7 +18,7 @@ optimal stopping (Chow, Robbins & Siegmund, 1971).
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -279,9 +279,8 @@ class Tide:
             "restart_seconds": play.stretches[0][0],
             "beta": known.beta,
         }
-        memory.wasted = memory.wasted + prices.core_second * (current - best) * case.spec.interval_seconds
-        if best >= current:
-            memory.wasted = 0.0
+        spared = prices.core_second * (current - best) * case.spec.interval_seconds
+        memory.wasted = memory.wasted + spared if best < current else 0.0
         if best == current or saved <= o.margin * stay:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, play)
         if best > current:
@@ -320,10 +319,9 @@ class Tide:
         patience. A growth that will not last is charged with the next restart as well.
         """
         o, current, known = self.options, case.current, play.known
-        prices, lasting = play.prices, max(demand for _, demand in play.stretches[1:])
+        prices, lasting = play.prices, play.lasting
         sizes = self._sizes(case, play)
-        need = lasting / (1.0 - o.headroom)
-        first = bisect_left(sizes, need, key=known.capacity)
+        first = play.enough(sizes)
         tried = {row[0] for row in memory.rows} if known.pace.records is None else sizes
         barred = [size for size, until in memory.useless if until > case.at]
         best = (current, stay, 0.0)
@@ -351,8 +349,7 @@ class Tide:
     def _least_growth(self, case: Case, play: Play) -> int:
         """Return the smallest size above the present one that holds what is expected, else the largest."""
         sizes = self._sizes(case, play)
-        need = max(demand for _, demand in play.stretches[1:]) / (1.0 - self.options.headroom)
-        first = max(bisect_left(sizes, need, key=play.known.capacity), bisect_right(sizes, case.current))
+        first = max(play.enough(sizes), bisect_right(sizes, case.current))
         return sizes[min(first, len(sizes) - 1)]
 
     @staticmethod

@@ -16,6 +16,8 @@ only when a batch commits: the first one after a restart takes all that waited, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.policies.tide_capacity import CapacityModel
@@ -52,6 +54,15 @@ class Play:
     headroom: float
     restarts: bool
     """Whether a restart is reckoned with."""
+
+    @property
+    def lasting(self) -> float:
+        """The largest demand expected after the restart."""
+        return max(demand for _, demand in self.stretches[1:])
+
+    def enough(self, sizes: Sequence[int]) -> int:
+        """Return the place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
+        return bisect_left(sizes, self.lasting / (1.0 - self.headroom), key=self.known.capacity)
 
     @property
     def rising(self) -> float:
