@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from runtime.kafka import NotDelivered, TopicReader, producer_config
 from runtime.settings import ServiceSettings
-from schemas.envelope import encode
+from schemas.envelope import Headers, encode
 from schemas.topics import TOPICS
 from schemas.wire import Wire
 from services.decider.ports import TooLargeToPublish
@@ -23,8 +22,6 @@ from services.decider.settings import DeciderSettings
 
 MAX_REQUEST_BYTES = 4_000_000
 """A dead letter holds its record in base64, so it may be larger than any event."""
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 class KafkaOutbox:
@@ -78,7 +75,13 @@ class AwaitedProducer:
         self._thread.start()
 
     async def send(
-        self, topic: str, key: bytes | None, value: bytes, *, partition: int | None = None, headers: Headers = ()
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes,
+        *,
+        partition: int | None = None,
+        headers: Headers | None = None,
     ) -> None:
         """Send a record; raise `NotDelivered` when it was not acknowledged, `TooLargeToPublish` when it cannot be."""
         loop = asyncio.get_running_loop()
@@ -89,7 +92,7 @@ class AwaitedProducer:
 
         place: dict[str, Any] = {} if partition is None else {"partition": partition}
         try:
-            self._producer.produce(topic, value, key, headers=list(headers), on_delivery=delivered, **place)
+            self._producer.produce(topic, value, key, headers=headers or [], on_delivery=delivered, **place)
         except KafkaException as error:
             raise _not_sent(error.args[0], topic, value) from None
         await done

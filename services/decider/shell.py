@@ -37,8 +37,6 @@ def new_app(settings: DeciderSettings) -> faust.App:
         broker_commit_interval=1.0,
         stream_buffer_maxsize=BUFFERED,
         stream_wait_empty=True,
-        store="memory://",
-        table_standby_replicas=0,
         topic_disable_leader=True,
         topic_allow_declare=False,
         web_enabled=False,
