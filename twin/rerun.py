@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from schemas.command import ScalingCommand
 from schemas.snapshot import MetricSnapshot
+from twin.load import Load
 from twin.model import JobModel
 from twin.pool import SlotPool
 from twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
@@ -47,8 +48,9 @@ def rerun(
     """Return the twin's snapshots of one job at the sequences of the recorded ones, both oldest first."""
     first = snapshots[0]
     model = replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id, sources=("source",), sink=None)
-    topic = Topic("source", shares_of(snapshots), load_of(snapshots))
-    topic.written = _first_lag(snapshots)
+    load = load_of(snapshots)
+    topic = Topic("source", shares_of(snapshots), load)
+    topic.written = _first_lag(snapshots, load)
     sizes = [s.slots_granted or 0 for s in snapshots] + [c.to_parallelism for c in commands]
     world = World(
         [model],
@@ -111,13 +113,13 @@ def compare(
     )
 
 
-def _first_lag(snapshots: Sequence[MetricSnapshot]) -> int:
+def _first_lag(snapshots: Sequence[MetricSnapshot], load: Load) -> int:
     """Return the lag at the first snapshot; before the first commit it follows from what was committed since."""
     since = 0
     for place, snapshot in enumerate(snapshots):
         since += sum(batch.input_records for batch in snapshot.batches) if place else 0
         lag = lag_of(snapshot)
         if lag is not None:
-            arrived = load_of(snapshots).arrived(snapshot.sequence - snapshots[0].sequence)
+            arrived = load.arrived(snapshot.sequence - snapshots[0].sequence)
             return max(0, round(lag + since - arrived))
     return 0

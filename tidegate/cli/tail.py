@@ -22,6 +22,7 @@ from schemas.wire import Wire
 from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.client import BadRecord, Received, received
 from tidegate.screen import clock, figure, size, stderr, stdout, styled, table
+from twin.recorded import lag_of
 
 
 class Stream(StrEnum):
@@ -43,15 +44,12 @@ class View(NamedTuple):
 
 
 def _snapshot(s: MetricSnapshot) -> tuple[object, ...]:
-    pairs = [p for source in s.sources for p in zip(source.end_offsets, source.committed_offsets, strict=True)]
-    known = bool(pairs) and all(end is not None and done is not None for end, done in pairs)
-    lag = sum((end or 0) - (done or 0) for end, done in pairs) if known else None
     missing = f"missing: {', '.join(part.value for part in s.missing)}" if s.missing else ""
     records = sum(batch.input_records for batch in s.batches)
     slots = "?" if s.slots_granted is None else s.slots_granted
     batches = len(s.batches) + s.batches_left_out
     when = clock(s.observed_at)
-    return when, s.job_id, s.sequence, s.state.value, slots, figure(lag), batches, figure(records), missing
+    return when, s.job_id, s.sequence, s.state.value, slots, figure(lag_of(s)), batches, figure(records), missing
 
 
 def _decision(d: Decision) -> tuple[object, ...]:
