@@ -20,16 +20,27 @@ DS2: dict[str, Scalar] = {
     "scale_down_max_factor": 1.0,
     "observed_lag_threshold_seconds": 1e9,
 }
+DS2_TIDE: dict[str, Scalar] = {
+    # DS2 has neither lag objective nor forecast: no headroom, doubt, catch-up, interval or trend, but a warm-up.
+    "headroom": 0.0,
+    "confidence": 0.0,
+    "catch_up": False,
+    "doubt": 0.0,
+    "min_batches": 10,
+    "damping_seconds": 1.0,
+    "horizon_seconds": 3600.0,
+}
 QUICK: dict[str, dict[str, Scalar]] = {
     "stabilization": {"seconds": 0.0},
     "cooldown": {"up_seconds": 60.0, "down_seconds": 60.0},
 }
 
 
-def test_word_count_reaches_its_right_size() -> None:
+@pytest.mark.parametrize(("policy", "options"), [("flip271", DS2), ("tide", DS2_TIDE)])
+def test_word_count_reaches_its_right_size(policy: str, options: dict[str, Scalar]) -> None:
     """DS2's word count: FlatMap goes from 1 to 10 in one decision, Count follows to 20, and neither passes it."""
     case = word_count()
-    recordings = simulate(case.scenario.with_policy("flip271", DS2, QUICK))
+    recordings = simulate(case.scenario.with_policy(policy, options, QUICK))
     flatmap, count = (outcome(case, job, recordings[job]) for job in ("flatmap", "count"))
     assert flatmap.sizes == (10,)
     # One decision on what reached it from the small FlatMap, one once the whole demand can be seen.
@@ -80,29 +91,6 @@ def test_an_outcome_tells_growth_past_the_right_size() -> None:
     assert Outcome(10, (11,), 10).over
     assert not Outcome(28, (12, 10), 10).over
     assert not Outcome(1, (9, 10), 10).over
-
-
-DS2_TIDE: dict[str, Scalar] = {
-    # DS2 has neither lag objective nor forecast: no headroom, doubt, catch-up, interval or trend, but a warm-up.
-    "headroom": 0.0,
-    "confidence": 0.0,
-    "catch_up": False,
-    "doubt": 0.0,
-    "min_batches": 10,
-    "damping_seconds": 1.0,
-    "horizon_seconds": 3600.0,
-}
-
-
-def test_tide_reaches_the_right_sizes_of_the_word_count() -> None:
-    """With DS2's aims tide takes FlatMap from 1 to 10 in one decision and Count to 20 in two, and neither over."""
-    case = word_count()
-    recordings = simulate(case.scenario.with_policy("tide", DS2_TIDE, QUICK))
-    flatmap, count = (outcome(case, job, recordings[job]) for job in ("flatmap", "count"))
-    assert flatmap.sizes == (10,)
-    assert count.sizes[-1] == 20
-    assert count.decisions <= 2
-    assert not count.over
 
 
 @pytest.mark.timeout(180)
