@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol
 
 from pydantic import JsonValue
 
@@ -15,8 +15,7 @@ from schemas.job import JobSpec
 from schemas.snapshot import MetricSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """One snapshot with everything known about it."""
 
     snapshot: MetricSnapshot
@@ -37,13 +36,12 @@ class Case:
     """The snapshot alone, as a slice of the window; None when the job does not run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """What a policy wants: a size, the reason with its numbers, and what it expects of it."""
 
     size: int
     code: str
-    numbers: Mapping[str, Figure] = field(default_factory=dict)
+    numbers: Mapping[str, Figure] = MappingProxyType({})
     expectation: Expectation | None = None
     memory: dict[str, JsonValue] | None = None
     """The policy's memory from now on; None leaves it as it is."""
@@ -71,13 +69,12 @@ class Policy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a guard makes of a wish: another size (or the current one, to stop it) and why."""
 
     size: int
     code: str
-    numbers: Mapping[str, Figure] = field(default_factory=dict)
+    numbers: Mapping[str, Figure] = MappingProxyType({})
     status: Status | None = None
     """Set where the guard's finding is a status of its own, such as POOL_EXHAUSTED."""
     withhold: bool = False

@@ -39,7 +39,7 @@ from schemas.job import JobSpec
 from schemas.snapshot import JobState as ClusterState
 from schemas.snapshot import MetricSnapshot
 
-ENGINE_VERSION = "1"
+ENGINE_VERSION = "2"
 """Part of every decision's id: raised by each change that can make a decision differ."""
 
 KEYFRAME_EVERY = 100
@@ -89,14 +89,17 @@ def step(state: JobState, snapshot: MetricSnapshot, spec: JobSpec, observed: Obs
     if by == plan.policy.name:
         history = note_wish(state.history, proposal.size, current, case.at)
         if history is not state.history:
-            case = replace(case, state=state._replace(history=history))
+            case = case._replace(state=state._replace(history=history))
     outcome = _dispose(case, by, proposal, plan)
     return _conclude(before, case, plan.policy, proposal, outcome)
 
 
 def _turn_to(state: JobState, spec: JobSpec) -> JobState:
-    """Return the state under the spec in force: a new policy begins without memory, a new version forgives."""
-    if state.policy != spec.scaling.policy:
+    """Return the state under the spec in force: a new policy begins without memory, a new version forgives.
+
+    So does a policy after a change of the engine: what another version remembers may mean something else.
+    """
+    if (state.policy, state.engine_version) != (spec.scaling.policy, ENGINE_VERSION):
         state = state._replace(policy=spec.scaling.policy, memory={})
     if state.spec_version != spec.version:
         state = state._replace(failures=0, history=resumed(state.history))

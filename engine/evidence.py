@@ -5,6 +5,7 @@ processing rate       Δ committed offsets / Δt
 true processing rate  Σ records / Σ batch duration: the rate at 100 % utilization, DS2's "true rate" for
                       micro-batches (Kalavri et al., OSDI 2018, section 3.2)
 utilization           time inside micro-batches / time covered: the micro-batch counterpart of busy time
+lag trend             least-squares slope of the lag over the window, records/s
 lag in seconds        lag in records / true processing rate: work, not waiting time
 overhead, cost        duration = overhead + cost · records, least squares over the batches of the window
 """
@@ -41,10 +42,14 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     }
     if not window:
         return Evidence(**common)  # type: ignore[arg-type]
+    # The first slice is the baseline of the counters; only its lag counts, and as the origin of times.
+    first, last = window[0], window[-1]
+    origin, lag = first.at, first.lag
     busy = covered = duration = products = 0.0
     batches = records = squares = outputs = input_of_outputs = 0
-    for piece in window[1:]:  # the first slice is the baseline of the counters
-        _, _, _, seconds, inside, count, taken, lasted, squared, product, output = piece
+    points, lags = (0, 0) if lag is None else (1, lag)
+    times = times_squared = times_lags = 0.0
+    for at, arrived, committed, seconds, inside, count, taken, lasted, squared, product, output in window[1:]:
         covered += seconds
         busy += inside
         batches += count
@@ -55,18 +60,27 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
         if output is not None:
             outputs += output
             input_of_outputs += taken
+        if arrived is not None and committed is not None:
+            t = at - origin
+            lag = arrived - committed
+            points += 1
+            lags += lag
+            times += t
+            times_squared += t * t
+            times_lags += t * lag
     true_rate = records / duration if records and duration > 0 else None
     overhead, cost = _fit(batches, records, squares, duration, products)
-    lag = window[-1].lag
+    spread = points * times_squared - times * times
+    lag = last.lag
     return Evidence(
-        window_seconds=window[-1].at - window[0].at,
+        window_seconds=last.at - origin,
         snapshots=len(window),
         arrival_rate=_growth(window, "arrived"),
         processing_rate=_growth(window, "committed"),
         true_processing_rate=true_rate,
         utilization=min(1.0, busy / covered) if covered > 0 else None,
         lag_records=lag,
-        lag_trend=_slope(window),
+        lag_trend=(points * times_lags - times * lags) / spread if points > 1 and spread > 0 else None,
         lag_seconds=0.0 if lag is not None and lag <= 0 else lag / true_rate if lag is not None and true_rate else None,
         batch_seconds=duration / batches if batches else None,
         batch_overhead_seconds=overhead,
@@ -78,28 +92,14 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
 
 def _growth(window: Sequence[Slice], counter: str) -> float | None:
     """Return the growth per second between the first and the last known value of a counter."""
-    first = next((piece for piece in window if getattr(piece, counter) is not None), None)
-    last = next((piece for piece in reversed(window) if getattr(piece, counter) is not None), None)
-    if first is None or last is None or last.at <= first.at:
-        return None
-    return float(getattr(last, counter) - getattr(first, counter)) / (last.at - first.at)
-
-
-def _slope(window: Sequence[Slice]) -> float | None:
-    """Return the least-squares slope of the lag, records/s."""
-    origin = window[0].at
-    count = lags = 0
-    times = squares = products = 0.0
-    for piece in window:
-        if piece.arrived is not None and piece.committed is not None:
-            t, lag = piece.at - origin, piece.arrived - piece.committed
-            count += 1
-            lags += lag
-            times += t
-            squares += t * t
-            products += t * lag
-    spread = count * squares - times * times
-    return (count * products - times * lags) / spread if count > 1 and spread > 0 else None
+    first, last = window[0], window[-1]
+    if getattr(first, counter) is None or getattr(last, counter) is None:
+        known = [piece for piece in window if getattr(piece, counter) is not None]
+        if not known:
+            return None
+        first, last = known[0], known[-1]
+    gap = last.at - first.at
+    return float(getattr(last, counter) - getattr(first, counter)) / gap if gap > 0 else None
 
 
 def _fit(

@@ -188,7 +188,9 @@ def register(reasons: Mapping[str, Reason]) -> None:
 def entry(by: str, code: str, before: int, after: int, numbers: Mapping[str, Figure] | None = None) -> TrailEntry:
     """Return the trail entry of a code with its sentence filled in from `numbers`."""
     figures = dict(numbers or {})
-    shown = {name: _UNKNOWN if value is None else value for name, value in figures.items()}
+    shown: Mapping[str, object] = figures
+    if None in figures.values():
+        shown = {name: _UNKNOWN if value is None else value for name, value in figures.items()}
     return TrailEntry(by, code, before, after, REASONS[code].sentence.format_map(shown), figures)
 
 

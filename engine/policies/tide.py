@@ -18,9 +18,10 @@ optimal stopping (Chow, Robbins & Siegmund, 1971).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar
 
 from pydantic import JsonValue
@@ -39,7 +40,7 @@ from engine.policies.tide_capacity import (
 )
 from engine.policies.tide_forecast import Smoothing
 from engine.policies.tide_memory import Memory
-from engine.policies.tide_play import Play, Prices, Stretch
+from engine.policies.tide_play import Play, Prices
 from engine.reasons import Reason
 from engine.state import Slice
 from schemas.decision import Expectation, Figure
@@ -56,7 +57,7 @@ class TideOptions:
     window_seconds: float = option(180.0, "window of the evidence", unit="s", gt=0)
     headroom: float = option(0.02, "share of capacity kept free of the expected load", unit="share", ge=0, le=0.9)
     doubt: float = option(0.1, "share of its capacity a smaller size never run may lack", unit="share", ge=0, le=0.9)
-    confidence: float = option(1.5, "standard deviations of the forecast error to be ready for", ge=0)
+    confidence: float = option(1.2, "standard deviations of the forecast error to be ready for", ge=0)
     core_price: float = option(1.0, "price of a slot for a second", gt=0)
     late_price: float = option(2.0, "price of a second over the lag objective, per slot of the largest size", ge=0)
     restart_price: float = option(
@@ -69,7 +70,7 @@ class TideOptions:
     patience: float = option(1.5, "waste before a reduction, in restart prices", ge=0)
     patience_max: float = option(16.0, "most waste it is made to wait for, in restart prices", ge=0)
     level_seconds: float = option(400.0, "memory of the line through the arrivals", unit="s", gt=0)
-    swing_seconds: float = option(60.0, "how long a swing around the level lasts", unit="s", gt=0)
+    swing_seconds: float = option(60.0, "how long a swing around the level lasts, until it is learned", unit="s", gt=0)
     damping_seconds: float = option(300.0, "how long a trend lasts", unit="s", gt=0)
     silence_seconds: float = option(900.0, "how long a silence is not taken for the end of the load", unit="s", ge=0)
     min_batches: int = option(3, "micro-batches to see before the first decision", ge=1)
@@ -235,9 +236,8 @@ class Tide:
             return None
         at, before, after, capacity = memory.trial[0], int(memory.trial[1]), int(memory.trial[2]), memory.trial[3]
         evidence = case.evidence
-        full = (evidence.utilization or 0.0) >= 0.95 and (
-            evidence.lag_trend or 0.0
-        ) > 0  # then the rate is the capacity
+        # Then the rate is the capacity.
+        full = (evidence.utilization or 0.0) >= 0.95 and (evidence.lag_trend or 0.0) > 0
         if memory.batches < 3 * self.options.min_batches or not (known.told_apart or full):
             return None
         memory.trial = None
@@ -258,21 +258,19 @@ class Tide:
     def _weigh(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Proposal:
         """Return the cheapest size, unless waiting is cheaper still."""
         o, current, play = self.options, case.current, self._play(case, memory, known, lag)
-        prices = play.prices
-        late_stay = play.late(current, play.lag)
-        stay = prices.core_second * current * o.horizon_seconds + prices.late_second * late_stay
-        best, cost, late = self._cheapest(case, memory, play, stay)
-        if best == current:
-            late = late_stay
-        saved = stay - cost
+        prices, stay = play.prices, play.stay()
+        tried = play.sizes if known.pace.records is not None else {row[0] for row in memory.rows}
+        barred = [int(size) for size, until in memory.useless if until > case.at]
+        best, cost, late = play.cheapest(stay, tried, barred, o.doubt)
+        saved = stay.cost - cost
         numbers: dict[str, Figure] = {
-            "demand": max(demand for _, demand in play.stretches[:2]),
+            "demand": max(play.demand, play.stretches[1][1]),
             "lag": int(lag),
             "current": current,
             "size": best,
             "capacity": known.rate,
             "capacity_then": known.capacity(best),
-            "late_stay": min(late_stay, o.horizon_seconds),
+            "late_stay": min(stay.late, o.horizon_seconds),
             "late": min(late, o.horizon_seconds),
             "saved": saved,
             "horizon": o.horizon_seconds,
@@ -281,12 +279,12 @@ class Tide:
         }
         spared = prices.core_second * (current - best) * case.spec.interval_seconds
         memory.wasted = memory.wasted + spared if best < current else 0.0
-        if best == current or saved <= o.margin * stay:
+        if best == current or saved <= o.margin * stay.cost:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, play)
         if best > current:
             wait = WAIT_INTERVALS * case.spec.interval_seconds
             # Judged by the smallest growth that lasts, whatever the lag: more lag never makes waiting cheaper.
-            least = self._least_growth(case, play)
+            least = play.least_growth()
             numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
             gain = prices.core_second * (least - current) * wait  # the slots meanwhile
             if memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain):
@@ -300,63 +298,26 @@ class Tide:
 
     def _play(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Play:
         """Return the play of the case: the horizon in stretches, each with the upper bound of its demand."""
-        o, restart, at = self.options, self._restart_seconds(case), 0.0
-        forecast = memory.forecast.believed()
-        stretches: list[Stretch] = []
-        for until in (restart, restart + 60.0, restart + 180.0, max(o.horizon_seconds, restart + 240.0)):
-            middle = 0.5 * (at + until)
-            error = o.confidence * forecast.deviation(middle, self.smoothing)
-            stretches.append((until - at, forecast.ahead(middle, self.smoothing) + error))
-            at = until
-        objective = case.spec.scaling.lag_objective_seconds
-        lag = lag if o.catch_up else 0.0
-        return Play(known, self._prices(case), tuple(stretches), lag, objective, o.reserve, o.headroom, o.catch_up)
-
-    def _cheapest(self, case: Case, memory: Memory, play: Play, stay: float) -> tuple[int, float, float]:
-        """Return (size, cost, seconds late) of the cheapest size; `stay` is what the present one costs.
-
-        A reduction must hold what is expected, and of a size never run `doubt` is taken off. It pays its restart by
-        patience. A growth that will not last is charged with the next restart as well.
-        """
-        o, current, known = self.options, case.current, play.known
-        prices, lasting = play.prices, play.lasting
-        sizes = self._sizes(case, play)
-        first = play.enough(sizes)
-        tried = {row[0] for row in memory.rows} if known.pace.records is None else sizes
-        barred = [size for size, until in memory.useless if until > case.at]
-        best = (current, stay, 0.0)
-        for place in range(max(0, min(first, len(sizes) - 1) - 2), len(sizes)):
-            size = sizes[place]
-            cost = prices.core_second * size * o.horizon_seconds
-            if size > current:
-                if any(size >= bar > current for bar in barred):
-                    continue
-                cost += prices.restart if place >= first else 2.0 * prices.restart
-                if cost >= best[1] and place >= first:
-                    break
-            elif (
-                size == current
-                or place < first
-                or (size not in tried and known.capacity(size) * (1.0 - o.headroom - o.doubt) < lasting)
-            ):
-                continue
-            late = play.late(size, play.lag_at_stop)
-            cost += prices.late_second * late
-            if cost < best[1]:
-                best = (size, cost, late)
-        return best
-
-    def _least_growth(self, case: Case, play: Play) -> int:
-        """Return the smallest size above the present one that holds what is expected, else the largest."""
-        sizes = self._sizes(case, play)
-        first = max(play.enough(sizes), bisect_right(sizes, case.current))
-        return sizes[min(first, len(sizes) - 1)]
-
-    @staticmethod
-    def _sizes(case: Case, play: Play) -> tuple[int, ...]:
-        """Return the sizes to choose from."""
+        o, restart = self.options, self._restart_seconds(case)
+        spans = _spans(restart, o.horizon_seconds)
+        forecast = memory.forecast.believed().ahead(spans, self.smoothing)
+        stretches = tuple(
+            (seconds, rate + o.confidence * error) for (_, seconds), (rate, error) in zip(spans, forecast, strict=True)
+        )
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
-        return useful_sizes(scaling.min_parallelism, scaling.max_parallelism, play.known.shape, cores)
+        sizes = useful_sizes(scaling.min_parallelism, scaling.max_parallelism, known.shape, cores)
+        return Play(
+            known,
+            sizes,
+            self._prices(case),
+            stretches,
+            lag if o.catch_up else 0.0,
+            objective_seconds=scaling.lag_objective_seconds,
+            reserve=o.reserve,
+            headroom=o.headroom,
+            restarts=o.catch_up,
+            horizon_seconds=o.horizon_seconds,
+        )
 
     def _answer(
         self, case: Case, size: int, code: str, numbers: dict[str, Figure], memory: Memory, play: Play
@@ -374,6 +335,13 @@ class Tide:
             core_seconds=size * self.options.horizon_seconds,
         )
         return Proposal(size, code, numbers, expectation, memory.wire())
+
+
+@lru_cache(maxsize=1024)
+def _spans(restart: float, horizon: float) -> tuple[tuple[float, float], ...]:
+    """Return (from, seconds) of the stretches of the horizon: the restart, and three ever longer ones after it."""
+    ends = (0.0, restart, restart + 60.0, restart + 180.0, max(horizon, restart + 240.0))
+    return tuple((start, end - start) for start, end in pairwise(ends))
 
 
 def _newest_rate(window: tuple[Slice, ...]) -> float | None:

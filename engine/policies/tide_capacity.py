@@ -29,6 +29,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from engine.state import Slice
 from schemas.snapshot import MicroBatch, StageTasks
@@ -43,6 +44,9 @@ MIN_SPREAD = 0.08
 
 PRIOR_WEIGHT = 2.0
 """How many batches' worth of belief in linear scaling stand against what was seen."""
+
+WEIGHT_LIMIT = 30.0
+"""Batches from which on a size counts no more for having been seen longer."""
 
 PRIOR_BETA = 1.0
 BETA_RANGE = (0.3, 1.0)
@@ -173,8 +177,7 @@ class Pace:
                 self.seconds = None
 
 
-@dataclass(slots=True)
-class Fit:
+class Fit(NamedTuple):
     """What one size's batches say: overhead and seconds per record, or only the plain rate when they are alike."""
 
     overhead: float
@@ -217,8 +220,9 @@ class CapacityModel:
     pace: Pace
     floor: float = 0.0
     """A rate the present size is known to have kept up with."""
+    costs: dict[int, float] = field(default_factory=dict)
+    """Seconds per record by size, as far as they were asked for."""
     capacities: dict[int, float] = field(default_factory=dict)
-    """By size, as far as they were asked for."""
 
     @property
     def rate(self) -> float:
@@ -227,16 +231,18 @@ class CapacityModel:
 
     def record_seconds(self, size: int) -> float:
         """Return c(p), the seconds that one more record lasts at a size."""
-        if size == self.size:
-            return self.seconds_per_record
-        ratio = effective(self.size, self.shape) / effective(size, self.shape)
-        return self.seconds_per_record * float(ratio**self.beta)
+        cost = self.costs.get(size)
+        if cost is None:
+            ratio = effective(self.size, self.shape) / effective(size, self.shape)
+            cost = self.costs[size] = self.seconds_per_record * float(ratio**self.beta)
+        return cost
 
     def capacity(self, size: int) -> float:
         """Return the capacity of a size, records/s."""
-        if size not in self.capacities:
-            self.capacities[size] = self._capacity(size)
-        return self.capacities[size]
+        rate = self.capacities.get(size)
+        if rate is None:
+            rate = self.capacities[size] = self._capacity(size)
+        return rate
 
     def _capacity(self, size: int) -> float:
         cost, pace = self.record_seconds(size), self.pace
@@ -251,8 +257,8 @@ class CapacityModel:
 
     def batch_of(self, size: int, lag: float) -> float:
         """Return how long the batch lasts that takes `lag` waiting records, seconds."""
-        records = min(lag, self.pace.records or self.pace.largest)
-        return self.overhead + self.record_seconds(size) * records
+        most = self.pace.records or self.pace.largest
+        return self.overhead + self.record_seconds(size) * (min(most, lag))
 
 
 def model(
@@ -269,35 +275,33 @@ def model(
     `batch_seconds` is the batch duration capacity is reckoned at. `floor` is a rate the present size is known to have
     kept up with; the capacity is at least that. `overhead` is taken for sizes whose batches do not show it.
     """
-    fits = [(row, found) for row in rows if (found := fit(row, overhead)) is not None]
-    if not fits:
-        return None
-    points = [
-        (math.log(effective(int(row[0]), shape)), -math.log(found.seconds_per_record), min(row[1], 30.0))
-        for row, found in fits
-    ]
-    beta = _exponent(points)
-    row, near = min(fits, key=lambda pair: (abs(pair[0][0] - size), pair[0][0]))
-    cost, told_apart = near.seconds_per_record, near.told_apart
-    if row[0] != size:
-        cost *= (effective(int(row[0]), shape) / effective(size, shape)) ** beta
-        told_apart = False
-    return CapacityModel(size, near.overhead, cost, beta, told_apart, shape, batch_seconds, pace or Pace(), floor)
-
-
-def _exponent(points: Sequence[tuple[float, float, float]]) -> float:
-    """Return β of -log c = β · log e - log k: weighted least squares with a prior."""
-    if len(points) == 1:
-        return PRIOR_BETA
-    weight = mean_x = mean_y = 0.0
-    for x, y, w in points:
+    near: Fit | None = None
+    near_size, fits = 0, 0
+    weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
+    for row in rows:
+        found = fit(row, overhead)
+        if found is None:
+            continue
+        at = int(row[0])
+        x, y, w = math.log(effective(at, shape)), -math.log(found.seconds_per_record), min(row[1], WEIGHT_LIMIT)
+        fits += 1
         weight += w
-        mean_x += w * x
-        mean_y += w * y
-    mean_x /= weight
-    mean_y /= weight
-    spread, products = PRIOR_WEIGHT, PRIOR_WEIGHT * PRIOR_BETA
-    for x, y, w in points:
-        spread += w * (x - mean_x) ** 2
-        products += w * (x - mean_x) * (y - mean_y)
-    return min(max(products / spread, BETA_RANGE[0]), BETA_RANGE[1])
+        xs += w * x
+        ys += w * y
+        squares += w * x * x
+        products += w * x * y
+        if near is None or (abs(at - size), at) < (abs(near_size - size), near_size):
+            near, near_size = found, at
+    if near is None:
+        return None
+    beta = PRIOR_BETA
+    if fits > 1:
+        spread = PRIOR_WEIGHT + squares - xs * xs / weight
+        slope = (PRIOR_WEIGHT * PRIOR_BETA + products - xs * ys / weight) / spread
+        beta = min(max(slope, BETA_RANGE[0]), BETA_RANGE[1])
+    cost, told_apart = near.seconds_per_record, near.told_apart
+    if near_size != size:
+        cost *= (effective(near_size, shape) / effective(size, shape)) ** beta
+        told_apart = False
+    pace = pace or Pace()
+    return CapacityModel(size, near.overhead, cost, beta, told_apart, shape, batch_seconds, pace, floor, {size: cost})

@@ -1,4 +1,4 @@
-"""Arrivals ahead: a line, the swings around it, and an interval that was earned by past errors.
+"""Arrivals ahead: a line, the swings around it, and an interval that past swings have earned.
 
 The line is a g-h filter (Brookner, "Tracking and Kalman Filtering Made Easy", 1998, chapter 1) with fading memory: a
 rate r that is off the line's level by e after Δ seconds moves
@@ -7,15 +7,25 @@ rate r that is off the line's level by e after Δ seconds moves
     trend += h · e / Δ      h = max((1 - θ)²,   6 / ((n + 1)(n + 2)))                  n: rates on this line so far
 
 so a new line is fitted by least squares at first, and forgets when it has become long. What a rate is off the line
-then is a *swing*: it fades. A trend is damped, since none is to be believed for ever (Gardner & McKenzie, 1985).
+then is a *swing*: of it the share φ is left one interval later. A trend is damped, since none is to be believed for
+ever (Gardner & McKenzie, 1985).
 
-    forecast(h)  = level + trend · φ(h) + swing · exp(-h/S),      φ(h) = T · (1 - exp(-h/T))
-    error(h)²    = variance of one-step errors · (1 + h/20S)
+    forecast(h)  = level + trend · D · (1 - exp(-h/D)) + swing · φ^(h/Δ)
 
-A rate beyond three deviations is a *surprise*: a jump, or an outlier. The line stays, the surprise stands beside it;
-the next rate settles which it was. If it was a jump, a new line begins where it was measured, and if the second rate
-went on in the same direction, the slope between the two is its trend: a crowd that gathers. A step in the middle of an
-interval looks the same at first; of the two mistakes a size too large for some minutes is the cheaper.
+How much swings last is learned, as covariance of neighbours over variance v (a first-order autoregression), because
+it decides how wide the interval must be. A queue feels sums: of n rates on end, each off by its own noise, the mean
+is off by little; noise that lasts does not average out. With the effective number of independent observations among n
+(Bayley & Hammersley, 1946), over the n intervals around h ahead
+
+    error(h)²    = v · min(1, (1 + φ) / (1 - φ) / n) · (1 - φ^(2h/Δ))
+
+where the last factor takes off what is known of the present swing.
+
+A rate that is three deviations of past one-step errors off what was expected is a *surprise*: a jump, or an outlier.
+The line stays, the surprise stands beside it; the next rate settles which it was. If it was a jump, a new line begins
+where it was measured, and if the second rate went on in the same direction, the slope between the two is its trend: a
+crowd that gathers. A step in the middle of an interval looks the same at first; of the two mistakes a size too large
+for some minutes is the cheaper.
 
 *Silence* is no surprise: producers that stop send later what they kept back, so the level outlasts a silence.
 
@@ -25,8 +35,9 @@ The season is the mean rate of each half-hour of the day, as a ratio to the day'
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -39,6 +50,14 @@ SURPRISING = 3.0
 
 LEAST_DEVIATION = 0.03
 """Share of the level that is always taken for noise."""
+LEARNING = 0.03
+"""Least weight of the newest swing in variance and covariance: about the last 33 count."""
+SURPRISE_LEARNING = 0.05
+"""Least weight of the newest one-step error in their variance."""
+PRIOR_SWINGS = 20.0
+"""Swings' worth of belief that one lasts as long as the option says."""
+LONGEST = 0.95
+"""Largest share of a swing that is ever taken to be left an interval later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +70,7 @@ class Smoothing:
     silence: float = 900.0
 
 
-@dataclass(slots=True)
-class Forecast:
+class Forecast(NamedTuple):
     """What is remembered of arrivals. Rates in records/s, times in epoch seconds."""
 
     at: float | None = None
@@ -60,14 +78,21 @@ class Forecast:
     trend: float = 0.0
     swing: float = 0.0
     """How far above the level the rate is just now."""
+    errors: float = 0.0
+    """Variance of the rates from what was expected of them one interval before."""
     variance: float = 0.0
+    """Of the swings."""
+    covariance: float = 0.0
+    """Of a swing with the one before it."""
+    interval: float = 1.0
+    """Seconds the newest rate was measured over."""
     seen: int = 0
     since: float | None = None
     surprise: float | None = None
     """The last rate, when it was far from what was expected and nothing has confirmed it yet."""
     silent_since: float | None = None
     run: int = 1
-    season: list[float] = field(default_factory=list)
+    season: Sequence[float] = ()
     """Mean rate of each half-hour of the day; 0 where none was seen. Never changed in place."""
 
     def update(self, at: float, rate: float, smoothing: Smoothing) -> Forecast:
@@ -79,78 +104,98 @@ class Forecast:
         if gap <= 0:
             return self
         level = self.level + self.trend * gap
-        expected = level + self.swing * math.exp(-gap / smoothing.swing)
+        fade = self.fade(smoothing)
+        expected = level + fade * self.swing
         error = rate - expected
-        deviation = max(math.sqrt(self.variance), LEAST_DEVIATION * self.level)
+        deviation = max(math.sqrt(self.errors), LEAST_DEVIATION * self.level)
         surprising = abs(error) > SURPRISING * deviation
         if surprising and rate == 0:
             since = self.silent_since or self.at
             kept = self.level if at - since < smoothing.silence else 0.0
-            return Forecast(
-                at, kept, 0.0, 0.0, self.variance, self.seen, self.since, None, since, self.run, self.season
-            )
+            return self._replace(at=at, level=kept, trend=0.0, swing=0.0, surprise=None, silent_since=since)
         # A step is no noise: an error beyond three deviations counts as three.
-        counted = SURPRISING * deviation if surprising else error
-        weight = max(0.05, 1.0 / (self.seen + 1))
-        variance = self.variance + weight * (counted * counted - self.variance)
-        seen = self.seen + 1
+        counted = math.copysign(SURPRISING * deviation, error) if surprising else error
+        off = expected - level + counted
+        errors = self.errors + max(SURPRISE_LEARNING, 1.0 / (self.seen + 1)) * (counted * counted - self.errors)
+        weight = max(LEARNING, 1.0 / (self.seen + 1))
+        variance = self.variance + weight * (off * off - self.variance)
+        covariance = self.covariance + weight * (off * self.swing - self.covariance)
+        trend, swing, run = self.trend, fade * self.swing, self.run
+        surprise: float | None = None
         if not surprising:
             keep = math.exp(-gap / smoothing.level)
-            n = self.run + PRIOR_RATES
-            off = rate - level
-            new = level + max(1.0 - keep * keep, (4 * n + 2) / ((n + 1) * (n + 2))) * off
-            trend = self.trend + max((1.0 - keep) ** 2, 6.0 / ((n + 1) * (n + 2))) * off / gap
-            return Forecast(at, new, trend, rate - new, variance, seen, self.since, season=season, run=self.run + 1)
-        if self.surprise is None or (self.surprise > expected) is not (error > 0):
-            return Forecast(
-                at, level, self.trend, expected - level, variance, seen, self.since, rate, run=self.run, season=season
-            )
-        further = rate - self.surprise
-        goes_on = further * error > 0 and abs(further) > SURPRISING * LEAST_DEVIATION * rate
-        return Forecast(at, rate, further / gap if goes_on else 0.0, 0.0, variance, seen, self.since, season=season)
+            n = run + PRIOR_RATES
+            level += max(1.0 - keep * keep, (4 * n + 2) / ((n + 1) * (n + 2))) * off
+            trend += max((1.0 - keep) ** 2, 6.0 / ((n + 1) * (n + 2))) * off / gap
+            swing, run = rate - level, run + 1
+        elif self.surprise is None or (self.surprise > expected) is not (error > 0):
+            surprise = rate
+        else:
+            further = rate - self.surprise
+            goes_on = further * error > 0 and abs(further) > SURPRISING * LEAST_DEVIATION * rate
+            level, trend, swing, run = rate, further / gap if goes_on else 0.0, 0.0, 1
+        seen = self.seen + 1
+        return Forecast(
+            at, level, trend, swing, errors, variance, covariance, gap, seen, self.since, surprise, None, run, season
+        )
 
     def believed(self) -> Forecast:
         """Return the forecast if the last surprise was a jump."""
         if self.surprise is None:
             return self
-        return Forecast(self.at, self.surprise, 0.0, 0.0, self.variance, self.seen, self.since, season=self.season)
+        return self._replace(level=self.surprise, trend=0.0, swing=0.0, surprise=None, run=1)
 
-    def ahead(self, seconds: float, smoothing: Smoothing) -> float:
-        """Return the expected rate `seconds` ahead, never below zero."""
-        rate = self.level + self.trend * _damped(seconds, smoothing.damping)
-        rate += self.swing * math.exp(-seconds / smoothing.swing)
-        return max(0.0, rate * self._season_ratio(seconds))
+    def fade(self, smoothing: Smoothing) -> float:
+        """Return the share of a swing that is left one interval later: learned, from a prior."""
+        prior = math.exp(-self.interval / smoothing.swing)
+        if self.variance <= 0.0:
+            return prior
+        belief = PRIOR_SWINGS / (PRIOR_SWINGS + min(self.seen, 1.0 / LEARNING))
+        return belief * prior + (1.0 - belief) * min(LONGEST, max(0.0, self.covariance / self.variance))
 
-    def deviation(self, seconds: float, smoothing: Smoothing) -> float:
-        """Return the standard deviation of the error of a forecast `seconds` ahead."""
-        return math.sqrt(self.variance * (1.0 + seconds / (20.0 * smoothing.swing)))
+    def ahead(self, stretches: Sequence[tuple[float, float]], smoothing: Smoothing) -> list[tuple[float, float]]:
+        """Return (expected rate, standard deviation of its error) of the mean over each (from, seconds) ahead."""
+        level, trend, swing, variance = self.level, self.trend * smoothing.damping, self.swing, self.variance
+        fade, now = self.fade(smoothing), self.at if self._whole_day else None
+        decay, damping = math.log(max(fade, 1e-9)) / self.interval, -1.0 / smoothing.damping
+        together = (1.0 + fade) / (1.0 - fade) * self.interval
+        exp, found = math.exp, []
+        for start, seconds in stretches:
+            middle = start + 0.5 * seconds
+            left = exp(decay * middle)
+            rate = level + trend * (1.0 - exp(damping * middle)) + swing * left
+            if now is not None:
+                rate *= self._season_ratio(now, middle)
+            share = together / seconds if seconds > together else 1.0
+            error = math.sqrt(variance * share * (1.0 - left * left))
+            found.append((max(0.0, rate), error))
+        return found
 
     def wire(self) -> list[JsonValue]:
         """Return the forecast as JSON values."""
-        rates: list[JsonValue] = [self.level, self.trend, self.swing, self.variance]
-        season: list[JsonValue] = self.season  # type: ignore[assignment]
-        return [self.at, *rates, self.seen, self.since, self.surprise, self.silent_since, self.run, season]
+        return list(self)  # type: ignore[arg-type]
 
     @staticmethod
     def of(wire: Any) -> Forecast:
         """Return the forecast that `wire` wrote."""
         return Forecast(*wire) if wire else Forecast()
 
+    @property
+    def _whole_day(self) -> bool:
+        """Whether a whole day was seen."""
+        if self.at is None or self.since is None or self.at - self.since < DAY_SECONDS:
+            return False
+        return 0 not in self.season
+
     def _season_with(self, at: float, rate: float) -> list[float]:
-        bins = self.season.copy() if self.season else [0.0] * BINS
+        bins = list(self.season) or [0.0] * BINS
         index = int(at % DAY_SECONDS * BINS / DAY_SECONDS)
         old = bins[index]
         bins[index] = float(f"{rate if old == 0 else old + 0.02 * (rate - old):.5g}")
         return bins
 
-    def _season_ratio(self, seconds: float) -> float:
-        """Return how much the season changes the rate from now to `seconds` ahead; 1 until a whole day was seen."""
-        if self.at is None or self.since is None or self.at - self.since < DAY_SECONDS or 0 in self.season:
-            return 1.0
-        now = self.season[int(self.at % DAY_SECONDS * BINS / DAY_SECONDS)]
-        then = self.season[int((self.at + seconds) % DAY_SECONDS * BINS / DAY_SECONDS)]
+    def _season_ratio(self, at: float, seconds: float) -> float:
+        """Return how much the season changes the rate from `at` to `seconds` later."""
+        now = self.season[int(at % DAY_SECONDS * BINS / DAY_SECONDS)]
+        then = self.season[int((at + seconds) % DAY_SECONDS * BINS / DAY_SECONDS)]
         return min(4.0, max(0.25, then / now))
-
-
-def _damped(seconds: float, trend_seconds: float) -> float:
-    return trend_seconds * (1.0 - math.exp(-seconds / trend_seconds))

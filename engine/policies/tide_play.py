@@ -16,21 +16,20 @@ only when a batch commits: the first one after a restart takes all that waited, 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from engine.policies.tide_capacity import CapacityModel
 
 Stretch = tuple[float, float]
 """(seconds, records/s)."""
 
-LEAST_SPARE = 0.02
+LEAST_SPARE = 0.002
 """Share of its capacity with which a size works off what is left in the end, when it has no more to spare."""
 
 
-@dataclass(slots=True)
-class Prices:
+class Prices(NamedTuple):
     """What things cost, in slot-seconds."""
 
     core_second: float
@@ -38,42 +37,110 @@ class Prices:
     restart: float
 
 
-@dataclass(slots=True)
+class Choice(NamedTuple):
+    """A size, what it costs over the horizon, and for how many seconds the job would be late."""
+
+    size: int
+    cost: float
+    late: float
+
+
 class Play:
     """The board on which sizes are played."""
 
-    known: CapacityModel
-    prices: Prices
-    stretches: tuple[Stretch, ...]
-    lag: float
-    """Records waiting now."""
-    objective_seconds: float
-    """Lag, in seconds of work, from which the job is late."""
-    reserve: float
-    """Share of it that is not to be used up, except for a reduction: that one picks its moment."""
-    headroom: float
-    restarts: bool
-    """Whether a restart is reckoned with."""
+    __slots__ = (
+        "demand", "headroom", "known", "lag", "lag_at_stop", "lasting", "objective_seconds", "prices", "reserve",
+        "restarts", "rising", "sizes", "slot", "stretches",
+    )  # fmt: skip
 
-    @property
-    def lasting(self) -> float:
+    def __init__(
+        self,
+        known: CapacityModel,
+        sizes: tuple[int, ...],
+        prices: Prices,
+        stretches: tuple[Stretch, ...],
+        lag: float,
+        *,
+        objective_seconds: float,
+        reserve: float,
+        headroom: float,
+        restarts: bool,
+        horizon_seconds: float,
+    ) -> None:
+        """Set up the board.
+
+        Args:
+            known: what each size can do.
+            sizes: those to choose from, rising.
+            prices: what things cost.
+            stretches: the horizon; the first is as long as a restart.
+            lag: records waiting now.
+            objective_seconds: lag, in seconds of work, from which the job is late.
+            reserve: share of it that is not to be used up, except for a reduction: that one picks its moment.
+            headroom: share of capacity kept free of the expected load.
+            restarts: whether a restart is reckoned with.
+            horizon_seconds: for how long slots are paid.
+        """
+        self.known, self.sizes, self.prices, self.stretches, self.lag = known, sizes, prices, stretches, lag
+        self.objective_seconds, self.reserve, self.headroom = objective_seconds, reserve, headroom
+        self.restarts, self.slot = restarts, prices.core_second * horizon_seconds
+        self.demand = stretches[0][1]
+        self.lasting = max(demand for _, demand in stretches[1:])
         """The largest demand expected after the restart."""
-        return max(demand for _, demand in self.stretches[1:])
-
-    def enough(self, sizes: Sequence[int]) -> int:
-        """Return the place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
-        return bisect_left(sizes, self.lasting / (1.0 - self.headroom), key=self.known.capacity)
-
-    @property
-    def rising(self) -> float:
+        self.rising = max(0.0, self.demand - known.rate)
         """By how much lag grows a second until the restart, at least 0."""
-        return max(0.0, self.stretches[0][1] - self.known.rate)
-
-    @property
-    def lag_at_stop(self) -> float:
+        self.lag_at_stop = lag + self.rising * min(known.batch_of(known.size, lag), known.batch_seconds)
         """Lag when the running batch has ended."""
-        known = self.known
-        return self.lag + self.rising * min(known.batch_of(known.size, self.lag), known.batch_seconds)
+
+    def stay(self) -> Choice:
+        """Return what the present size costs."""
+        size = self.known.size
+        late = self.late(size, self.lag)
+        return Choice(size, self.slot * size + self.prices.late_second * late, late)
+
+    def cheapest(self, stay: Choice, tried: Container[float], barred: Sequence[int], doubt: float) -> Choice:
+        """Return the cheapest size, with what it costs.
+
+        A reduction must hold what is expected, and of a size not `tried` the share `doubt` is taken off; it pays its
+        restart by patience, and is none while the job is late. A growth that will not last is charged with the next
+        restart too; sizes from those `barred` on are not grown to.
+        """
+        known, sizes, current, first = self.known, self.sizes, self.known.size, self.enough()
+        if stay.late == 0.0 and first < len(sizes) and sizes[first] >= current:
+            return stay  # what is never late need not grow, and nothing smaller would be enough
+        late_now = self.lag_at_stop > known.rate * self.objective_seconds
+        sure = 1.0 - self.headroom - doubt
+        best = stay
+        for place in range(max(0, min(first, len(sizes) - 1) - 2), len(sizes)):
+            size = sizes[place]
+            cost = self.slot * size
+            if size > current:
+                if any(size >= bar > current for bar in barred):
+                    continue
+                cost += self.prices.restart * (1.0 if place >= first else 2.0)
+                if cost >= best.cost and place >= first:
+                    break
+            elif (
+                size == current
+                or place < first
+                or late_now
+                or (size not in tried and known.capacity(size) * sure < self.lasting)
+            ):
+                continue
+            late = self.late(size, self.lag_at_stop)
+            cost += self.prices.late_second * late
+            if cost < best.cost:
+                best = Choice(size, cost, late)
+        return best
+
+    def enough(self) -> int:
+        """Return the place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
+        return bisect_left(self.sizes, self.lasting / (1.0 - self.headroom), key=self.known.capacity)
+
+    def least_growth(self) -> int:
+        """Return the smallest size above the present one that holds what is expected, else the largest."""
+        first = max(self.enough(), bisect_right(self.sizes, self.known.size))
+        return self.sizes[min(first, len(self.sizes) - 1)]
 
     def late(self, size: int, lag: float) -> float:
         """Return how long a size would be late, begun with `lag` records."""
@@ -88,9 +155,9 @@ class Play:
 
     def late_by_waiting(self, size: int, seconds: float) -> float:
         """Return how long the job would be late if the change to `size` were put off."""
-        rate, demand = self.known.rate, self.stretches[0][1]
+        rate = self.known.rate
         limit = rate * self.objective_seconds * (1.0 - self.reserve)
-        meanwhile = late_seconds(self.lag, ((seconds, demand),), rate, limit, restarts=False)
+        meanwhile = late_seconds(self.lag, ((seconds, self.demand),), rate, limit, restarts=False)
         return meanwhile + self.late(size, self.lag_at_stop + self.rising * seconds)
 
 

@@ -96,6 +96,17 @@ def test_another_engine_begins_with_a_keyframe(monkeypatch: pytest.MonkeyPatch) 
     assert [d.keyframe is not None for d in decisions] == [True, False]
 
 
+def test_what_another_engine_remembered_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy begins anew after an upgrade: its memory may have had another meaning."""
+    state, _ = run(job(policy="tide", policy_options={}), steady(3, rate=1, capacity=2))
+    assert state.memory
+    monkeypatch.setattr("engine.decide.ENGINE_VERSION", "next")
+    strange = state._replace(memory={"forecast": ["of another layout"]})
+    after, decisions = run(job(policy="tide", policy_options={}), steady(2, rate=1, capacity=2, first=3), strange)
+    assert len(decisions) == 2
+    assert after.memory["forecast"] != strange.memory["forecast"]
+
+
 def test_a_duplicate_is_refused_and_changes_nothing() -> None:
     """A snapshot at or below the newest sequence is not decided again."""
     shots = steady(3, rate=1, capacity=2)

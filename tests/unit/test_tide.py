@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -104,24 +105,43 @@ def ramp(forecast: Forecast, rates: list[float], start: float = 0.0) -> Forecast
     return forecast
 
 
+def ahead(forecast: Forecast, middle: float, seconds: float = 10.0) -> tuple[float, float]:
+    """Return (rate, deviation) of the mean over `seconds` around `middle` ahead."""
+    ((rate, deviation),) = forecast.ahead([(middle - 0.5 * seconds, seconds)], SMOOTHING)
+    return rate, deviation
+
+
 def test_a_steady_load_is_forecast_as_it_is() -> None:
     """No trend is read into a steady load, and its interval closes."""
     forecast = ramp(Forecast(), [500.0] * 60)
-    assert forecast.ahead(60.0, SMOOTHING) == pytest.approx(500.0)
-    assert forecast.deviation(60.0, SMOOTHING) == pytest.approx(0.0, abs=1e-6)
+    assert ahead(forecast, 60.0) == (pytest.approx(500.0), pytest.approx(0.0, abs=1e-6))
 
 
 def test_a_ramp_is_seen_coming() -> None:
     """A rising load is forecast above its last value, and not for ever."""
     forecast = ramp(Forecast(), [100.0 + 10.0 * n for n in range(60)])
-    assert 690 + 30 < forecast.ahead(60.0, SMOOTHING) < 690 + 70
-    assert forecast.ahead(10_000.0, SMOOTHING) < 690 + 300
+    assert 690 + 30 < ahead(forecast, 60.0)[0] < 690 + 70
+    assert ahead(forecast, 10_000.0)[0] < 690 + 300
 
 
 def test_noise_widens_the_interval() -> None:
     """The interval is earned by past errors."""
-    noisy = ramp(Forecast(), [500.0 + (60 if n % 2 else -60) for n in range(100)])
-    assert 40 < noisy.deviation(30.0, SMOOTHING) < 140
+    noise = random.Random(1)
+    noisy = ramp(Forecast(), [500.0 + noise.gauss(0.0, 60.0) for _ in range(300)])
+    assert 40 < ahead(noisy, 30.0, 10.0)[1] < 80
+
+
+def test_noise_that_comes_and_goes_averages_out_and_noise_that_stays_does_not() -> None:
+    """The interval is that of the mean over a stretch: it closes for independent errors, hardly for lasting ones."""
+    noise = random.Random(2)
+    loose = ramp(Forecast(), [500.0 + noise.gauss(0.0, 60.0) for _ in range(300)])
+    lasting, swing = [], 0.0
+    for _ in range(300):
+        swing = 0.9 * swing + noise.gauss(0.0, 26.0)  # with the same deviation of 60
+        lasting.append(500.0 + swing)
+    bound = ramp(Forecast(), lasting)
+    assert ahead(loose, 120.0, 120.0)[1] < 0.6 * ahead(loose, 120.0, 10.0)[1]
+    assert ahead(bound, 120.0, 120.0)[1] > 0.7 * ahead(bound, 120.0, 10.0)[1]
 
 
 def test_the_season_counts_once_a_day_was_seen() -> None:
@@ -131,7 +151,7 @@ def test_the_season_counts_once_a_day_was_seen() -> None:
         at = 300.0 * number
         rate = 1000.0 if 43_200 <= at % DAY_SECONDS < 64_800 else 500.0
         forecast = forecast.update(at, rate, SMOOTHING)
-    assert forecast.ahead(1800.0, SMOOTHING) > 900
+    assert ahead(forecast, 1800.0)[0] > 900
 
 
 class Plant:

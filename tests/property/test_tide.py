@@ -1,0 +1,59 @@
+"""Properties of `tide` over cases it comes to in the lab: more lag never asks for less, whatever it has learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from unittest.mock import patch
+
+import pytest
+
+from engine.case import Case, Proposal
+from engine.policies.tide import Tide
+from tidegate.lab.simulate import simulate
+from tidegate.lab.suite import scenario_of
+
+SECONDS = 5400.0
+EACH = 6
+"""One case in so many is looked at."""
+LAGS = (0, *(int(50 * 1.3**step) for step in range(36)))
+"""From nothing to half a million records, which the lab's job works off in two minutes at best."""
+
+
+def cases_of(workload: str) -> list[tuple[Tide, Case]]:
+    """Return cases of a simulated run with the policy that judged them."""
+    found: list[tuple[Tide, Case]] = []
+    propose = Tide.propose
+
+    def noted(policy: Tide, case: Case) -> Proposal:
+        if case.state.decisions % EACH == 0:
+            found.append((policy, case))
+        return propose(policy, case)
+
+    with patch.object(Tide, "propose", noted):
+        simulate(scenario_of(workload, SECONDS, 0).with_policy("tide", {}, {}))
+    return found
+
+
+def sizes(policy: Tide, case: Case) -> Iterator[tuple[int, int]]:
+    """Yield (lag, size proposed) for the case with ever more lag and all else as it was."""
+    for lag in LAGS:
+        seen = replace(case.evidence, lag_records=lag)
+        yield lag, policy.propose(case._replace(evidence=seen)).size
+
+
+@pytest.mark.parametrize(
+    "workload", ["step", "spike", "diurnal", "outage", "noise", "decay", "flash_crowd", "sawtooth"]
+)
+def test_more_lag_never_asks_for_less(workload: str) -> None:
+    """In every case of a run the size asked for rises with the lag, or stays."""
+    found = cases_of(workload)
+    assert len(found) > 40
+    asked: set[int] = set()
+    for policy, case in found:
+        steps = list(sizes(policy, case))
+        falls = [(a, b) for a, b in pairwise(steps) if b[1] < a[1]]
+        assert not falls, (case.state.decisions, case.current, falls)
+        asked.update(size for _, size in steps)
+    assert len(asked) > 3, "lag must have mattered"
