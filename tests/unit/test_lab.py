@@ -21,9 +21,9 @@ from tidegate.lab.oracle import oracle
 from tidegate.lab.picture import draw_matrix
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
-from tidegate.lab.suite import ORACLE, UnknownName, cells, run, run_all
+from tidegate.lab.suite import ORACLE, UnknownName, cells, run, run_all, trace_loads
 from tidegate.lab.table import against_oracle, detail, summary
-from tidegate.lab.traces import read_trace
+from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning, tunings
 from twin.load import BadLoad, Load
 from twin.model import Faults
@@ -136,7 +136,7 @@ def test_the_ledger_promises_a_slot_once() -> None:
 
 def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
     """Rows from two processes equal rows from this one; the table holds them beside the oracle's 1.00."""
-    todo = cells(["flip271"], ["step"], quick=True)
+    todo = cells(["flip271"], ["step"], seconds=3600.0)
     assert [cell.policy for cell in todo if not cell.tuned] == [ORACLE, "flip271"]
     here = [run(cell) for cell in todo]
     there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
@@ -159,7 +159,7 @@ def test_unknown_names_are_told_with_the_known_ones() -> None:
 
 def test_the_matrix_is_drawn(tmp_path: Path) -> None:
     """The picture of policy x workload is a PNG, whatever cells there are."""
-    rows = [run(cell) for cell in cells(["flip271"], ["step"], quick=True)]
+    rows = [run(cell) for cell in cells(["flip271"], ["step"], seconds=3600.0)]
     draw_matrix(rows, tmp_path / "deep" / "lab.png", objective_seconds=60.0)
     assert (tmp_path / "deep" / "lab.png").read_bytes().startswith(PNG)
 
@@ -232,7 +232,8 @@ def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], 
             ":3: records_per_second: must be a number of at least 0, found 'NaN'",
         ),
         ("seconds,records_per_second\n0,1\n5,-2\n", "found '-2'"),
-        ("seconds,records_per_second\n5,1\n5,2\n", "seconds must rise"),
+        ("seconds,records_per_second\n5,1\n5,2\n", ":3: seconds: must rise, found 5 after 5"),
+        ("# a note\n\nseconds,records_per_second\n0,1\n\n5,x\n", ":6: records_per_second: must be a number"),
         ("seconds,records_per_second\n5,1\n", "at least 2 points"),
     ],
 )
@@ -244,6 +245,87 @@ def test_a_bad_trace_is_refused_with_its_place(tmp_path: Path, text: str, told: 
         read_trace(path)
     assert str(path) in str(caught.value)
     assert told in str(caught.value)
+
+
+def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A file that cannot be read is named with the reason."""
+    with pytest.raises(BadLoad, match=r"nowhere\.csv: cannot be read: .*No such file"):
+        read_trace(tmp_path / "nowhere.csv")
+
+
+@pytest.mark.parametrize(
+    ("play", "told"),
+    [
+        (Play(hours=3.0), "at speed 1, 2 h are left to play, not 3"),
+        (Play(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left to play, not 1"),
+        (Play(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left to play, not 1"),
+        (Play(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left to play"),
+    ],
+)
+def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play: Play, told: str) -> None:
+    """No run is quietly shorter than it was asked to be."""
+    with pytest.raises(BadLoad) as caught:
+        read_trace(_trace(tmp_path), play)
+    assert str(caught.value).startswith(f"{tmp_path / 'hill.csv'}: it lasts 2 h: from hour")
+    assert str(caught.value).endswith(told)
+
+
+def test_a_trace_is_played_as_asked(tmp_path: Path) -> None:
+    """Speed shortens it at the same rates, the part begins by the trace's own clock, the peak is the one asked for."""
+    path = _trace(tmp_path)
+    assert read_trace(path).seconds == 7200.0
+    assert read_trace(path, Play(most_hours=1.0)).seconds == 3600.0
+    fast = read_trace(path, Play(speed=4.0))
+    assert fast.seconds == 1800.0
+    assert fast.rate(900.0) == pytest.approx(read_trace(path).rate(3600.0), rel=0.01)
+    part = read_trace(path, Play(speed=2.0, since_hours=1.0, hours=0.25, peak=50.0))
+    assert part.seconds == 900.0
+    assert part.peak == pytest.approx(50.0)
+    assert part.rates[0] == part.peak  # the trace's second hour begins at its top, and falls
+
+
+def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) -> None:
+    """A trace's cells hold its load, so rows from two processes equal rows from this one, though the file is gone."""
+    path = _trace(tmp_path)
+    traces = trace_loads([path], Play(speed=2.0))
+    path.unlink()
+    todo = cells(["flip271"], traces=traces)
+    assert {cell.workload for cell in todo} == {"hill"}
+    assert {cell.seconds for cell in todo} == {3600.0}
+    here = [run(cell) for cell in todo]
+    there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
+    assert [row.score for row in here] == [row.score for row in there]
+    assert max(here[0].curve.rate) == pytest.approx(lab_peak(lab_model(), spec_for(lab_model())), rel=0.03)
+    assert {cell.workload for cell in cells(["flip271"], ["step"], traces=traces)} == {"step", "hill"}
+
+
+def test_two_workloads_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Traces are told apart by their files' stems, and none may be called as a shape in the same run."""
+    (tmp_path / "other").mkdir()
+    with pytest.raises(BadLoad, match="a trace called 'hill' is there already"):
+        trace_loads([_trace(tmp_path), _trace(tmp_path / "other")], Play())
+    with pytest.raises(UnknownName, match="workload 'step' is a shape and a trace"):
+        cells([], ["step"], traces={"step": Load([1.0])})
+
+
+def test_the_lab_command_takes_traces(tmp_path: Path) -> None:
+    """`--trace` runs on the trace alone, as fast and from where it is asked to; a bad one ends in its message."""
+    path, out = _trace(tmp_path), tmp_path / "lab.png"
+    base = ["--trace", str(path), "--policy", "flip271", "--processes", "1", "--out", str(out)]
+    result = CliRunner().invoke(lab_app, [*base, "--speed", "2", "--from", "1", "--hours", "0.4"])
+    assert result.exit_code == 0, result.output
+    assert "hill" in result.output
+    assert "spike" not in result.output
+    refused = CliRunner().invoke(lab_app, [*base, "--hours", "5"])
+    assert refused.exit_code == 2
+    assert "not 5" in refused.output
+
+
+def _trace(directory: Path) -> Path:
+    """Return a trace of two hours: up for one, down for half of one, then level."""
+    path = directory / "hill.csv"
+    path.write_text("# a hill\nseconds,records_per_second\n0,100\n3600,900\n5400,300\n")
+    return path
 
 
 def test_a_tuning_is_never_worse_than_the_defaults_it_began_with() -> None:

@@ -32,7 +32,7 @@ from schemas.wire import Scalar
 from tidegate.lab.jobs import PARTITIONS, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
-from tidegate.lab.traces import read_trace
+from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning
 from twin.load import Load
 from twin.noise import Noise
@@ -171,7 +171,7 @@ def main(
 ) -> None:
     """Search the options of policies on training loads, and keep the best found."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
-    traces = [read_trace(path).faster(speed).cut(0.0, SECONDS).scaled(peak) for path in load or ()]
+    traces = [read_trace(path, Play(speed=speed, most_hours=SECONDS / 3600, peak=peak)) for path in load or ()]
     loads = traces or training_loads(peak)
     label = ", ".join(path.name for path in load or ()) or "a noisy wave and random steps"
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
