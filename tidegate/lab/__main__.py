@@ -12,11 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from engine.policies import names
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.picture import draw_matrix
-from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, trace_loads
+from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
 from tidegate.lab.table import detail, summary
 from tidegate.lab.traces import Play
-from tidegate.lab.trials import figures, trials_table
-from tidegate.lab.tunings import DEFAULTS, tunings
+from tidegate.lab.trials import figures, settings, trials_table
 from twin.load import BadLoad
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -61,11 +60,10 @@ def lab(
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if scenarios:
-        found = tunings()
-        runs = [(name, DEFAULTS) for name in policy or names()]
-        runs += [(name, found[name]) for name, _ in runs if name in found]
+        rows_of = settings(policy or names())
         with Progress(*columns, console=errors, transient=True) as progress:
-            shown = [figures(*each) for each in progress.track(runs, description="scenarios")]
+            done = spread(figures, rows_of, processes=processes)
+            shown = list(progress.track(done, total=len(rows_of), description="scenarios"))
         wide.print(trials_table(sorted(shown, key=lambda row: row.label)))
         return
     rows = []

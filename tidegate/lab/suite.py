@@ -7,11 +7,12 @@ processes as there are cores and the table is the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 from engine.policies import names
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
@@ -22,6 +23,9 @@ from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import DEFAULTS, tunings
 from twin.load import BadLoad, Load
 from twin.workloads import SHAPES
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 ORACLE = "oracle"
 SECONDS = 3 * 3600.0
@@ -125,12 +129,17 @@ def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) 
     return Row(cell, found, line, moments)
 
 
-def run_all(todo: list[Cell], *, processes: int | None = None) -> Iterator[Row]:
+def run_all(todo: Sequence[Cell], *, processes: int | None = None) -> Iterator[Row]:
     """Yield rows as they are done, from `processes` processes (None: one per core, at most 2)."""
+    return spread(run, todo, processes=processes)
+
+
+def spread(work: Callable[[T], R], todo: Sequence[T], *, processes: int | None = None) -> Iterator[R]:
+    """Yield what `work` makes of each, as it is done, from `processes` processes (None: one per core, at most 2)."""
     count = min(2, os.cpu_count() or 1) if processes is None else processes
     if count <= 1 or len(todo) < 2:
-        yield from map(run, todo)
+        yield from map(work, todo)
         return
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run, cell) for cell in todo]):
+        for future in as_completed([pool.submit(work, each) for each in todo]):
             yield future.result()
