@@ -17,11 +17,11 @@ from tidegate.lab.__main__ import app as lab_app
 from tidegate.lab.command import app as simulate_app
 from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.ledger import MemoryLedger
+from tidegate.lab.matrix import chosen, draw_curves, draw_scores
 from tidegate.lab.oracle import oracle
-from tidegate.lab.picture import draw_matrix
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
-from tidegate.lab.suite import ORACLE, UnknownName, cells, run, run_all, trace_loads
+from tidegate.lab.suite import ORACLE, Row, UnknownName, cells, run, run_all, trace_loads
 from tidegate.lab.table import against_oracle, detail, summary
 from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning, tunings
@@ -157,22 +157,47 @@ def test_unknown_names_are_told_with_the_known_ones() -> None:
         cells([], ["nope"])
 
 
-def test_the_matrix_is_drawn(tmp_path: Path) -> None:
-    """The picture of policy x workload is a PNG, whatever cells there are."""
-    rows = [run(cell) for cell in cells(["flip271"], ["step"], seconds=3600.0)]
-    draw_matrix(rows, tmp_path / "deep" / "lab.png", objective_seconds=60.0)
-    assert (tmp_path / "deep" / "lab.png").read_bytes().startswith(PNG)
+def test_the_pictures_fit_a_page(tmp_path: Path) -> None:
+    """With all shapes and 25 rows each, scores and curves are PNGs at most 2,400 pixels wide."""
+    base, other = (run(cell) for cell in cells(["flip271"], ["step"], seconds=600.0) if not cell.tuned)
+    labels = [(f"policy {number}", tuned) for number in range(12) for tuned in (False, True)]
+    rows = [
+        replace(row, cell=replace(row.cell, workload=workload, policy=policy, tuned=tuned))
+        for workload in SHAPES
+        for row, policy, tuned in ((base, ORACLE, False), *((other, name, tuned) for name, tuned in labels))
+    ]
+    for draw in (draw_scores, draw_curves):
+        picture = tmp_path / "deep" / f"{draw.__name__}.png"
+        draw(rows, picture, objective_seconds=60.0)
+        data = picture.read_bytes()
+        assert data.startswith(PNG)
+        assert 1500 < int.from_bytes(data[16:20], "big") <= 2400
+
+
+def test_curves_are_those_of_the_oracle_of_tide_and_of_its_best_rival() -> None:
+    """`tide` with its defaults is shown even where others are cheaper, its own tuning only where nobody else is."""
+    (base,) = (run(cell) for cell in cells(["flip271"], ["step"], seconds=600.0) if cell.policy == ORACLE)
+
+    def row(policy: str, cost: float, *, tuned: bool = False) -> Row:
+        return replace(base, cell=replace(base.cell, policy=policy, tuned=tuned), score=replace(base.score, cost=cost))
+
+    group = [row("keda", 2.0), row("keda", 1.5, tuned=True), row("tide", 1.7), row("tide", 1.1, tuned=True), base]
+    assert [each.cell.label for each in chosen(group)] == [ORACLE, "tide", "keda (tuned)"]
+    assert [each.cell.label for each in chosen(group[2:])] == [ORACLE, "tide", "tide (tuned)"]
+    assert [each.cell.label for each in chosen([*group[:2], base])] == [ORACLE, "keda (tuned)", "keda"]
 
 
 def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
-    """`python -m tidegate.lab` ends with a table, the ratios and the place of the picture."""
+    """`python -m tidegate.lab` ends with a table, the ratios and the places of both pictures."""
     picture = tmp_path / "lab.png"
     options = ["--quick", "--policy", "flip271", "--workload", "spike", "--processes", "1", "--out", str(picture)]
     result = CliRunner().invoke(lab_app, options)
     assert result.exit_code == 0, result.output
     assert "× oracle" in result.output
     assert "spike" in result.output
-    assert picture.read_bytes().startswith(PNG)
+    for path in (picture, tmp_path / "lab-curves.png"):
+        assert path.read_bytes().startswith(PNG)
+        assert str(path) in result.output
     refused = CliRunner().invoke(lab_app, ["--policy", "nope"])
     assert refused.exit_code == 2
     assert "unknown policy 'nope'" in refused.output

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from engine.policies import names
 from tidegate.lab.jobs import lab_model, spec_for
-from tidegate.lab.picture import draw_matrix
+from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
 from tidegate.lab.table import detail, summary
 from tidegate.lab.traces import Play
@@ -42,7 +42,9 @@ def lab(
     scenarios: Annotated[
         bool, typer.Option("--scenarios", help="Instead: word count, grid of starts, noisy sine, worst sawtooth.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path(".tidegate/lab.png"),
+    out: Annotated[
+        Path, typer.Option("--out", help="Picture of the scores; that of the curves goes beside it.")
+    ] = Path(".tidegate/lab.png"),
 ) -> None:
     """Run policies on workloads on the twin; print their scores beside a clairvoyant oracle's, and draw them.
 
@@ -55,7 +57,7 @@ def lab(
         traces = trace_loads(trace or (), Play(speed=speed, since_hours=since, hours=hours, most_hours=usual))
         todo = cells(policy or (), workload or (), traces=traces, seconds=(hours or usual) * 3600, seed=seed)
     except (UnknownName, BadLoad) as error:
-        errors.print(f"tidegate.lab: {error}", style="red")
+        errors.print(f"tidegate.lab: {error}", style="red", markup=False)
         raise typer.Exit(2) from None
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -75,8 +77,10 @@ def lab(
     rows.sort(key=lambda row: todo.index(row.cell))
     wide.print(detail(rows))
     wide.print(summary(rows))
-    draw_matrix(rows, out, objective_seconds=spec_for(lab_model()).scaling.lag_objective_seconds)
-    console.print(f"picture: {out}")
+    objective, curves = spec_for(lab_model()).scaling.lag_objective_seconds, out.with_stem(f"{out.stem}-curves")
+    draw_scores(rows, out, objective_seconds=objective)
+    draw_curves(rows, curves, objective_seconds=objective)
+    console.print(f"pictures: {out} (scores), {curves} (curves)", soft_wrap=True)
 
 
 if __name__ == "__main__":
