@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -15,7 +16,7 @@ from tidegate.cli.problems import Problem
 from tidegate.lab import tune as tuner
 from tidegate.lab.__main__ import app as lab_app
 from tidegate.lab.command import app as simulate_app
-from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_model, lab_peak, one_job, spec_for
+from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_job, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.ledger import MemoryLedger
 from tidegate.lab.matrix import chosen, draw_curves, draw_scores
 from tidegate.lab.oracle import oracle
@@ -362,6 +363,43 @@ def test_a_tuning_is_never_worse_than_the_defaults_it_began_with() -> None:
     assert defaults.tuning == Tuning({}, {})
     assert found.cost <= defaults.cost
     assert found == tuner.tune("flip271", loads, trials=8, seed=1)
+
+
+def test_loads_change_between_two_snapshots_scored_or_trained_on() -> None:
+    """What changes on the collector's 10 s grid comes half an interval later, in the suite's runs and the tuner's."""
+    load = step(1000.0, 1200.0)
+    scenario = lab_job(load, seed=23)
+    moved = scenario.topics[SOURCE].load
+    assert moved is not None
+    assert (load.rate(299.9), load.rate(300.0)) == (250.0, 1000.0)
+    assert (moved.rate(304.9), moved.rate(305.0)) == (250.0, 1000.0)
+    assert moved.seconds == load.seconds
+    scenario = scenario.with_policy("flip271")
+    model, spec = scenario.models[0], scenario.specs[0]
+    cost = score(model, spec, PARTITIONS, simulate(scenario)[spec.job_id]).cost
+    assert tuner.tune("flip271", [load], trials=1).cost == cost
+    todo = cells(["flip271"], traces={"mine": load}, seed=23)
+    assert next(run(cell) for cell in todo if cell.label == "flip271").score.cost == cost
+
+
+def test_the_loads_to_train_on_last_as_long_and_are_of_the_labs_size() -> None:
+    """Each lasts two hours around the lab's peak, and the real day has its crowd."""
+    peak = lab_peak(lab_model(), spec_for(lab_model()))
+    loads = tuner.training_loads(peak)
+    assert [load.seconds for load in loads] == [tuner.SECONDS] * len(loads)
+    assert all(0.9 * peak < load.peak < 1.3 * peak for load in loads)
+    launch = loads[-1]
+    crowd = launch.arrived(3600.0) - launch.arrived(2700.0)  # 9 to 10 o'clock
+    assert crowd > 4 * (launch.arrived(900.0) - launch.arrived(0.0))
+
+
+def test_the_tuner_names_a_trace_it_cannot_read(tmp_path: Path) -> None:
+    """A bad training trace ends in its message, before any trial."""
+    app = typer.Typer()
+    app.command()(tuner.main)
+    result = CliRunner().invoke(app, ["--load", str(tmp_path / "nowhere.csv"), "--policy", "keda"])
+    assert result.exit_code == 2
+    assert "cannot be read" in result.output
 
 
 def test_the_kept_tunings_fit_their_policies() -> None:
