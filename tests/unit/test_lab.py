@@ -248,6 +248,19 @@ def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], 
     assert told in str(result.exception)
 
 
+def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path) -> None:
+    """`--speed`, `--from` and `--hours` choose the part as in the lab; what is not there is refused."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC)
+    options = ["--spec", str(spec), "--load", str(_trace(tmp_path)), "--speed", "2", "--from", "1"]
+    played = CliRunner().invoke(simulate_app, [*options, "--hours", "0.4"])
+    assert played.exit_code == 0, played.output
+    assert "0.40" in played.output
+    refused = CliRunner().invoke(simulate_app, [*options, "--hours", "0.6"])
+    assert isinstance(refused.exception, Problem)
+    assert "0.5 h are left to play, not 0.6" in str(refused.exception)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

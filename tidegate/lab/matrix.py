@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from tidegate.lab.picture import DEMAND, HELD, LATE, RESTART, save, slots
 from tidegate.lab.suite import ORACLE, Row
@@ -21,9 +23,12 @@ HOME = "tide"
 
 CELL = (0.9, 0.38)
 """Width and height of a cell in inches; all places in the scores' picture are counted in cells."""
-LEFT, HEAD, FOOT = 1.9, 3.6, 1.6
+LEFT, HEAD, FOOT, NARROWEST = 1.9, 4.35, 0.3, 8.6
 GAP = 0.2
 """Between the oracle's row and the policies', and between the workloads' columns and the mean."""
+
+NAME_LENGTH = 13
+"""Letters of a workload's name in one line; it has two."""
 
 DEAREST = 6.0
 """A cell this many times the oracle's cost is as dark as cells get."""
@@ -45,7 +50,7 @@ def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
     panel = _canvas(len(groups) + 1, len(labels))
     for column, (workload, group) in enumerate(groups.items()):
         _head(panel, column, workload, group[0])
-    _words(panel, len(groups) + GAP + 0.5, -0.35, "mean", weight="bold")
+    _words(panel, len(groups) + GAP + 0.5, -0.45, "mean", weight="bold", size=8, va="center_baseline")
     for place, label in enumerate(labels):
         top = place + (GAP if place else 0.0)
         weight, color = "bold" if label == HOME else "normal", _FAINT if label.endswith(")") else _INK
@@ -55,16 +60,13 @@ def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
             _cell(panel, column, top, ratios[workload, label], late[workload, label], best=bool(best))
         mean_late = sum(late[workload, label] for workload in groups) / len(groups)
         _cell(panel, len(groups) + GAP, top, average.get(label, 1.0), mean_late)
-    _words(panel, 0.0, -HEAD + 0.55, "What each policy costs, and how late it is", ha="left", size=13, weight="bold")
-    told = (
-        "large: cost over that of an oracle that knows the load (slots, lateness and restarts at one price) · "
-        f"small: seconds with more than {objective_seconds:g} s of lag"
-    )
-    _words(panel, 0.0, -HEAD + 1.15, told, ha="left", size=8, color=_FAINT)
-    hours = sorted({round(row.score.seconds / 3600, 1) for row in rows})
-    spoken = " and ".join(f"{length:g}" for length in (hours if len(hours) < 3 else (hours[0], hours[-1])))
-    foot = f"{spoken} h simulated a column · framed: the cheapest policy · grey: tuned on other loads"
-    _words(panel, 0.0, len(labels) + GAP + 0.55, foot, ha="left", size=8, color=_FAINT)
+    edge, hours = 0.15 - LEFT, sorted({round(row.score.seconds / 3600, 2) for row in rows})
+    _words(panel, edge, -HEAD + 0.55, "What each policy costs, and how late it is", ha="left", size=13, weight="bold")
+    spoken = " to ".join(f"{length:g}" for length in sorted({hours[0], hours[-1]}))
+    large = "large: cost over that of an oracle that knows the load; slots, lateness and restarts at one price"
+    small = f"small: seconds with more than {objective_seconds:g} s of lag · framed: the cheapest policy"
+    for line, told in enumerate((large, f"{small} · grey: tuned, on other loads · {spoken} h each")):
+        _words(panel, edge, -HEAD + 1.2 + 0.45 * line, told, ha="left", size=8, color=_FAINT)
     save(panel.figure, path)
 
 
@@ -83,11 +85,15 @@ def draw_curves(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
             panel.set_title(row.cell.label, fontsize=9, weight="bold", loc="left", pad=3, color=_INK)
             panel.set_title(told, fontsize=8, loc="right", pad=3, color=_INK)
             panel.tick_params(labelsize=7.5, color=_LINE, labelcolor=_LINE)
-            panel.margins(x=0)
             panel.spines[["top", "right"]].set_visible(False)
         for panel in axes[line][len(chosen(group)) :]:
             panel.set_axis_off()
-        axes[line][0].set_ylabel(workload, fontsize=9, weight="bold", color=_INK)
+        axes[line][0].set_xlim(0, max(row.curve.at[-1] for row in group) / 60)
+        axes[line][0].set_ylim(0, 1 + max(max(*row.curve.demand, *row.curve.held) for row in chosen(group)))
+        axes[line][0].yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes[line][0].set_ylabel(
+            "\n".join(textwrap.wrap(workload.replace("_", " "), NAME_LENGTH)), fontsize=9, weight="bold", color=_INK
+        )
     for panel in axes[-1]:
         panel.set_xlabel("minutes", fontsize=8, color=_LINE)
     keys = [
@@ -111,7 +117,7 @@ def chosen(group: Sequence[Row]) -> list[Row]:
 
 def _canvas(columns: int, lines: int) -> Any:
     """Return axes over a whole figure that are counted in cells, downwards, from the first cell's upper left."""
-    width, height = LEFT + columns + GAP + 0.15, HEAD + lines + GAP + FOOT
+    width, height = max(NARROWEST, LEFT + columns + GAP + 0.15), HEAD + lines + GAP + FOOT
     figure = Figure(figsize=(width * CELL[0], height * CELL[1]))
     panel: Any = figure.add_axes((0, 0, 1, 1))
     panel.set_xlim(-LEFT, width - LEFT)
@@ -124,11 +130,11 @@ def _head(panel: Any, column: int, workload: str, row: Row) -> None:
     """Draw a workload's name and, above it, the shape of its load."""
     line, top = row.curve, max(row.curve.rate) or 1.0
     across = [column + 0.08 + 0.84 * at / line.at[-1] for at in line.at]
-    base, high = -0.75, 1.1
+    base, high = -1.0, 1.1
     panel.fill_between(across, base, [base - high * rate / top for rate in line.rate], color=DEMAND, linewidth=0)
     panel.plot(across, [base - high * rate / top for rate in line.rate], color=_FAINT, linewidth=0.7)
-    words = workload.replace("_", " ")
-    _words(panel, column + 0.5, -0.35, words if len(words) <= 13 else words[:12] + "…", weight="bold", size=8)
+    lines = textwrap.wrap(workload.replace("_", " "), NAME_LENGTH, max_lines=2, placeholder="…")
+    _words(panel, column + 0.5, -0.45, "\n".join(lines), weight="bold", size=8, va="center_baseline", linespacing=1.1)
 
 
 def _cell(panel: Any, column: float, top: float, ratio: float, late: float, *, best: bool = False) -> None:
