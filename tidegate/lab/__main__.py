@@ -48,8 +48,7 @@ def lab(
 ) -> None:
     """Run policies on workloads on the twin; print their scores beside a clairvoyant oracle's, and draw them.
 
-    Example:  python -m tidegate.lab --policy tide --policy flip271 --workload step
-              python -m tidegate.lab --trace taxi.csv --speed 24 --from 48
+    Example:  python -m tidegate.lab --policy tide --policy flip271 --trace taxi.csv --speed 24 --from 48
     """
     console, errors = Console(), Console(stderr=True)
     usual = 1.0 if quick else SECONDS / 3600
@@ -57,7 +56,7 @@ def lab(
         traces = trace_loads(trace or (), Play(speed=speed, since_hours=since, hours=hours, most_hours=usual))
         todo = cells(policy or (), workload or (), traces=traces, seconds=(hours or usual) * 3600, seed=seed)
     except (UnknownName, BadLoad) as error:
-        errors.print(f"tidegate.lab: {error}", style="red", markup=False)
+        errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

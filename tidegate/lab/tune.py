@@ -181,7 +181,7 @@ def main(
     try:
         loads = [read_trace(path, play) for path in load or ()] or training_loads(peak)
     except BadLoad as error:
-        Console(stderr=True).print(f"tidegate.lab.tune: {error}", style="red", markup=False)
+        Console(stderr=True).print(f"tidegate.lab.tune: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
     named = ", ".join(path.name for path in load or ())
     label = f"{named} from hour {since:g}, speed {speed:g}" if named else "a noisy wave, random steps, a launch day"
