@@ -47,10 +47,11 @@ def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
     groups, ratios, average = ordered(rows), against_oracle(rows), means(rows)
     labels = [ORACLE, *sorted(average, key=lambda label: (average[label], label))]
     late = {(row.cell.workload, row.cell.label): row.score.violated_seconds for row in rows}
-    panel = _canvas(len(groups) + 1, len(labels))
+    panel = _canvas(len(groups) + (1 if len(groups) > 1 else 0), len(labels))
     for column, (workload, group) in enumerate(groups.items()):
         _head(panel, column, workload, group[0])
-    _words(panel, len(groups) + GAP + 0.5, -0.45, "mean", weight="bold", size=8, va="center_baseline")
+    if len(groups) > 1:
+        _words(panel, len(groups) + GAP + 0.5, -0.45, "mean", weight="bold", size=8, va="center_baseline")
     for place, label in enumerate(labels):
         top = place + (GAP if place else 0.0)
         weight, color = "bold" if label == HOME else "normal", _FAINT if label.endswith(")") else _INK
@@ -58,8 +59,9 @@ def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
         for column, workload in enumerate(groups):
             best = place and ratios[workload, label] == min(ratios[workload, other] for other in labels[1:])
             _cell(panel, column, top, ratios[workload, label], late[workload, label], best=bool(best))
-        mean_late = sum(late[workload, label] for workload in groups) / len(groups)
-        _cell(panel, len(groups) + GAP, top, average.get(label, 1.0), mean_late)
+        if len(groups) > 1:
+            mean_late = sum(late[workload, label] for workload in groups) / len(groups)
+            _cell(panel, len(groups) + GAP, top, average.get(label, 1.0), mean_late)
     edge, hours = 0.15 - LEFT, sorted({round(row.score.seconds / 3600, 2) for row in rows})
     _words(panel, edge, -HEAD + 0.55, "What each policy costs, and how late it is", ha="left", size=13, weight="bold")
     spoken = " to ".join(f"{length:g}" for length in sorted({hours[0], hours[-1]}))
