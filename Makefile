@@ -36,8 +36,8 @@ check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
 
-lab: $(INSTALLED)  ## every policy on every workload on the twin, beside a clairvoyant oracle: a table and a picture
-	$(BIN)/python -m tidegate.lab
+lab: $(INSTALLED)  ## every policy on every workload on the twin, beside an oracle: tables, pictures (ARGS="--trace load.csv": on yours)
+	$(BIN)/python -m tidegate.lab $(ARGS)
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 	$(BIN)/tidegate up

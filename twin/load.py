@@ -7,6 +7,7 @@ micro-batch. Within a step the rate is constant; after the last one its rate goe
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
@@ -66,16 +67,6 @@ class Load:
             raise BadLoad("a load without any arrival cannot be scaled to a peak")
         return Load((rate * peak / self.peak for rate in self.rates), self.step_seconds)
 
-    def faster(self, factor: float) -> Load:
-        """Return the same shape in 1/`factor` of the time, at the same rates."""
-        return Load(self.rates, self.step_seconds / factor)
-
-    def cut(self, start: float, seconds: float) -> Load:
-        """Return `seconds` of the load from second `start`."""
-        first = int(start / self.step_seconds)
-        count = max(1, math.ceil(seconds / self.step_seconds))
-        return Load(self.rates[first : first + count], self.step_seconds)
-
     def noisy(self, share: float, seed: int, correlation_seconds: float = 60.0) -> Load:
         """Return the load with relative noise of standard deviation `share` around every rate.
 
@@ -91,8 +82,8 @@ class Load:
         return Load(rates, self.step_seconds)
 
 
-def from_points(points: Sequence[tuple[float, float]], step_seconds: float = STEP_SECONDS) -> Load:
-    """Return the load of a trace of (seconds, records per second); each rate holds until the next point.
+def seconds_of(points: Sequence[tuple[float, float]]) -> float:
+    """Return how long a trace of (seconds, records per second) lasts: its last point as long as the one before it.
 
     Raises `BadLoad` for fewer than two points, or seconds that do not rise.
     """
@@ -101,11 +92,50 @@ def from_points(points: Sequence[tuple[float, float]], step_seconds: float = STE
     for place, ((before, _), (after, _)) in enumerate(pairwise(points)):
         if not after > before:
             raise BadLoad(f"point {place + 2}: seconds must rise, found {after:g} after {before:g}")
-    start = points[0][0]
-    length = points[-1][0] - start + (points[-1][0] - points[-2][0])
-    rates, place = [], 0
-    for step in range(math.ceil(length / step_seconds)):
-        while place + 1 < len(points) and points[place + 1][0] - start <= step * step_seconds:
-            place += 1
-        rates.append(points[place][1])
-    return Load(rates, step_seconds)
+    return 2 * points[-1][0] - points[-2][0] - points[0][0]
+
+
+def from_points(
+    points: Sequence[tuple[float, float]],
+    step_seconds: float = STEP_SECONDS,
+    *,
+    start: float = 0.0,
+    seconds: float = math.inf,
+) -> Load:
+    """Return the load of a trace of (seconds, records per second), its points joined by straight lines.
+
+    What a trace samples every half hour moved in between. Rates held until the next point would jump where no load
+    did, and a scaler would be judged by jumps of our making; a real jump is two points close together. The last rate
+    goes on. Each step has the mean of its span, so no arrival is lost between steps.
+
+    The load begins `start` seconds after the first point and lasts `seconds`, or until the trace ends.
+    Raises `BadLoad` as `seconds_of` does, or when nothing is left from `start` on.
+    """
+    whole = seconds_of(points)
+    if not 0 <= start < whole:
+        raise BadLoad(f"a trace of {whole:g} s has no second {start:g}")
+    arrived = _Lines(points)
+    steps = math.ceil(min(seconds, whole - start) / step_seconds - 1e-9)
+    begin = points[0][0] + start
+    sums = [arrived.until(begin + step * step_seconds) for step in range(steps + 1)]
+    return Load([max(0.0, after - before) / step_seconds for before, after in pairwise(sums)], step_seconds)
+
+
+class _Lines:
+    """The running sum of a rate that moves in straight lines between points, and stays after the last one."""
+
+    def __init__(self, points: Sequence[tuple[float, float]]) -> None:
+        self._points = points
+        self._at = [at for at, _ in points]
+        areas = ((then - at) * (rate + other) / 2 for (at, rate), (then, other) in pairwise(points))
+        self._sums = (0.0, *accumulate(areas))
+
+    def until(self, second: float) -> float:
+        """Return how many have arrived by a second that is not before the first point."""
+        place = bisect_right(self._at, second) - 1
+        at, rate = self._points[place]
+        passed, slope = second - at, 0.0
+        if place + 1 < len(self._points):
+            then, other = self._points[place + 1]
+            slope = (other - rate) / (then - at)
+        return self._sums[place] + passed * (rate + slope * passed / 2)

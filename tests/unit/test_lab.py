@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -15,15 +16,15 @@ from tidegate.cli.problems import Problem
 from tidegate.lab import tune as tuner
 from tidegate.lab.__main__ import app as lab_app
 from tidegate.lab.command import app as simulate_app
-from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_model, lab_peak, one_job, spec_for
+from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_job, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.ledger import MemoryLedger
+from tidegate.lab.matrix import chosen, draw_curves, draw_scores
 from tidegate.lab.oracle import oracle
-from tidegate.lab.picture import draw_matrix
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
-from tidegate.lab.suite import ORACLE, UnknownName, cells, run, run_all
+from tidegate.lab.suite import ORACLE, Row, UnknownName, cells, run, run_all, trace_loads
 from tidegate.lab.table import against_oracle, detail, summary
-from tidegate.lab.traces import read_trace
+from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning, tunings
 from twin.load import BadLoad, Load
 from twin.model import Faults
@@ -51,18 +52,30 @@ def _step_scenario(seconds: float = 3600.0) -> Scenario:
     return one_job(model, spec, step(lab_peak(model, spec), seconds))
 
 
-def test_the_oracle_grows_before_the_step_and_shrinks_after_it() -> None:
-    """Knowing the load it restarts before the step and after it, violates nothing, and is cheaper than flip271."""
+def test_the_oracle_grows_for_the_step_and_shrinks_after_it() -> None:
+    """Knowing the load it restarts no later than the step and after it, is never late, and is cheaper than flip271."""
     scenario = _step_scenario()
     best = oracle(scenario)
     assert len(best.moves) == 2
     (up, large), (down, small) = best.moves
-    assert up < 900
+    assert up <= 900
     assert down >= 2700
     assert small < large
     assert best.score.violated_seconds == 0
     recording = simulate(scenario)[lab_model().job_id]
     assert best.score.cost < score(scenario.models[0], scenario.specs[0], PARTITIONS, recording).cost
+
+
+def test_the_oracle_is_not_afraid_of_noise() -> None:
+    """Where single seconds pass the capacity and no minute does, it stays at its size rather than grow for them."""
+    model = lab_model()
+    spec = spec_for(model)
+    able = capacity(model, PARTITIONS, 4, batch_bound(spec))
+    rates = [1.5 * able if place % 12 in {5, 6} else 0.8 * able for place in range(360)]
+    best = oracle(one_job(model, spec, Load(rates)))
+    assert best.start_size == 4
+    assert best.moves == ()
+    assert best.score.violated_seconds == 0
 
 
 def test_the_oracle_stays_where_it_is_when_restarts_cost_too_much() -> None:
@@ -136,7 +149,7 @@ def test_the_ledger_promises_a_slot_once() -> None:
 
 def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
     """Rows from two processes equal rows from this one; the table holds them beside the oracle's 1.00."""
-    todo = cells(["flip271"], ["step"], quick=True)
+    todo = cells(["flip271"], ["step"], seconds=3600.0)
     assert [cell.policy for cell in todo if not cell.tuned] == [ORACLE, "flip271"]
     here = [run(cell) for cell in todo]
     there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
@@ -157,22 +170,47 @@ def test_unknown_names_are_told_with_the_known_ones() -> None:
         cells([], ["nope"])
 
 
-def test_the_matrix_is_drawn(tmp_path: Path) -> None:
-    """The picture of policy x workload is a PNG, whatever cells there are."""
-    rows = [run(cell) for cell in cells(["flip271"], ["step"], quick=True)]
-    draw_matrix(rows, tmp_path / "deep" / "lab.png", objective_seconds=60.0)
-    assert (tmp_path / "deep" / "lab.png").read_bytes().startswith(PNG)
+def test_the_pictures_fit_a_page(tmp_path: Path) -> None:
+    """With all shapes and 25 rows each, scores and curves are PNGs at most 2,400 pixels wide."""
+    base, other = (run(cell) for cell in cells(["flip271"], ["step"], seconds=600.0) if not cell.tuned)
+    labels = [(f"policy {number}", tuned) for number in range(12) for tuned in (False, True)]
+    rows = [
+        replace(row, cell=replace(row.cell, workload=workload, policy=policy, tuned=tuned))
+        for workload in SHAPES
+        for row, policy, tuned in ((base, ORACLE, False), *((other, name, tuned) for name, tuned in labels))
+    ]
+    for draw in (draw_scores, draw_curves):
+        picture = tmp_path / "deep" / f"{draw.__name__}.png"
+        draw(rows, picture, objective_seconds=60.0)
+        data = picture.read_bytes()
+        assert data.startswith(PNG)
+        assert 1500 < int.from_bytes(data[16:20], "big") <= 2400
+
+
+def test_curves_are_those_of_the_oracle_of_tide_and_of_its_best_rival() -> None:
+    """`tide` with its defaults is shown even where others are cheaper, its own tuning only where nobody else is."""
+    (base,) = (run(cell) for cell in cells(["flip271"], ["step"], seconds=600.0) if cell.policy == ORACLE)
+
+    def row(policy: str, cost: float, *, tuned: bool = False) -> Row:
+        return replace(base, cell=replace(base.cell, policy=policy, tuned=tuned), score=replace(base.score, cost=cost))
+
+    group = [row("keda", 2.0), row("keda", 1.5, tuned=True), row("tide", 1.7), row("tide", 1.1, tuned=True), base]
+    assert [each.cell.label for each in chosen(group)] == [ORACLE, "tide", "keda (tuned)"]
+    assert [each.cell.label for each in chosen(group[2:])] == [ORACLE, "tide", "tide (tuned)"]
+    assert [each.cell.label for each in chosen([*group[:2], base])] == [ORACLE, "keda (tuned)", "keda"]
 
 
 def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
-    """`python -m tidegate.lab` ends with a table, the ratios and the place of the picture."""
+    """`python -m tidegate.lab` ends with a table, the ratios and the places of both pictures."""
     picture = tmp_path / "lab.png"
     options = ["--quick", "--policy", "flip271", "--workload", "spike", "--processes", "1", "--out", str(picture)]
     result = CliRunner().invoke(lab_app, options)
     assert result.exit_code == 0, result.output
     assert "× oracle" in result.output
     assert "spike" in result.output
-    assert picture.read_bytes().startswith(PNG)
+    for path in (picture, tmp_path / "lab-curves.png"):
+        assert path.read_bytes().startswith(PNG)
+        assert str(path) in result.output
     refused = CliRunner().invoke(lab_app, ["--policy", "nope"])
     assert refused.exit_code == 2
     assert "unknown policy 'nope'" in refused.output
@@ -222,6 +260,19 @@ def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], 
     assert told in str(result.exception)
 
 
+def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path) -> None:
+    """`--speed`, `--from` and `--hours` choose the part as in the lab; what is not there is refused."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC)
+    options = ["--spec", str(spec), "--load", str(_trace(tmp_path)), "--speed", "2", "--from", "1"]
+    played = CliRunner().invoke(simulate_app, [*options, "--hours", "0.4"])
+    assert played.exit_code == 0, played.output
+    assert "0.40" in played.output
+    refused = CliRunner().invoke(simulate_app, [*options, "--hours", "0.6"])
+    assert isinstance(refused.exception, Problem)
+    assert "0.5 h are left to play, not 0.6" in str(refused.exception)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -232,7 +283,8 @@ def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], 
             ":3: records_per_second: must be a number of at least 0, found 'NaN'",
         ),
         ("seconds,records_per_second\n0,1\n5,-2\n", "found '-2'"),
-        ("seconds,records_per_second\n5,1\n5,2\n", "seconds must rise"),
+        ("seconds,records_per_second\n5,1\n5,2\n", ":3: seconds: must rise, found 5 after 5"),
+        ("# a note\n\nseconds,records_per_second\n0,1\n\n5,x\n", ":6: records_per_second: must be a number"),
         ("seconds,records_per_second\n5,1\n", "at least 2 points"),
     ],
 )
@@ -246,6 +298,87 @@ def test_a_bad_trace_is_refused_with_its_place(tmp_path: Path, text: str, told: 
     assert told in str(caught.value)
 
 
+def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A file that cannot be read is named with the reason."""
+    with pytest.raises(BadLoad, match=r"nowhere\.csv: cannot be read: .*No such file"):
+        read_trace(tmp_path / "nowhere.csv")
+
+
+@pytest.mark.parametrize(
+    ("play", "told"),
+    [
+        (Play(hours=3.0), "at speed 1, 2 h are left to play, not 3"),
+        (Play(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left to play, not 1"),
+        (Play(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left to play, not 1"),
+        (Play(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left to play"),
+    ],
+)
+def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play: Play, told: str) -> None:
+    """No run is quietly shorter than it was asked to be."""
+    with pytest.raises(BadLoad) as caught:
+        read_trace(_trace(tmp_path), play)
+    assert str(caught.value).startswith(f"{tmp_path / 'hill.csv'}: it lasts 2 h: from hour")
+    assert str(caught.value).endswith(told)
+
+
+def test_a_trace_is_played_as_asked(tmp_path: Path) -> None:
+    """Speed shortens it at the same rates, the part begins by the trace's own clock, the peak is the one asked for."""
+    path = _trace(tmp_path)
+    assert read_trace(path).seconds == 7200.0
+    assert read_trace(path, Play(most_hours=1.0)).seconds == 3600.0
+    fast = read_trace(path, Play(speed=4.0))
+    assert fast.seconds == 1800.0
+    assert fast.rate(900.0) == pytest.approx(read_trace(path).rate(3600.0), rel=0.01)
+    part = read_trace(path, Play(speed=2.0, since_hours=1.0, hours=0.25, peak=50.0))
+    assert part.seconds == 900.0
+    assert part.peak == pytest.approx(50.0)
+    assert part.rates[0] == part.peak  # the trace's second hour begins at its top, and falls
+
+
+def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) -> None:
+    """A trace's cells hold its load, so rows from two processes equal rows from this one, though the file is gone."""
+    path = _trace(tmp_path)
+    traces = trace_loads([path], Play(speed=2.0))
+    path.unlink()
+    todo = cells(["flip271"], traces=traces)
+    assert {cell.workload for cell in todo} == {"hill"}
+    assert {cell.seconds for cell in todo} == {3600.0}
+    here = [run(cell) for cell in todo]
+    there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
+    assert [row.score for row in here] == [row.score for row in there]
+    assert max(here[0].curve.rate) == pytest.approx(lab_peak(lab_model(), spec_for(lab_model())), rel=0.03)
+    assert {cell.workload for cell in cells(["flip271"], ["step"], traces=traces)} == {"step", "hill"}
+
+
+def test_two_workloads_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Traces are told apart by their files' stems, and none may be called as a shape in the same run."""
+    (tmp_path / "other").mkdir()
+    with pytest.raises(BadLoad, match="a trace called 'hill' is there already"):
+        trace_loads([_trace(tmp_path), _trace(tmp_path / "other")], Play())
+    with pytest.raises(UnknownName, match="workload 'step' is a shape and a trace"):
+        cells([], ["step"], traces={"step": Load([1.0])})
+
+
+def test_the_lab_command_takes_traces(tmp_path: Path) -> None:
+    """`--trace` runs on the trace alone, as fast and from where it is asked to; a bad one ends in its message."""
+    path, out = _trace(tmp_path), tmp_path / "lab.png"
+    base = ["--trace", str(path), "--policy", "flip271", "--processes", "1", "--out", str(out)]
+    result = CliRunner().invoke(lab_app, [*base, "--speed", "2", "--from", "1", "--hours", "0.4"])
+    assert result.exit_code == 0, result.output
+    assert "hill" in result.output
+    assert "spike" not in result.output
+    refused = CliRunner().invoke(lab_app, [*base, "--hours", "5"])
+    assert refused.exit_code == 2
+    assert "not 5" in refused.output
+
+
+def _trace(directory: Path) -> Path:
+    """Return a trace of two hours: up for one, down for half of one, then level."""
+    path = directory / "hill.csv"
+    path.write_text("# a hill\nseconds,records_per_second\n0,100\n3600,900\n5400,300\n")
+    return path
+
+
 def test_a_tuning_is_never_worse_than_the_defaults_it_began_with() -> None:
     """The tuner keeps the cheapest of its trials, is the same each time, and its options fit the policy."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
@@ -255,6 +388,43 @@ def test_a_tuning_is_never_worse_than_the_defaults_it_began_with() -> None:
     assert defaults.tuning == Tuning({}, {})
     assert found.cost <= defaults.cost
     assert found == tuner.tune("flip271", loads, trials=8, seed=1)
+
+
+def test_loads_change_between_two_snapshots_scored_or_trained_on() -> None:
+    """What changes on the collector's 10 s grid comes half an interval later, in the suite's runs and the tuner's."""
+    load = step(1000.0, 1200.0)
+    scenario = lab_job(load, seed=23)
+    moved = scenario.topics[SOURCE].load
+    assert moved is not None
+    assert (load.rate(299.9), load.rate(300.0)) == (250.0, 1000.0)
+    assert (moved.rate(304.9), moved.rate(305.0)) == (250.0, 1000.0)
+    assert moved.seconds == load.seconds
+    scenario = scenario.with_policy("flip271")
+    model, spec = scenario.models[0], scenario.specs[0]
+    cost = score(model, spec, PARTITIONS, simulate(scenario)[spec.job_id]).cost
+    assert tuner.tune("flip271", [load], trials=1).cost == cost
+    todo = cells(["flip271"], traces={"mine": load}, seed=23)
+    assert next(run(cell) for cell in todo if cell.label == "flip271").score.cost == cost
+
+
+def test_the_loads_to_train_on_last_as_long_and_are_of_the_labs_size() -> None:
+    """Each lasts two hours around the lab's peak, and the real day has its crowd."""
+    peak = lab_peak(lab_model(), spec_for(lab_model()))
+    loads = tuner.training_loads(peak)
+    assert [load.seconds for load in loads] == [tuner.SECONDS] * len(loads)
+    assert all(0.9 * peak < load.peak < 1.3 * peak for load in loads)
+    launch = loads[-1]
+    crowd = launch.arrived(3600.0) - launch.arrived(2700.0)  # 9 to 10 o'clock
+    assert crowd > 4 * (launch.arrived(900.0) - launch.arrived(0.0))
+
+
+def test_the_tuner_names_a_trace_it_cannot_read(tmp_path: Path) -> None:
+    """A bad training trace ends in its message, before any trial."""
+    app = typer.Typer()
+    app.command()(tuner.main)
+    result = CliRunner().invoke(app, ["--load", str(tmp_path / "nowhere.csv"), "--policy", "keda"])
+    assert result.exit_code == 2
+    assert "cannot be read" in result.output
 
 
 def test_the_kept_tunings_fit_their_policies() -> None:

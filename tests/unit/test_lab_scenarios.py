@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
-from schemas.wire import Scalar
-from tidegate.lab.scenarios import Outcome, grid, noisy_sine, outcome, restarts, word_count, worst_sawtooth
+from tidegate.lab.scenarios import AIMS, Outcome, grid, noisy_sine, outcome, restarts, word_count, worst_sawtooth
 from tidegate.lab.simulate import simulate
-
-DS2: dict[str, Scalar] = {
-    # DS2 aims at the least size that keeps up: no headroom, no catch-up, no delay.
-    "metrics_window_seconds": 180.0,
-    "stabilization_interval_seconds": 30.0,
-    "utilization_target": 1.0,
-    "utilization_boundary": 0.0,
-    "catch_up_duration_seconds": 0.0,
-    "restart_time_seconds": 0.0,
-    "scale_down_interval_seconds": 0.0,
-    "scale_down_max_factor": 1.0,
-    "observed_lag_threshold_seconds": 1e9,
-}
-DS2_TIDE: dict[str, Scalar] = {
-    # DS2 has neither lag objective nor forecast: no headroom, doubt, catch-up, interval or trend, but a warm-up.
-    "headroom": 0.0,
-    "confidence": 0.0,
-    "catch_up": False,
-    "doubt": 0.0,
-    "min_batches": 10,
-    "damping_seconds": 1.0,
-    "horizon_seconds": 3600.0,
-}
-QUICK: dict[str, dict[str, Scalar]] = {
-    "stabilization": {"seconds": 0.0},
-    "cooldown": {"up_seconds": 60.0, "down_seconds": 60.0},
-}
+from tidegate.lab.trials import figures, settings, trials_table
 
 
-@pytest.mark.parametrize(("policy", "options"), [("flip271", DS2), ("tide", DS2_TIDE)])
-def test_word_count_reaches_its_right_size(policy: str, options: dict[str, Scalar]) -> None:
+@pytest.mark.parametrize("policy", AIMS)
+def test_word_count_reaches_its_right_size(policy: str) -> None:
     """DS2's word count: FlatMap goes from 1 to 10 in one decision, Count follows to 20, and neither passes it."""
     case = word_count()
-    recordings = simulate(case.scenario.with_policy(policy, options, QUICK))
+    recordings = simulate(case.scenario.with_policy(policy, AIMS[policy].options, AIMS[policy].guards))
     flatmap, count = (outcome(case, job, recordings[job]) for job in ("flatmap", "count"))
     assert flatmap.sizes == (10,)
     # One decision on what reached it from the small FlatMap, one once the whole demand can be seen.
@@ -53,13 +29,11 @@ def test_word_count_reaches_its_right_size(policy: str, options: dict[str, Scala
 def test_the_grid_of_starts_converges() -> None:
     """36 starts on sub-linear jobs: at the right size or one beside it, in two decisions on average."""
     outcomes: list[Outcome] = []
+    aims = AIMS["flip271"]
     for case in grid():
         (job_id,) = case.right
-        found = outcome(
-            case,
-            job_id,
-            simulate(case.scenario.with_policy("flip271", {**DS2, "alignment_mode": "OFF"}, QUICK))[job_id],
-        )
+        scenario = case.scenario.with_policy("flip271", {**aims.options, "alignment_mode": "OFF"}, aims.guards)
+        found = outcome(case, job_id, simulate(scenario)[job_id])
         last = found.sizes[-1] if found.sizes else found.start
         assert abs(last - found.right) <= 1, case.name
         assert all(size <= found.right + 1 for size in found.sizes if size > found.start), case.name
@@ -96,14 +70,16 @@ def test_an_outcome_tells_growth_past_the_right_size() -> None:
 @pytest.mark.timeout(180)
 def test_tide_is_right_on_the_whole_grid() -> None:
     """With DS2's aims each of 36 starts on sub-linear jobs ends at the right size, in few decisions and never over."""
-    found = []
-    for case in grid():
-        (job_id,) = case.right
-        found.append(outcome(case, job_id, simulate(case.scenario.with_policy("tide", DS2_TIDE, QUICK))[job_id]))
-    assert all((each.sizes or (each.start,))[-1] == each.right for each in found)
-    assert not any(each.over for each in found)
-    assert max(each.decisions for each in found) <= 3
-    assert sum(each.decisions for each in found) / len(found) <= 1.6
+    (setting,) = (each for each in settings(["tide"]) if each.tuning == AIMS["tide"])
+    found = figures(setting)
+    assert found.settled == len(found.grid) == 36
+    assert not any(each.over for each in found.grid)
+    assert max(each.decisions for each in found.grid) <= 3
+    assert sum(each.decisions for each in found.grid) / len(found.grid) <= 1.6
+    console = Console(width=200, file=StringIO())
+    console.print(trials_table([found]))
+    row = next(line for line in console.file.getvalue().splitlines() if "tide (DS2's aims)" in line)  # type: ignore[attr-defined]
+    assert "36 of 36" in row
 
 
 def test_tide_stays_inside_the_restart_budget() -> None:
@@ -111,3 +87,12 @@ def test_tide_stays_inside_the_restart_budget() -> None:
     case = noisy_sine()
     recording = simulate(case.scenario.with_policy("tide"))[case.scenario.specs[0].job_id]
     assert 1 <= restarts(recording) <= 22
+
+
+def test_each_policy_is_shown_plain_tuned_and_with_the_aims_it_has() -> None:
+    """The plain row comes first; DS2's aims are an extra row of the policies that have such options."""
+    labels = [setting.label for setting in settings(["tide", "keda"])]
+    assert labels[0] == "tide"
+    assert "tide (DS2's aims)" in labels
+    assert "keda" in labels
+    assert "keda (DS2's aims)" not in labels

@@ -38,10 +38,31 @@ def test_arrivals_are_the_integral_of_the_rate() -> None:
     assert load.arrived(12.0) == pytest.approx(190.0)  # the last rate goes on
 
 
-def test_a_trace_holds_each_rate_until_the_next_point() -> None:
-    """A trace of points becomes steps, the last one as long as the one before it."""
+def test_a_trace_is_its_points_joined_by_lines() -> None:
+    """Between points the rate moves evenly, each step has the mean of its span, and the last rate goes on."""
     load = from_points([(100, 1.0), (110, 3.0), (120, 2.0)], step_seconds=5.0)
-    assert load.rates == (1.0, 1.0, 3.0, 3.0, 2.0, 2.0)
+    assert load.rates == pytest.approx([1.5, 2.5, 2.75, 2.25, 2.0, 2.0])
+
+
+def test_a_jump_of_a_trace_stays_where_it_is() -> None:
+    """Two points a second apart are a jump: before and after it the rates are those of the points, unbent."""
+    load = from_points([(0, 1.0), (9, 1.0), (10, 5.0), (20, 5.0)], step_seconds=5.0)
+    assert load.rates[:4] == pytest.approx([1.0, 1.0 + 2.0 / 5, 5.0, 5.0])
+
+
+@pytest.mark.parametrize("step_seconds", [0.5, 3.0, 5.0, 40.0])
+def test_points_that_fall_between_steps_lose_no_arrival(step_seconds: float) -> None:
+    """However the steps lie, as many records arrive as under the lines through the points."""
+    load = from_points([(0, 0.0), (1, 8.0), (7, 2.0), (60, 2.0), (120, 0.0)], step_seconds)
+    assert load.arrived(120.0) == pytest.approx(4.0 + 30.0 + 106.0 + 60.0)
+
+
+def test_a_part_of_a_trace_is_that_part() -> None:
+    """From a second on, for some seconds: the rates are those the whole trace has there; at its end it is shorter."""
+    points = [(50, 0.0), (150, 10.0), (250, 0.0), (350, 7.0)]
+    whole = from_points(points)
+    assert from_points(points, start=100.0, seconds=50.0).rates == pytest.approx(whole.rates[20:30])
+    assert from_points(points, start=100.0, seconds=1e6).rates == pytest.approx(whole.rates[20:])
 
 
 @pytest.mark.parametrize(
@@ -53,6 +74,7 @@ def test_a_trace_holds_each_rate_until_the_next_point() -> None:
         (lambda: Load([1.0], 0.0), "step_seconds must be above 0, found 0"),
         (lambda: from_points([(0, 1.0)]), "at least 2 points, found 1"),
         (lambda: from_points([(0, 1.0), (0, 2.0)]), "point 2: seconds must rise, found 0 after 0"),
+        (lambda: from_points([(0, 1.0), (5, 2.0)], start=10.0), "a trace of 10 s has no second 10"),
         (lambda: Load([0.0]).scaled(5.0), "cannot be scaled"),
     ],
 )

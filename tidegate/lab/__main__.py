@@ -1,4 +1,4 @@
-"""`python -m tidegate.lab`: policy x workload on the twin, printed and drawn."""
+"""`python -m tidegate.lab`: policy x workload on the twin, shapes or traces, printed and drawn."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from engine.policies import names
 from tidegate.lab.jobs import lab_model, spec_for
-from tidegate.lab.picture import draw_matrix
-from tidegate.lab.suite import UnknownName, cells, run_all
+from tidegate.lab.matrix import draw_curves, draw_scores
+from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
 from tidegate.lab.table import detail, summary
-from tidegate.lab.trials import figures, trials_table
-from tidegate.lab.tunings import DEFAULTS, tunings
+from tidegate.lab.traces import Play
+from tidegate.lab.trials import figures, settings, trials_table
+from twin.load import BadLoad
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -24,32 +25,46 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 def lab(
     policy: Annotated[list[str] | None, typer.Option("--policy", help="Only this policy; repeatable.")] = None,
     workload: Annotated[list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")] = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--trace", help="CSV of seconds,records_per_second as a workload; repeatable. Alone: only traces."
+        ),
+    ] = None,
+    speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play traces this many times faster.")] = 1.0,
+    since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of each trace.")] = 0.0,
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0.1, help="Simulated hours of each run; 3, or a trace's if shorter.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One simulated hour each instead of three.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes; 2 when absent.")] = None,
     scenarios: Annotated[
         bool, typer.Option("--scenarios", help="Instead: word count, grid of starts, noisy sine, worst sawtooth.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path(".tidegate/lab.png"),
+    out: Annotated[
+        Path, typer.Option("--out", help="Picture of the scores; that of the curves goes beside it.")
+    ] = Path(".tidegate/lab.png"),
 ) -> None:
     """Run policies on workloads on the twin; print their scores beside a clairvoyant oracle's, and draw them.
 
-    Example:  python -m tidegate.lab --policy tide --policy flip271 --workload step
+    Example:  python -m tidegate.lab --policy tide --policy flip271 --trace taxi.csv --speed 24 --from 48
     """
     console, errors = Console(), Console(stderr=True)
+    usual = 1.0 if quick else SECONDS / 3600
     try:
-        todo = cells(policy or (), workload or (), quick=quick, seed=seed)
-    except UnknownName as error:
-        errors.print(f"tidegate.lab: {error}", style="red")
+        traces = trace_loads(trace or (), Play(speed=speed, since_hours=since, hours=hours, most_hours=usual))
+        todo = cells(policy or (), workload or (), traces=traces, seconds=(hours or usual) * 3600, seed=seed)
+    except (UnknownName, BadLoad) as error:
+        errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if scenarios:
-        found = tunings()
-        runs = [(name, DEFAULTS) for name in policy or names()]
-        runs += [(name, found[name]) for name, _ in runs if name in found]
+        rows_of = settings(policy or names())
         with Progress(*columns, console=errors, transient=True) as progress:
-            shown = [figures(*each) for each in progress.track(runs, description="scenarios")]
+            done = spread(figures, rows_of, processes=processes)
+            shown = list(progress.track(done, total=len(rows_of), description="scenarios"))
         wide.print(trials_table(sorted(shown, key=lambda row: row.label)))
         return
     rows = []
@@ -61,8 +76,10 @@ def lab(
     rows.sort(key=lambda row: todo.index(row.cell))
     wide.print(detail(rows))
     wide.print(summary(rows))
-    draw_matrix(rows, out, objective_seconds=spec_for(lab_model()).scaling.lag_objective_seconds)
-    console.print(f"picture: {out}")
+    objective, curves = spec_for(lab_model()).scaling.lag_objective_seconds, out.with_stem(f"{out.stem}-curves")
+    draw_scores(rows, out, objective_seconds=objective)
+    draw_curves(rows, curves, objective_seconds=objective)
+    console.print(f"pictures: {out} (scores), {curves} (curves)", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from schemas.snapshot import MetricSnapshot
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
-from tidegate.lab.traces import read_trace
+from tidegate.lab.traces import Play, read_trace
 from tidegate.screen import stderr, stdout, table
 from twin.calibrate import calibrate
 from twin.load import BadLoad, Load
@@ -45,8 +45,12 @@ def simulate_command(
         float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
     ] = None,
     hours: Annotated[float | None, typer.Option("--hours", min=0.01, help="Length; the whole trace, or 3.")] = None,
+    speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
+    since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of a trace.")] = 0.0,
 ) -> None:
     """Simulate a job under a load: what would be decided, what it would cost, how far it would lag.
+
+    The points of a CSV are joined by straight lines; a jump is two points close together.
 
     Example:  tidegate simulate --spec job.yaml --load flash_crowd --policy keda --out run.png
     """
@@ -54,7 +58,7 @@ def simulate_command(
     try:
         model, shares = _model(job, snapshots, record_cost_ms / 1000, overhead, trigger, even(partitions))
         able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
-        arrivals = _load(load, peak, able, hours)
+        arrivals = _load(load, able, Play(speed=speed, since_hours=since, hours=hours, peak=peak))
     except (BadLoad, CannotCalibrate) as error:
         raise _problem(str(error)) from None
     start = demand(model, shares, arrivals.rate(0.0), batch_bound(job), sizes_of(job))
@@ -129,15 +133,13 @@ def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
     return sorted(found, key=lambda snapshot: snapshot.sequence)
 
 
-def _load(name: str, peak: float | None, able: float, hours: float | None) -> Load:
+def _load(name: str, able: float, play: Play) -> Load:
     """Return the load: a shape at three quarters of what the largest size can do, or a trace as it is."""
     if name in SHAPES:
-        return SHAPES[name](peak or 0.75 * able, (hours or 3.0) * 3600)
+        return SHAPES[name](play.peak or 0.75 * able, (play.hours or 3.0) * 3600)
     if not Path(name).exists():
         raise BadLoad(f"--load: {name!r} is neither a file nor one of {', '.join(SHAPES)}")
-    trace = read_trace(Path(name))
-    trace = trace if hours is None else trace.cut(0.0, hours * 3600)
-    return trace if peak is None else trace.scaled(peak)
+    return read_trace(Path(name), play)
 
 
 def _show(recording: JobRecording, found: Score, epoch: int) -> None:

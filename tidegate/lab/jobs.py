@@ -76,3 +76,15 @@ def one_job(model: JobModel, spec: JobSpec, load: Load, *, seconds: float | None
         seconds=seconds or load.seconds,
         seed=seed,
     )
+
+
+def lab_job(load: Load, *, seed: int = 0) -> Scenario:
+    """Return the scenario of the lab's job under a load, to be scored or to train on.
+
+    The load comes half an interval later: what changes does so between two snapshots, as it would outside a lab.
+    """
+    model = lab_model()
+    spec = spec_for(model)
+    late = round(spec.interval_seconds / 2 / load.step_seconds)
+    rates = (load.rates[0],) * late + load.rates
+    return one_job(model, spec, Load(rates[: len(load.rates)], load.step_seconds), seed=seed)

@@ -29,7 +29,7 @@ from schemas.result import ActionResult
 from schemas.snapshot import JobState, MetricSnapshot
 from schemas.wire import identity
 from tidegate.lab.jobs import batch_bound, sizes_of
-from tidegate.lab.score import Prices, Score, score
+from tidegate.lab.score import DEMAND_WINDOW_SECONDS, Prices, Score, score
 from tidegate.lab.simulate import Decided, JobRecording, Scenario, simulate
 from twin.load import Load
 from twin.model import JobModel
@@ -43,8 +43,9 @@ LEVELS = 160
 BACKLOG_SECONDS = 1800.0
 """The highest level: this much of the peak."""
 
-MARGINS = (1.0, 0.95, 0.9)
-"""Shares of the capacity that plans are made for: the twin's noise makes the boldest plan not always the cheapest."""
+MARGINS = (1.2, 1.1, 1.0, 0.95, 0.9)
+"""Shares of the capacity that plans are made for: the twin's noise makes the boldest plan not always the cheapest, and
+on a noisy load a plan that would be late in the fluid need not be so in batches that take the noise together."""
 
 Move = tuple[float, int]
 """(seconds since the beginning, size)."""
@@ -203,13 +204,14 @@ class _Fluid:
         restart_steps = np.maximum(1, np.ceil(restarts / seconds)).astype(np.int64)
         moments = [load.arrived(k * seconds) for k in range(steps + 1)]
         arrivals = np.concatenate([np.diff(moments), np.zeros(int(restart_steps.max()) + 1)])
-        largest = spec.scaling.max_parallelism
+        largest, minute = spec.scaling.max_parallelism, max(1, round(DEMAND_WINDOW_SECONDS / seconds))
         return _Fluid(
             sizes=sizes,
             seconds=seconds,
             arrivals=arrivals,
             capacities=(able * seconds)[:, None],
-            floors=_floors(model, topic.shares, sizes, arrivals / seconds, batch_bound(spec)),
+            # Ten seconds above the capacity make no long batch: batches follow the minute, as demand does.
+            floors=_floors(model, topic.shares, sizes, _smooth(arrivals / seconds, minute), batch_bound(spec)),
             restart_steps=restart_steps,
             restart_left=(restart_steps * seconds - restarts) / seconds,
             levels=load.peak * BACKLOG_SECONDS * np.linspace(0.0, 1.0, LEVELS) ** 2,
@@ -278,6 +280,12 @@ def _restart_seconds(model: JobModel, load: Load, steps: int, seconds: float) ->
         lengths[k] += held / restart.load_bytes_per_second
         held = held * kept + load.rate(k * seconds) * seconds * state.bytes_per_record
     return lengths
+
+
+def _smooth(rates: Array, steps: int) -> Array:
+    """Return the mean of the last `steps` rates at each."""
+    padded = np.concatenate([np.full(steps - 1, rates[0]), rates])
+    return np.convolve(padded, np.ones(steps) / steps, "valid")
 
 
 def _floors(model: JobModel, shares: tuple[float, ...], sizes: Sequence[int], rates: Array, bound: float) -> Array:

@@ -6,6 +6,9 @@ table 4: six jobs whose right sizes are those of its Nexmark queries, each begun
 sub-linearly, so one linear step cannot be exact. In the word count a FlatMap slot does a twentieth and a Count slot a
 tenth more than stated: a job that just keeps up would never work off what arrived while it was too small, and Count
 must also keep up with a FlatMap that works its backlog off.
+
+These right sizes are DS2's: the least that keeps up with the arrivals. A policy that also aims at a lag objective takes
+more on purpose; `AIMS` holds the options that take those aims away.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from schemas.result import Phase
+from schemas.wire import Scalar
 from tidegate.lab.jobs import batch_bound, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan
+from tidegate.lab.tunings import Tuning
 from twin.load import Load
 from twin.model import JobModel, Restart, Stage
 from twin.schedule import capacity
@@ -25,6 +30,42 @@ from twin.workloads import sawtooth, sine
 RIGHT_SIZES = {"q1": 16, "q2": 14, "q3": 20, "q5": 16, "q8": 10, "q11": 28}
 STARTS = (8, 12, 16, 20, 24, 28)
 WORD_COUNT_SIZES = {"flatmap": 10, "count": 20}
+
+_QUICK: dict[str, dict[str, Scalar]] = {
+    "stabilization": {"seconds": 0.0},
+    "cooldown": {"up_seconds": 60.0, "down_seconds": 60.0},
+}
+AIMS: dict[str, Tuning] = {
+    # DS2 has neither lag objective nor forecast: no headroom, doubt, catch-up, interval or trend, but a warm-up.
+    "tide": Tuning(
+        {
+            "headroom": 0.0,
+            "confidence": 0.0,
+            "catch_up": False,
+            "doubt": 0.0,
+            "min_batches": 10,
+            "damping_seconds": 1.0,
+            "horizon_seconds": 3600.0,
+        },
+        _QUICK,
+    ),
+    # No headroom, no catch-up, no delay.
+    "flip271": Tuning(
+        {
+            "metrics_window_seconds": 180.0,
+            "stabilization_interval_seconds": 30.0,
+            "utilization_target": 1.0,
+            "utilization_boundary": 0.0,
+            "catch_up_duration_seconds": 0.0,
+            "restart_time_seconds": 0.0,
+            "scale_down_interval_seconds": 0.0,
+            "scale_down_max_factor": 1.0,
+            "observed_lag_threshold_seconds": 1e9,
+        },
+        _QUICK,
+    ),
+}
+"""By policy: the options with which it aims at what DS2 aims at, and guards that let it step as often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,34 @@
 """The suite: every policy on every workload, with its defaults and with its tuning, beside the oracle.
 
-A cell is one simulation and a pure function of its name, so cells run in as many processes as there are cores and the
-table is the same.
+A cell is one simulation and a pure function of what it holds, a trace's load included, so cells run in as many
+processes as there are cores and the table is the same.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
 
 from engine.policies import names
-from tidegate.lab.jobs import PARTITIONS, lab_model, lab_peak, one_job, spec_for
+from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Curve, Prices, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
+from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import DEFAULTS, tunings
-from twin.load import Load
+from twin.load import BadLoad, Load
 from twin.workloads import SHAPES
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 ORACLE = "oracle"
 SECONDS = 3 * 3600.0
-QUICK_SECONDS = 3600.0
 
 
 class UnknownName(ValueError):
@@ -40,6 +45,8 @@ class Cell:
     tuned: bool
     seconds: float
     seed: int
+    load: Load | None = field(default=None, compare=False, repr=False)
+    """The workload itself if it is a trace; None: the shape of that name."""
 
     @property
     def label(self) -> str:
@@ -58,46 +65,55 @@ class Row:
     """Seconds since the beginning."""
 
 
-def scenario_of(workload: str, seconds: float, seed: int) -> Scenario:
-    """Return the scenario of a workload: the lab's job under the lab's peak; raises `UnknownName`."""
-    if workload not in SHAPES:
-        raise UnknownName(f"unknown workload {workload!r}, known are {', '.join(SHAPES)}")
-    model = lab_model()
-    spec = spec_for(model)
-    load = SHAPES[workload](lab_peak(model, spec), seconds)
-    # Half an interval later: what changes does so between two snapshots, as it would outside a lab.
-    load = Load((load.rates[0], *load.rates[:-1]), load.step_seconds)
-    return one_job(model, spec, load, seed=seed)
-
-
 def cells(
-    policies: Iterable[str] = (), workloads: Iterable[str] = (), *, quick: bool = False, seed: int = 0
+    policies: Iterable[str] = (),
+    workloads: Iterable[str] = (),
+    *,
+    traces: Mapping[str, Load] | None = None,
+    seconds: float = SECONDS,
+    seed: int = 0,
 ) -> list[Cell]:
     """Return the cells of the policies and workloads asked for (none: all); raises `UnknownName`.
 
+    Traces are workloads after those asked for, or alone; each lasts as long as it does, at the peak it has.
     The oracle stands first in each workload; a policy with a tuning has two cells.
     """
-    chosen, shapes = list(policies) or names(), list(workloads) or list(SHAPES)
+    traces = traces or {}
+    chosen = list(policies) or names()
+    shapes = list(workloads) or ([] if traces else list(SHAPES))
     for policy in chosen:
         if policy not in names():
             raise UnknownName(f"unknown policy {policy!r}, known are {', '.join(names())}")
     for shape in shapes:
         if shape not in SHAPES:
             raise UnknownName(f"unknown workload {shape!r}, known are {', '.join(SHAPES)}")
-    seconds, tuned = QUICK_SECONDS if quick else SECONDS, tunings()
-    found = []
-    for shape in shapes:
-        found.append(Cell(shape, ORACLE, tuned=False, seconds=seconds, seed=seed))
-        for policy in chosen:
-            found.append(Cell(shape, policy, tuned=False, seconds=seconds, seed=seed))
-            if policy in tuned:
-                found.append(Cell(shape, policy, tuned=True, seconds=seconds, seed=seed))
+        if shape in traces:
+            raise UnknownName(f"workload {shape!r} is a shape and a trace: name the trace's file otherwise")
+    tuned = tunings()
+    rows = [(ORACLE, False)]
+    for policy in chosen:
+        rows += [(policy, False), (policy, True)] if policy in tuned else [(policy, False)]
+    found = [Cell(shape, policy, was, seconds, seed) for shape in shapes for policy, was in rows]
+    found += [
+        Cell(name, policy, was, load.seconds, seed, load) for name, load in traces.items() for policy, was in rows
+    ]
+    return found
+
+
+def trace_loads(paths: Iterable[Path], play: Play) -> dict[str, Load]:
+    """Return traces by the stems of their files, scaled to the lab's peak; raises `BadLoad`."""
+    scaled, found = replace(play, peak=lab_peak(lab_model(), spec_for(lab_model()))), {}
+    for path in paths:
+        if path.stem in found:
+            raise BadLoad(f"{path}: a trace called {path.stem!r} is there already: each needs a name of its own")
+        found[path.stem] = read_trace(path, scaled)
     return found
 
 
 def run(cell: Cell, prices: Prices | None = None) -> Row:
     """Return what a cell gives."""
-    scenario = scenario_of(cell.workload, cell.seconds, cell.seed)
+    peak = lab_peak(lab_model(), spec_for(lab_model()))
+    scenario = lab_job(cell.load or SHAPES[cell.workload](peak, cell.seconds), seed=cell.seed)
     if cell.policy == ORACLE:
         best = oracle(scenario, prices)
         return _row(cell, scenario, best.recording, best.score)
@@ -113,12 +129,17 @@ def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) 
     return Row(cell, found, line, moments)
 
 
-def run_all(todo: list[Cell], *, processes: int | None = None) -> Iterator[Row]:
+def run_all(todo: Sequence[Cell], *, processes: int | None = None) -> Iterator[Row]:
     """Yield rows as they are done, from `processes` processes (None: one per core, at most 2)."""
+    return spread(run, todo, processes=processes)
+
+
+def spread(work: Callable[[T], R], todo: Sequence[T], *, processes: int | None = None) -> Iterator[R]:
+    """Yield what `work` makes of each, as it is done, from `processes` processes (None: one per core, at most 2)."""
     count = min(2, os.cpu_count() or 1) if processes is None else processes
     if count <= 1 or len(todo) < 2:
-        yield from map(run, todo)
+        yield from map(work, todo)
         return
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run, cell) for cell in todo]):
+        for future in as_completed([pool.submit(work, each) for each in todo]):
             yield future.result()

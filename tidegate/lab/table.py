@@ -69,21 +69,25 @@ def detail(rows: Sequence[Row]) -> Table:
     return table
 
 
-def summary(rows: Sequence[Row]) -> Table:
-    """Return cost over the oracle's, policy x workload, with the mean over all workloads; best policy first."""
-    ratios = against_oracle(rows)
-    workloads = list(ordered(rows))
-    labels = sorted({label for _, label in ratios if label != ORACLE})
-    table = Table(title="Cost over the oracle's", expand=False)
-    table.add_column("policy", no_wrap=True)
-    for name in (*workloads, "mean"):
-        table.add_column(name, justify="right")
-    means = {
+def means(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the mean cost over the oracle's by label, of those that ran on every workload; the oracle is left out."""
+    ratios, workloads = against_oracle(rows), list(ordered(rows))
+    labels = {label for _, label in ratios if label != ORACLE}
+    return {
         label: sum(ratios[workload, label] for workload in workloads) / len(workloads)
         for label in labels
         if all((workload, label) in ratios for workload in workloads)
     }
-    for label in sorted(means, key=lambda label: (means[label], label)):
+
+
+def summary(rows: Sequence[Row]) -> Table:
+    """Return cost over the oracle's, policy x workload, with the mean over all workloads; best policy first."""
+    ratios, average, workloads = against_oracle(rows), means(rows), list(ordered(rows))
+    table = Table(title="Cost over the oracle's", expand=False)
+    table.add_column("policy", no_wrap=True)
+    for name in (*workloads, "mean"):
+        table.add_column(name, justify="right")
+    for label in sorted(average, key=lambda label: (average[label], label)):
         shown = [f"{ratios[workload, label]:.2f}" for workload in workloads]
-        table.add_row(label, *shown, f"{means[label]:.2f}")
+        table.add_row(label, *shown, f"{average[label]:.2f}")
     return table

@@ -1,37 +1,84 @@
-"""Reading load traces: CSV with the header `seconds,records_per_second`, one point a line."""
+"""Traces: loads from CSV files of `seconds,records_per_second`, one point a line; lines that begin with # are notes."""
 
 from __future__ import annotations
 
 import csv
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
-from twin.load import BadLoad, Load, from_points
+from twin.load import BadLoad, Load, from_points, seconds_of
 
 HEADER = ["seconds", "records_per_second"]
 
 
-def read_trace(path: Path) -> Load:
-    """Return the load of a trace; raises `BadLoad` naming file, line, field and value of what is wrong."""
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How a trace is played: which part of it, how fast, how high."""
+
+    speed: float = 1.0
+    """Times faster than it was recorded, at the same rates."""
+    since_hours: float = 0.0
+    """Where the part begins, in hours of the trace itself."""
+    hours: float | None = None
+    """How long it is played, in simulated hours; None: to the trace's end."""
+    most_hours: float = math.inf
+    """No longer than this when `hours` is None."""
+    peak: float | None = None
+    """Scaled to this peak, records/s; None: as it is."""
+
+
+AS_IT_IS = Play()
+
+
+def read_trace(path: Path, play: Play = AS_IT_IS) -> Load:
+    """Return the load of a trace as it is to be played.
+
+    Raises `BadLoad` naming file, line, field and value of what is wrong, or what part of the trace is not there.
+    """
+    points = _points(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadLoad(f"{path}: cannot be read: {error}") from None
-    lines = csv.reader(text.splitlines())
-    header = [name.strip() for name in next(lines, [])]
-    if header != HEADER:
-        raise BadLoad(f"{path}:1: the header must be {','.join(HEADER)}, found {','.join(header)!r:.80}")
-    points = []
-    for number, row in enumerate(lines, start=2):
-        if not row:
-            continue
-        if len(row) != len(HEADER):
-            raise BadLoad(f"{path}:{number}: {len(HEADER)} fields are needed, found {len(row)}")
-        points.append((_number(row[0], path, number, HEADER[0]), _number(row[1], path, number, HEADER[1])))
-    try:
-        return from_points(points)
+        load = _played(points, play)
+        return load if play.peak is None else load.scaled(play.peak)
     except BadLoad as error:
         raise BadLoad(f"{path}: {error}") from None
+
+
+def _played(points: list[tuple[float, float]], play: Play) -> Load:
+    whole = seconds_of(points) / 3600
+    left = (whole - play.since_hours) / play.speed
+    asked = min(left, play.most_hours) if play.hours is None else play.hours
+    if not 0 < asked <= left * (1 + 1e-9):
+        raise BadLoad(
+            f"it lasts {whole:.6g} h: from hour {play.since_hours:g} on, at speed {play.speed:g}, "
+            f"{max(0.0, left):.6g} h are left to play" + ("" if play.hours is None else f", not {play.hours:g}")
+        )
+    faster = [(at / play.speed, rate) for at, rate in points]
+    return from_points(faster, start=play.since_hours * 3600 / play.speed, seconds=asked * 3600)
+
+
+def _points(path: Path) -> list[tuple[float, float]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadLoad(f"{path}: cannot be read: {error}") from None
+    rows = [
+        (number, [cell.strip() for cell in next(csv.reader([line]))])
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.strip() and not line.startswith("#")
+    ]
+    number, header = rows[0] if rows else (1, [])
+    if header != HEADER:
+        raise BadLoad(f"{path}:{number}: the header must be {','.join(HEADER)}, found {','.join(header)!r:.80}")
+    points: list[tuple[float, float]] = []
+    for number, row in rows[1:]:
+        if len(row) != len(HEADER):
+            raise BadLoad(f"{path}:{number}: {len(HEADER)} fields are needed, found {len(row)}")
+        second, rate = (_number(text, path, number, field) for text, field in zip(row, HEADER, strict=True))
+        if points and second <= points[-1][0]:
+            raise BadLoad(f"{path}:{number}: seconds: must rise, found {second:g} after {points[-1][0]:g}")
+        points.append((second, rate))
+    return points
 
 
 def _number(text: str, path: Path, line: int, field: str) -> float:

@@ -29,17 +29,19 @@ from rich.progress import track
 from engine.guards import BY_NAME
 from engine.policies import find, names
 from schemas.wire import Scalar
-from tidegate.lab.jobs import PARTITIONS, lab_model, lab_peak, one_job, spec_for
+from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
-from tidegate.lab.traces import read_trace
+from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning
-from twin.load import Load
+from twin.load import BadLoad, Load, from_points
 from twin.noise import Noise
-from twin.workloads import sampled, sine
+from twin.workloads import sine
 
 SECONDS = 2 * 3600.0
 KEPT = Path(__file__).with_name("tunings.json")
+LAUNCH_DAY = Path(__file__).with_name("launch_day.csv")
+"""Eight hours of a web server's requests, a shuttle launch among them; its source stands in it."""
 
 SPREAD = 8.0
 """An option is searched between its default over and times this."""
@@ -60,19 +62,22 @@ class Trial:
     cost: float
 
 
-def training_loads(peak: float, seconds: float = SECONDS) -> list[Load]:
-    """Return the loads to train on when no trace is given: a noisy wave, and steps of random height and length."""
+def training_loads(peak: float) -> list[Load]:
+    """Return the loads to train on when no trace is given: a noisy wave, random steps, and a real day with a crowd.
+
+    Steps come at any instant, with any height and length. None of these loads is one that tables are scored on.
+    """
     noise = Noise(97, "training")
-
-    def steps(t: float) -> float:
-        at, place = 0.0, 0
-        while True:
-            at += noise.between(600.0, 1800.0, place, 0)
-            if t < at:
-                return noise.between(0.2, 1.0, place, 1)
-            place += 1
-
-    return [sine(peak, seconds, 3000.0).noisy(0.08, seed=5), sampled(steps, peak, seconds).noisy(0.05, seed=6)]
+    points: list[tuple[float, float]] = []
+    at = 0.0
+    while at < SECONDS:
+        rate = noise.between(0.2, 1.0, len(points), 1)
+        length = noise.between(600.0, 1800.0, len(points), 0)
+        points += [(at, rate), (at + length - 0.001, rate)]
+        at += length
+    steps = from_points(points, seconds=SECONDS).scaled(peak).noisy(0.05, seed=6)
+    launch = Play(speed=4.0, hours=SECONDS / 3600, peak=peak)
+    return [sine(peak, SECONDS, 3000.0).noisy(0.08, seed=5), steps, read_trace(LAUNCH_DAY, launch)]
 
 
 def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> Trial:
@@ -97,11 +102,10 @@ def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> T
 
 def _cost(policy: str, tuning: Tuning, loads: Sequence[Load]) -> float:
     """Return the summed cost over the loads; infinite for options that do not go together."""
-    model = lab_model()
-    spec = spec_for(model)
     total = 0.0
     for load in loads:
-        scenario = one_job(model, spec, load, seed=23).with_policy(policy, tuning.options, tuning.guards)
+        scenario = lab_job(load, seed=23).with_policy(policy, tuning.options, tuning.guards)
+        model, spec = scenario.models[0], scenario.specs[0]
         try:
             recording = simulate(scenario)[spec.job_id]
         except ValueError:
@@ -165,18 +169,25 @@ def main(
     ] = None,
     load: Annotated[list[Path] | None, typer.Option("--load", help="Trace to train on (CSV); repeatable.")] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
+    since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of a trace.")] = 0.0,
     trials: Annotated[int, typer.Option("--trials", min=2, help="Settings to try for each policy.")] = 60,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Processes.")] = min(2, os.cpu_count() or 1),
     out: Annotated[Path, typer.Option("--out", help="Where the tunings are kept.")] = KEPT,
 ) -> None:
     """Search the options of policies on training loads, and keep the best found."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
-    traces = [read_trace(path).faster(speed).cut(0.0, SECONDS).scaled(peak) for path in load or ()]
-    loads = traces or training_loads(peak)
-    label = ", ".join(path.name for path in load or ()) or "a noisy wave and random steps"
+    play = Play(speed=speed, since_hours=since, most_hours=SECONDS / 3600, peak=peak)
+    try:
+        loads = [read_trace(path, play) for path in load or ()] or training_loads(peak)
+    except BadLoad as error:
+        Console(stderr=True).print(f"tidegate.lab.tune: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    named = ", ".join(path.name for path in load or ())
+    label = f"{named} from hour {since:g}, speed {speed:g}" if named else "a noisy wave, random steps, a launch day"
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
     chosen, console = policy or names(), Console()
-    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         jobs = {pool.submit(tune, name, loads, trials=trials, seed=seed): name for name in chosen}
         for job in track(as_completed(jobs), total=len(jobs), description="tuning", console=Console(stderr=True)):
             found, name = job.result(), jobs[job]

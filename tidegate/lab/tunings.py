@@ -1,7 +1,8 @@
-"""Tunings: options found for a policy by `tidegate.lab.tune` on a training load that no table is scored on.
+"""Tunings: options found for a policy by `tidegate.lab.tune` on training loads that no table is scored on.
 
-They stand in `tunings.json`, written by the tuner: per policy its options, the options of guards, the load they were
-found on, and the seed of the search, so that each can be found again.
+The loads are two made ones and a real one (`launch_day.csv`), all moved off the grid of snapshots as those scored are.
+Tunings stand in `tunings.json`, written by the tuner: per policy its options, the options of guards, the loads they
+were found on, and the seed of the search, so that each can be found again.
 """
 
 from __future__ import annotations
