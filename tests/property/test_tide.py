@@ -11,8 +11,9 @@ import pytest
 
 from engine.case import Case, Proposal
 from engine.policies.tide import Tide
+from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.simulate import simulate
-from tidegate.lab.suite import scenario_of
+from twin.workloads import SHAPES
 
 SECONDS = 5400.0
 EACH = 6
@@ -31,8 +32,9 @@ def cases_of(workload: str) -> list[tuple[Tide, Case]]:
             found.append((policy, case))
         return propose(policy, case)
 
+    load = SHAPES[workload](lab_peak(lab_model(), spec_for(lab_model())), SECONDS)
     with patch.object(Tide, "propose", noted):
-        simulate(scenario_of(workload, SECONDS, 0).with_policy("tide", {}, {}))
+        simulate(lab_job(load).with_policy("tide", {}, {}))
     return found
 
 

@@ -114,7 +114,9 @@ def ahead(forecast: Forecast, middle: float, seconds: float = 10.0) -> tuple[flo
 def test_a_steady_load_is_forecast_as_it_is() -> None:
     """No trend is read into a steady load, and its interval closes."""
     forecast = ramp(Forecast(), [500.0] * 60)
-    assert ahead(forecast, 60.0) == (pytest.approx(500.0), pytest.approx(0.0, abs=1e-6))
+    rate, deviation = ahead(forecast, 60.0)
+    assert rate == pytest.approx(500.0)
+    assert deviation == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_ramp_is_seen_coming() -> None:
