@@ -35,19 +35,21 @@ class KafkaOutbox:
         self._settings = settings
         self._producer = AwaitedProducer(settings)
         self._states: dict[bytes, bytes] = {}
-        self._loaded = False
+        self._reading = asyncio.Lock()
+        self._read = False
         self._names = {topic: topic.named(settings.topic_prefix) for topic in TOPICS}
         self._changelog = settings.changelog
 
     async def ready(self) -> None:
         """Return when the states of all pipelines this process may be handed are in memory."""
-        if not self._loaded:
-            self._states = await asyncio.to_thread(read_states, self._settings)
-            self._loaded = True
+        async with self._reading:
+            while not self._read:
+                self._read = True  # taken back by a revocation meanwhile
+                self._states = await asyncio.to_thread(read_states, self._settings)
 
     def forget(self) -> None:
         """Forget the states: another process may go on with them."""
-        self._loaded = False
+        self._read = False
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
         """Publish an event to its topic; return when the broker has acknowledged it."""
