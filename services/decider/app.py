@@ -79,7 +79,7 @@ def build(
     async def work(event: Any) -> None:
         message = event.message
         try:
-            await outbox.ready()
+            await outbox.states.ready()
             await handle[message.topic](
                 Incoming(
                     message.topic,
@@ -102,7 +102,7 @@ def build(
                 await lanes.put(event.message.partition, event)
 
     async def revoked(*_: Any, **__: Any) -> None:
-        outbox.forget()
+        outbox.states.forget()
 
     app.on_partitions_revoked.connect(revoked, weak=False)
 

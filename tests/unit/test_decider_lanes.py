@@ -146,7 +146,7 @@ def test_what_is_queued_when_partitions_are_taken_away_is_dropped() -> None:
 
 
 def test_an_error_ends_all_lanes_with_nothing_more_acknowledged() -> None:
-    """What cannot be handled is not acknowledged, nor what is behind it or in work beside it; whoever put it is told."""
+    """What cannot be handled is not acknowledged, nor what is behind it or in work beside it, and the agent is told."""
     beds: list[Bed] = []
 
     async def agent() -> None:
