@@ -96,10 +96,14 @@ def build(
 
     @app.agent(app.topic(*names, **RAW), name="decider", concurrency=1)  # type: ignore[untyped-decorator]
     async def decide(stream: Any) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            lanes = Lanes(tasks, work, ours=partial(still_ours, app), drop=partial(let_go, app))
-            async for event in stream.noack().events():
-                await lanes.put(event.message.partition, event)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                lanes = Lanes(tasks, work, ours=partial(still_ours, app), drop=partial(let_go, app))
+                async for event in stream.noack().events():
+                    await lanes.put(event.message.partition, event)
+        except Exception as error:
+            on_error("the agent broke off", error)  # Faust would start it anew, behind what was in the lanes
+            raise
 
     async def revoked(*_: Any, **__: Any) -> None:
         outbox.states.forget()
