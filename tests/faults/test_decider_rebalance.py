@@ -62,6 +62,20 @@ def test_a_backlog_changes_hands_with_nothing_lost_or_decided_twice(flow: Flow, 
     assert len(flow.read(Decision)) == len(shots)
 
 
+def test_a_decider_killed_with_work_in_every_lane_loses_nothing(flow: Flow, tmp_path: Path) -> None:
+    """F2 (I1, I9): what was in work and what was queued is taken again by the next, under the same ids."""
+    shots = send_backlog(flow)
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as first:
+        flow.wait_read(Decision, 200, 60)
+        first.signal(signal.SIGKILL)
+    assert len(flow.read(Decision)) < len(shots)
+    with DeciderProcess(flow.settings, tmp_path / "2.log") as second:
+        flow.wait_read(Decision, len(shots), 60)
+        wait_for("all offsets committed", flow.committed_to_the_end)
+        assert second.stop() == 0, second.text()
+    check(flow, shots, flow.read(Decision))
+
+
 def test_a_paused_decider_that_goes_on_repeats_only_the_same_ids(flow: Flow, tmp_path: Path) -> None:
     """F5 (I1, I3): what it had in work when it was thought dead comes out under the ids its successor gave."""
     shots = send_backlog(flow)
