@@ -9,11 +9,12 @@ When partitions are taken away, and at a stop, Faust lets no more records throug
 are acknowledged, and commits. What is in work here is therefore finished, within the bounds of what the handler waits
 for; what is queued is dropped unacknowledged, and whoever has the partition next reads it from the committed offset.
 
-What remains: a process paused for longer than its session does not know that its partitions are another's, and when
-it goes on it may finish one record in each lane. The decision and its command have the ids the new owner gave them,
-so they are dropped wherever they are read; a cooldown or slots are reserved for that id only. Its state may lie in the
-changelog behind a newer one of the new owner, who goes on with what it has in memory and writes again with the job's
-next snapshot; only if it dies before that is the job's state as old as that, as if the snapshots since had not come.
+What remains: a process paused for longer than its session goes on, until its next heartbeat is refused, with records
+that are another's by now. Their decisions have the ids the new owner gave them, so they are dropped wherever they are
+read; cooldown and slots are reserved for such an id or refused, and the actuator takes no command that is older than
+one it knows. A state may so lie in the changelog behind a newer one of the new owner, who goes on with what it has in
+memory and writes again with the job's next snapshot; only if it dies before that is the job's state as old as that, as
+if the snapshots since had not come.
 """
 
 from __future__ import annotations
