@@ -45,6 +45,7 @@ def main() -> list[Row]:
     """Measure; return the rows."""
     with _stack() as info:
         pairs = []
+        _throughput(info, "first", ["-m", "services.decider"])  # a new broker is slow at first, for whoever comes first
         for number in range(ROUNDS):
             ours, decision_bytes, state_bytes = _throughput(info, f"ours{number}", ["-m", "services.decider"])
             sizes = [str(decision_bytes), str(state_bytes)]

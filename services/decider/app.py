@@ -1,12 +1,12 @@
 """The decider put together: `build` takes every dependency, `run` makes them from settings and runs until a signal.
 
     jobs ──thread──> specs ─┐
-    snapshots, results ──agent──> Handler ──> decisions, commands, dead letters, states
-                                     └──> Redis, mended by a task when it has forgotten
+    snapshots, results ──agent──> Lanes ──> Handler ──> decisions, commands, dead letters, states
+                                               └──> Redis, mended by a task when it has forgotten
 
-One agent takes snapshots and results, one record at a time, so a pipeline's events have one order and no offset is
-ever acknowledged before a smaller one. Whatever the handler cannot handle ends the process with the record
-unacknowledged; a supervisor starts it again and the same record gives the same ids.
+One agent takes snapshots and results and hands them to lanes, one for each partition number, which handle one record
+at a time. Whatever the handler cannot handle ends the process with the record unacknowledged; a supervisor starts it
+again and the same record gives the same ids.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import faust
@@ -26,13 +27,14 @@ from runtime.health import Health
 from schemas.decision import RedisView
 from schemas.topics import RESULTS, SNAPSHOTS
 from services.decider.handler import Handler, Incoming
+from services.decider.lanes import Lanes
 from services.decider.ledger import RedisLedger, connect
 from services.decider.metrics import Metrics
 from services.decider.outbox import KafkaOutbox
 from services.decider.ports import Ledger, Outbox, Specs
 from services.decider.rebuild import read_standing
 from services.decider.settings import DeciderSettings
-from services.decider.shell import RAW, new_app, prepare_topics
+from services.decider.shell import RAW, let_go, new_app, prepare_topics, still_ours
 from services.decider.specs import SpecsInForce
 from services.decider.watchdog import Watchdog
 
@@ -74,28 +76,37 @@ def build(
     )
     handle = dict(zip(names, (handler.snapshot, handler.result), strict=True))
 
+    async def work(event: Any) -> None:
+        message = event.message
+        try:
+            await outbox.states.ready()
+            await handle[message.topic](
+                Incoming(
+                    message.topic,
+                    message.partition,
+                    message.offset,
+                    message.key,
+                    message.value,
+                    headers_of(message.headers),
+                )
+            )
+        except Exception as error:
+            on_error(f"{message.topic}/{message.partition} offset {message.offset} could not be handled", error)
+            raise  # for an `on_error` that returns: the agent ends, and nothing more is acknowledged
+
     @app.agent(app.topic(*names, **RAW), name="decider", concurrency=1)  # type: ignore[untyped-decorator]
     async def decide(stream: Any) -> None:
-        async for event in stream.events():
-            message = event.message
-            try:
-                await outbox.ready()
-                await handle[message.topic](
-                    Incoming(
-                        message.topic,
-                        message.partition,
-                        message.offset,
-                        message.key,
-                        message.value,
-                        headers_of(message.headers),
-                    )
-                )
-            except BaseException as error:  # noqa: BLE001 - Faust would acknowledge the event and go on
-                where = f"{message.topic}/{message.partition} offset {message.offset}"
-                on_error(f"{where} could not be handled", error)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                lanes = Lanes(tasks, work, ours=partial(still_ours, app), drop=partial(let_go, app))
+                async for event in stream.noack().events():
+                    await lanes.put(event.message.partition, event)
+        except Exception as error:
+            on_error("the agent broke off", error)  # Faust would start it anew, behind what was in the lanes
+            raise
 
     async def revoked(*_: Any, **__: Any) -> None:
-        outbox.forget()
+        outbox.states.forget()
 
     app.on_partitions_revoked.connect(revoked, weak=False)
 

@@ -54,7 +54,7 @@ class BrokenPromise(RuntimeError):
 
 
 class Handler:
-    """Handles one record at a time; the state of a job is with the outbox, the live object beside it."""
+    """Handles one record of a partition at a time; the state of a job is with the outbox, the live object beside it."""
 
     def __init__(
         self, *, specs: Specs, ledger: Ledger, outbox: Outbox, clock: Clock, metrics: Metrics, limit: DeadLetterLimit
@@ -67,14 +67,14 @@ class Handler:
         self._limit = limit
         self._live: dict[bytes, tuple[bytes, JobRecord]] = {}
         self._warned: dict[str, float] = {}
-        self._waited_at = float("-inf")
+        self._waited_at: dict[int, float] = {}
 
     async def snapshot(self, incoming: Incoming) -> None:
         """Decide on a snapshot, or bury it, or drop it because it has been decided on."""
         began = self._clock.monotonic()
         try:
             snapshot = decode(MetricSnapshot, incoming.value, incoming.headers, incoming.key)
-            spec = await self._spec_of(snapshot)
+            spec = await self._spec_of(snapshot, incoming.partition)
         except Unreadable as error:
             self._metrics.snapshots.labels("buried").inc()
             await self._bury(incoming, error)
@@ -121,10 +121,10 @@ class Handler:
         await self._keep(incoming.partition, key, record.told(result))
         self._metrics.results.labels("taken").inc()
 
-    async def _spec_of(self, snapshot: MetricSnapshot) -> JobSpec:
+    async def _spec_of(self, snapshot: MetricSnapshot, partition: int) -> JobSpec:
         """Return the spec in force, or raise `Unreadable` for a snapshot that nobody has asked for."""
         spec = self._specs.get(snapshot.job_id)
-        if (spec is None or spec.pipeline_id != snapshot.pipeline_id) and self._may_wait():
+        if (spec is None or spec.pipeline_id != snapshot.pipeline_id) and self._may_wait(partition):
             # A job just declared may be measured before its spec is seen here.
             await self._specs.caught_up()
             spec = self._specs.get(snapshot.job_id)
@@ -239,12 +239,15 @@ class Handler:
             letter = letter.model_copy(update={"key": None, "value": None, "headers": (), "error": bare})
             await self._outbox.publish(letter)
 
-    def _may_wait(self) -> bool:
-        """Whether to wait for newer specs: at most every five seconds, so that strangers' snapshots delay nobody."""
+    def _may_wait(self, partition: int) -> bool:
+        """Whether to wait for newer specs: at most every five seconds, so that strangers' snapshots delay nobody.
+
+        A partition waits for itself: the wait of one says nothing of jobs declared while it lasted.
+        """
         now = self._clock.monotonic()
-        if now - self._waited_at < CATCH_UP_EVERY_SECONDS:
+        if now - self._waited_at.get(partition, float("-inf")) < CATCH_UP_EVERY_SECONDS:
             return False
-        self._waited_at = now
+        self._waited_at[partition] = now
         return True
 
     def _warn(self, job_id: str, why: str) -> None:

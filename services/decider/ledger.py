@@ -36,6 +36,9 @@ HERE = Path(__file__).parent
 GLANCE_SECONDS = 3.0
 """How old a glance may be."""
 
+MOST_CONNECTIONS = 10_000
+"""More than there are lanes, each of which may need one: beyond the client's own 100 a lane would see an outage."""
+
 CHUNK = 1000
 """Jobs looked at by one script: no script keeps Redis busy for long."""
 
@@ -54,6 +57,7 @@ def connect(settings: RedisSettings) -> Redis:
         socket_timeout=settings.redis_timeout_seconds,
         socket_connect_timeout=settings.redis_timeout_seconds,
         retry=Retry(NoBackoff(), 0),
+        max_connections=MOST_CONNECTIONS,
         decode_responses=True,
     )
 

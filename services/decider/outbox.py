@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -24,6 +26,29 @@ MAX_REQUEST_BYTES = 4_000_000
 """A dead letter holds its record in base64, so it may be larger than any event."""
 
 
+class States:
+    """The states of pipelines as bytes: read whole when first asked for, and anew after each `forget`."""
+
+    def __init__(self, read: Callable[[], dict[bytes, bytes]]) -> None:
+        self.found: dict[bytes, bytes] = {}
+        self._read = read
+        self._reading = asyncio.Lock()
+        self._revocations = 0
+        self._read_after: int | None = None
+
+    async def ready(self) -> None:
+        """Return when the states of all pipelines this process may be handed are in memory; all lanes wait for one."""
+        async with self._reading:
+            while self._read_after != self._revocations:
+                revocations = self._revocations  # one more while it is read, and it is read again
+                self.found = await asyncio.to_thread(self._read)
+                self._read_after = revocations
+
+    def forget(self) -> None:
+        """Forget the states: another process may go on with them."""
+        self._revocations += 1
+
+
 class KafkaOutbox:
     """The `Outbox` on Kafka: a producer whose acknowledgements are awaited, and the states with their changelog.
 
@@ -32,22 +57,10 @@ class KafkaOutbox:
     """
 
     def __init__(self, settings: DeciderSettings) -> None:
-        self._settings = settings
+        self.states = States(partial(read_states, settings))
         self._producer = AwaitedProducer(settings)
-        self._states: dict[bytes, bytes] = {}
-        self._loaded = False
         self._names = {topic: topic.named(settings.topic_prefix) for topic in TOPICS}
         self._changelog = settings.changelog
-
-    async def ready(self) -> None:
-        """Return when the states of all pipelines this process may be handed are in memory."""
-        if not self._loaded:
-            self._states = await asyncio.to_thread(read_states, self._settings)
-            self._loaded = True
-
-    def forget(self) -> None:
-        """Forget the states: another process may go on with them."""
-        self._loaded = False
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
         """Publish an event to its topic; return when the broker has acknowledged it."""
@@ -57,18 +70,18 @@ class KafkaOutbox:
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
         """Write a state to the changelog of a partition, and when that is acknowledged to memory."""
         await self._producer.send(self._changelog, key, value, partition=partition)
-        self._states[key] = value
+        self.states.found[key] = value
 
     def kept(self, key: bytes) -> bytes | None:
         """Return the state last kept under the key."""
-        return self._states.get(key)
+        return self.states.found.get(key)
 
 
 class AwaitedProducer:
     """A librdkafka producer for an event loop: `send` returns when the broker has acknowledged the record."""
 
     def __init__(self, settings: ServiceSettings) -> None:
-        # Nobody sends two records at a time, so there is nothing to wait for company with.
+        # A lane goes on when its record is acknowledged: time spent waiting for company is lost to it.
         changed = {"linger.ms": 0, "message.max.bytes": MAX_REQUEST_BYTES}
         self._producer = Producer(producer_config(settings) | changed)
         self._thread = threading.Thread(target=self._serve, name="acknowledgements", daemon=True)

@@ -1,7 +1,8 @@
 """Faust as the decider uses it: the app's settings, its consumer, and the topics it needs.
 
-What was found by running it (C1 of the reliability notes) is answered here, in `app.py` and in `outbox.py`: raw bytes
-everywhere, one message in flight, no web server, no topics made by Faust, sessions of seconds instead of minutes.
+What was found by running it (C1 of the reliability notes) is answered here, in `app.py`, `lanes.py` and `outbox.py`:
+raw bytes everywhere, one message in flight per partition, no web server, no topics made by Faust, sessions of seconds
+instead of minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from services.decider.settings import DeciderSettings
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 BUFFERED = 64
-"""Records taken from Kafka ahead of the one in work; what is left of them at a stop is read again."""
+"""Records taken from Kafka ahead of those in work; what is left of them at a stop is read again."""
 
 
 def new_app(settings: DeciderSettings) -> faust.App:
@@ -69,6 +70,19 @@ class RewindingConsumer(Consumer):  # type: ignore[misc]
         if fresh:
             for tp, offset in (await self.earliest_offsets(*fresh)).items():
                 await self.seek(tp, offset)
+
+
+def still_ours(app: faust.App, event: Any) -> bool:
+    """Return whether an event taken from a stream may be begun: by the rule by which Faust's streams skip records."""
+    return bool(app.flow_control.is_active()) and event.message.generation_id == app.consumer_generation_id
+
+
+def let_go(app: faust.App, event: Any) -> None:
+    """Give an event up unacknowledged, so that Faust does not wait for it before partitions are taken away.
+
+    That is safe because flow is resumed only after every partition has been set back to its committed offset.
+    """
+    app.consumer.unacked.discard(event.message)
 
 
 def _credentials(settings: DeciderSettings) -> Any:

@@ -1,7 +1,8 @@
 """The watchdog: a consumer that has quietly stopped consuming is ended, so that its supervisor starts it anew.
 
 It asks the broker and nobody else: the group's committed offsets and the log ends of the partitions this process has.
-A dead fetcher, a hung recovery and a rebalance that never ends all look the same from there: lag, and no progress.
+A dead fetcher, a hung recovery and a rebalance that never ends all look the same from there: lag, and no progress. So
+does a lane that hangs, once it is full, for then the agent stands still.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -137,6 +138,24 @@ def test_poison_among_good_ones_harms_nobody(flow: Flow, tmp_path: Path) -> None
         if value is not None and len(value) < 1_000_000:
             assert (letter.key, letter.value) == (key or b"" if key else None, value), name
     assert {letter.code for letter in letters} >= {"NOT_JSON", "NO_VALUE", "TOO_LARGE", "INVALID", "UNKNOWN_MAJOR"}
+
+
+@pytest.mark.parametrize(("pipelines", "at_once"), [(("a", "c"), 2), (("a", "a"), 1)])
+def test_partitions_are_handled_beside_each_other(
+    flow: Flow, tmp_path: Path, pipelines: tuple[str, str], at_once: int
+) -> None:
+    """While a record of one partition waits, another partition goes on; a pipeline's records have one order."""
+    for job_id, pipeline_id in zip("ac", pipelines, strict=True):
+        flow.send(job(job_id, pipeline_id=pipeline_id))
+        flow.send(*overloaded_now(job_id, count=7, pipeline_id=pipeline_id))
+    partitions = {message.partition() for message in flow.messages(MetricSnapshot)}
+    assert len(partitions) == at_once
+    slow = ("-m", "tests.support.dying_decider", "after:Decision", "60")
+    with DeciderProcess(flow.settings, tmp_path / "1.log", args=slow) as decider:
+        wait_for("all in the middle", lambda: decider.text().count("AT after:Decision") == at_once, 50)
+        flow.wait_read(Decision, 7 * at_once)
+        time.sleep(0.5)
+    assert len(flow.read(Decision)) == 7 * at_once
 
 
 def test_specs_are_followed_and_bad_ones_kept_out(flow: Flow, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from schemas.decision import Decision
 from schemas.wire import Wire
 from services.decider.app import run
 from services.decider.ports import Outbox
+from services.decider.records import key_of
 from services.decider.settings import DeciderSettings
 
 
@@ -28,13 +29,13 @@ class DyingOutbox:
         self._inner = inner
         self._step = step
         self._seconds = seconds
-        self._ordered = False
+        self._ordered: set[bytes] = set()
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
         """Publish, unless the step is reached."""
+        ours = isinstance(event, ScalingCommand) or (isinstance(event, Decision) and event.command is not None)
         if isinstance(event, Decision):
-            self._ordered = event.command is not None
-        ours = self._ordered and isinstance(event, Decision | ScalingCommand)
+            (self._ordered.add if ours else self._ordered.discard)(key_of(event.pipeline_id, event.job_id))
         await self._reached(f"before:{type(event).__name__}", ours)
         await self._inner.publish(event, trace_id=trace_id, key=key)
         await self._reached(f"after:{type(event).__name__}", ours)
@@ -42,7 +43,7 @@ class DyingOutbox:
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
         """Keep the state; the step may come after it."""
         await self._inner.keep(partition, key, value)
-        await self._reached("after:state", self._ordered)
+        await self._reached("after:state", key in self._ordered)
 
     def kept(self, key: bytes) -> bytes | None:
         """Return what is kept."""

@@ -84,7 +84,7 @@ class Bench:
     """A handler with its fakes. `again` is what a restart gives: nothing in memory, the table as it was kept."""
 
     def __init__(self, *specs: JobSpec, limit: int = 10) -> None:
-        self.specs = SpecBook(specs or [job()])
+        self.specs: SpecBook = SpecBook(specs or [job()])
         self.clock = SetClock()
         self.ledger = FakeLedger(self.clock)
         self.ledger.condition = RedisView.OK
@@ -322,6 +322,38 @@ def test_snapshots_of_a_job_nobody_declared_are_buried() -> None:
     bench.take(*[snapshot(n, job_id="ghost") for n in range(5)])
     assert [letter.code for letter in bench.letters()] == ["NO_JOB"] * 5
     assert bench.decisions() == []
+
+
+class Declared(SpecBook):
+    """A book that knows no job before somebody has waited for it; each wait takes some turns of the event loop."""
+
+    def __init__(self, *specs: JobSpec) -> None:
+        super().__init__(())
+        self.later = SpecBook(specs)
+        self.waits = 0
+
+    async def caught_up(self) -> None:
+        """Let others run, then know all jobs."""
+        self.waits += 1
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self._specs = self.later._specs
+
+
+def test_new_jobs_of_two_partitions_are_both_waited_for() -> None:
+    """Two jobs declared a moment ago are measured at once: each partition waits, neither is taken for a stranger."""
+    bench = Bench()
+    bench.specs = Declared(job("a"), job("b"))
+    bench.again()
+
+    async def both() -> None:
+        records = [encode(snapshot(1, job_id=job_id)) for job_id in "ab"]
+        taken = [Incoming(r.topic.name, p, 7, r.key, r.value, tuple(r.headers)) for p, r in enumerate(records)]
+        await asyncio.gather(*map(bench.handler.snapshot, taken))
+
+    asyncio.run(both())
+    assert {decision.job_id for decision in bench.decisions()} == {"a", "b"}
+    assert (bench.letters(), bench.specs.waits) == ([], 2)
 
 
 def test_a_snapshot_of_another_pipeline_is_buried() -> None:

@@ -1,7 +1,8 @@
-"""The decider's smaller parts: what is standing in the log, what a stall is, how headers and settings come."""
+"""The decider's smaller parts: what stands in the log, what a stall is, who reads states, headers, settings."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from engine.state import JobState
 from schemas.command import CommandKind, ScalingCommand
 from schemas.result import Phase
 from services.decider.app import headers_of
+from services.decider.outbox import States
 from services.decider.rebuild import standing
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecBook
@@ -104,6 +106,30 @@ def test_losing_a_partition_is_not_a_stall() -> None:
     progress = Progress(60.0)
     assert not progress.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
     assert not progress.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
+
+
+def test_states_are_read_once_for_all_who_wait() -> None:
+    """Records begun at once read the states once between them; taken away while being read, they are read once more."""
+    reads: list[int] = []
+
+    def read() -> dict[bytes, bytes]:
+        reads.append(len(reads))
+        if reads == [0, 1]:
+            states.forget()
+        return {b"a/a": b"%d" % reads[-1]}
+
+    async def all_lanes() -> None:
+        await asyncio.gather(*[states.ready() for _ in range(4)])
+
+    async def play() -> None:
+        await all_lanes()
+        assert (reads, states.found) == ([0], {b"a/a": b"0"})
+        states.forget()
+        await all_lanes()
+        assert (reads, states.found) == ([0, 1, 2], {b"a/a": b"2"})
+
+    states = States(read)
+    asyncio.run(play())
 
 
 def test_headers_come_as_list_or_mapping() -> None:

@@ -1,0 +1,85 @@
+"""The decider's lanes under any order of records, any time of handling and a revocation at any instant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.decider.lanes import Lanes
+
+PARTITIONS = st.integers(0, 2)
+TURNS = st.integers(0, 4)
+"""Turns of the event loop that one record takes."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A record of a partition that takes so many turns; acknowledged into `acked`."""
+
+    partition: int
+    offset: int
+    turns: int
+    acked: dict[int, list[int]]
+
+    def ack(self) -> bool:
+        """Note it."""
+        self.acked[self.partition].append(self.offset)
+        return True
+
+
+class Run:
+    """All that happened to the records of one example."""
+
+    def __init__(self) -> None:
+        self.acked: dict[int, list[int]] = defaultdict(list)
+        self.begun: dict[int, list[int]] = defaultdict(list)
+        self.given: dict[int, int] = defaultdict(int)
+        self.in_work: dict[int, int] = defaultdict(int)
+        self.revoked = False
+
+    async def handle(self, event: Event) -> None:
+        """Take some turns, alone in the partition."""
+        assert not self.revoked
+        self.begun[event.partition].append(event.offset)
+        self.in_work[event.partition] += 1
+        assert self.in_work[event.partition] == 1
+        for _ in range(event.turns):
+            await asyncio.sleep(0)
+        self.in_work[event.partition] -= 1
+
+    async def play(self, records: list[tuple[int, int]], revoked_after: int, stopped_after: int) -> None:
+        """Give the records to lanes, revoke after so many of them, and cut all off some turns after the last."""
+        async with asyncio.TaskGroup() as tasks:
+            lanes: Lanes[Event] = Lanes(tasks, self.handle, ours=lambda _: not self.revoked, drop=lambda _: None)
+            for number, (partition, turns) in enumerate(records):
+                self.revoked = number >= revoked_after
+                offset = self.given[partition]
+                self.given[partition] += 1
+                await lanes.put(partition, Event(partition, offset, turns, self.acked))
+            for _ in range(stopped_after):
+                await asyncio.sleep(0)
+            raise asyncio.CancelledError
+
+
+@given(st.lists(st.tuples(PARTITIONS, TURNS), max_size=40), st.integers(0, 60), st.integers(0, 60))
+def test_what_is_acknowledged_has_no_hole(records: list[tuple[int, int]], revoked_after: int, stopped: int) -> None:
+    """I1: of each partition exactly the first records are acknowledged, each after it was handled, alone."""
+
+    async def run() -> Run:
+        made = Run()
+        try:
+            await made.play(records, revoked_after, stopped)
+        except asyncio.CancelledError:
+            return made
+        raise AssertionError("it was not stopped")
+
+    made = asyncio.run(run())
+    for partition, begun in made.begun.items():
+        acked = made.acked[partition]
+        assert begun == list(range(len(begun)))
+        assert acked == list(range(len(acked)))
+        assert len(begun) - len(acked) == made.in_work[partition] <= 1
