@@ -57,7 +57,7 @@ class TideOptions:
     window_seconds: float = option(180.0, "window of the evidence", unit="s", gt=0)
     headroom: float = option(0.02, "share of capacity kept free of the expected load", unit="share", ge=0, le=0.9)
     doubt: float = option(0.1, "share of its capacity a smaller size never run may lack", unit="share", ge=0, le=0.9)
-    confidence: float = option(1.2, "standard deviations of the forecast error to be ready for", ge=0)
+    confidence: float = option(1.0, "standard deviations of the forecast error to be ready for", ge=0)
     core_price: float = option(1.0, "price of a slot for a second", gt=0)
     late_price: float = option(2.0, "price of a second over the lag objective, per slot of the largest size", ge=0)
     restart_price: float = option(
@@ -69,7 +69,7 @@ class TideOptions:
     reserve: float = option(0.1, "share of the lag objective that growth keeps free", unit="share", ge=0, le=0.9)
     patience: float = option(1.5, "waste before a reduction, in restart prices", ge=0)
     patience_max: float = option(16.0, "most waste it is made to wait for, in restart prices", ge=0)
-    level_seconds: float = option(400.0, "memory of the line through the arrivals", unit="s", gt=0)
+    level_seconds: float = option(800.0, "memory of the line through the arrivals", unit="s", gt=0)
     swing_seconds: float = option(60.0, "how long a swing around the level lasts, until it is learned", unit="s", gt=0)
     damping_seconds: float = option(300.0, "how long a trend lasts", unit="s", gt=0)
     silence_seconds: float = option(900.0, "how long a silence is not taken for the end of the load", unit="s", ge=0)

@@ -48,10 +48,12 @@ PRIOR_RATES = 3
 SURPRISING = 3.0
 """Deviations beyond which a rate is a surprise; one-step errors count as no more than this."""
 
+GOING_ON = 1.5
+"""Deviations that a second surprise must lie beyond the first to be a crowd that gathers."""
 LEAST_DEVIATION = 0.03
 """Share of the level that is always taken for noise."""
-LEARNING = 0.03
-"""Least weight of the newest swing in variance and covariance: about the last 33 count."""
+LEARNING = 0.02
+"""Least weight of the newest swing in variance and covariance: about the last fifty count."""
 SURPRISE_LEARNING = 0.05
 """Least weight of the newest one-step error in their variance."""
 PRIOR_SWINGS = 20.0
@@ -64,7 +66,7 @@ LONGEST = 0.95
 class Smoothing:
     """Time constants, in seconds."""
 
-    level: float = 400.0
+    level: float = 800.0
     swing: float = 60.0
     damping: float = 300.0
     silence: float = 900.0
@@ -132,7 +134,9 @@ class Forecast(NamedTuple):
             surprise = rate
         else:
             further = rate - self.surprise
-            goes_on = further * error > 0 and abs(further) > SURPRISING * LEAST_DEVIATION * rate
+            goes_on = further * error > 0 and abs(further) > max(
+                GOING_ON * deviation, SURPRISING * LEAST_DEVIATION * rate
+            )
             level, trend, swing, run = rate, further / gap if goes_on else 0.0, 0.0, 1
         seen = self.seen + 1
         return Forecast(
