@@ -22,7 +22,7 @@ demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the en
 test: setup  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
-faults: setup  ## all fault tests, also those that take minutes each: kill -9 at every instant of a restart
+faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)
 
 check: $(INSTALLED)  ## lint, format, types, import directions, generated files

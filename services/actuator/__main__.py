@@ -14,7 +14,7 @@ from services.actuator.settings import ActuatorSettings
 
 
 def main() -> int:
-    """Run the actuator; return 0 after a signal, 2 for settings that cannot be."""
+    """Run the actuator; return 0 after a signal, 2 for settings that cannot be, 75 if another has overtaken it."""
     try:
         settings = ActuatorSettings()
     except ValidationError as error:
@@ -24,8 +24,7 @@ def main() -> int:
     actuator = build(settings, clock=SystemClock())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: actuator.stop())
-    actuator.run()
-    return 0
+    return actuator.run()
 
 
 if __name__ == "__main__":

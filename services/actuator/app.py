@@ -44,6 +44,8 @@ from services.actuator.task import Abandoned
 
 log = logging.getLogger(__name__)
 
+EX_TEMPFAIL = 75
+"""The exit status (sysexits.h) that says: start me again."""
 SPEC_SECONDS = 5.0
 """How long a command waits for the version of the spec it was decided on to arrive."""
 
@@ -99,8 +101,13 @@ class Actuator:
         """Begin nothing new; what has begun is left where the next actuator can go on."""
         self._stopping.set()
 
-    def run(self) -> None:
-        """Carry out commands until `stop`; raises what a step failed with: the process ends and is restarted."""
+    def run(self) -> int:
+        """Carry out commands until `stop`; return the process's exit status, 0.
+
+        When another actuator has overtaken this one, which was paused or cut off for longer than its session, it is
+        `EX_TEMPFAIL`: what this one knows is old, and the process is to be started anew. Raises what a step failed
+        with, for the same end.
+        """
         self._health.serve(self._settings.health_host, self._settings.health_port)
         self._jobs.load()
         self._consumer.subscribe(
@@ -116,8 +123,12 @@ class Actuator:
                     self._take(message)
                 for partition in list(self._lanes):
                     self._look_after(partition)
+        except Abandoned as overtaken:
+            log.warning("%s; this process ends, and begins anew from the results", overtaken)
+            return EX_TEMPFAIL
         finally:
             self._leave()
+        return 0
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         reader = TopicReader(self._settings, [RESULTS.named(self._settings.topic_prefix)])

@@ -1,7 +1,11 @@
-"""kill -9 of the actuator in each phase of a restart, on real Kafka, Redis and Spark: F7 of the fault list."""
+"""The actuator killed in each phase of a restart, and paused past its session: F7 and F6 of the fault list.
+
+On real Kafka, Redis and Spark.
+"""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 
@@ -9,6 +13,7 @@ import pytest
 
 from schemas.command import CommandKind
 from schemas.result import Phase
+from services.actuator.app import EX_TEMPFAIL
 from tests.support.actuator import Rig
 from tests.support.provider import StackProvider
 
@@ -64,3 +69,38 @@ def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
     assert max(counts.values()) == 1, "a stop at a batch boundary repeats nothing"
     successor.terminate()
     assert successor.wait(30) == 0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["after:accepted", "after:starting"])
+def test_a_paused_actuator_that_goes_on_changes_nothing(rig: Rig, point: str) -> None:
+    """Paused before the stop, or after the fence was taken and before the submission, until a successor is done."""
+    size = rig.results()[-1].parallelism
+    records = rig.records
+    with rig.watched() as samples:
+        paused = rig.start_actuator(pause=point)
+        command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
+        deadline = time.monotonic() + 120
+        phase = Phase(point.partition(":")[2])
+        while phase not in {r.phase for r in rig.results(command.command_id)}:
+            assert time.monotonic() < deadline, rig.results(command.command_id)
+            time.sleep(0.3)
+        successor = rig.start_actuator()
+        assert rig.wait_for_end(command).phase is Phase.VERIFIED
+        (good,) = [driver for driver, state in rig.drivers().items() if state == "RUNNING"]
+        paused.send_signal(signal.SIGCONT)
+        time.sleep(30)  # what it might still do it does at once; a driver it submits would have started by then
+        deadline = time.monotonic() + 120
+        while len(rig.outputs()) < records and time.monotonic() < deadline:
+            time.sleep(1)
+    ends = [r.phase for r in rig.results(command.command_id) if r.phase.terminal]
+    assert ends == [Phase.VERIFIED], "I2: one end, and nothing takes it back"
+    assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [good], "I3, I5"
+    assert rig.most_at_once(samples) == 1, "I4: one application at a time"
+    counts = rig.outputs()
+    assert len(counts) >= records, "I10: every record has its output"
+    assert max(counts.values()) == 1, "I4: nobody else has written"
+    for actuator in (paused, successor):
+        actuator.terminate()
+        assert actuator.wait(30) in (0, EX_TEMPFAIL), "ended, or gone by itself since it was overtaken"

@@ -1,7 +1,7 @@
-"""A rig around the actuator: a real job, real servers, and an actuator process that can be made to die at a point.
+"""A rig around the actuator: a real job, real servers, and an actuator process that dies or stands still at a point.
 
-Run as a program it is that process: the service as `build()` makes it, with a producer that kills it before or after
-the result of a phase is acknowledged. There is no fault code in the product.
+Run as a program it is that process: the service as `build()` makes it, with a producer that sends it a signal before
+or after the result of a phase is acknowledged. There is no fault code in the product.
 """
 
 from __future__ import annotations
@@ -133,9 +133,11 @@ class Rig:
         for thread in self._threads:
             thread.join(30)
 
-    def start_actuator(self, kill: str | None = None) -> subprocess.Popen[bytes]:
-        """Start an actuator; `kill` such as `after:stopping` or `before:running` makes it die there by SIGKILL."""
-        command = [sys.executable, "-m", "tests.support.actuator", *(["--kill", kill] if kill else [])]
+    def start_actuator(self, kill: str | None = None, pause: str | None = None) -> subprocess.Popen[bytes]:
+        """Start an actuator; at a point such as `after:stopping` or `before:running` it is killed, or paused, there."""
+        command = [sys.executable, "-m", "tests.support.actuator"]
+        command += ["--kill", kill] if kill else []
+        command += ["--pause", pause] if pause else []
         log = (self.folder / f"actuator-{len(self.actuators)}.log").open("wb")
         with log:
             process = subprocess.Popen(
@@ -268,6 +270,7 @@ class Rig:
         self.stop_load()
         for process in self.actuators:
             if process.poll() is None:
+                process.send_signal(signal.SIGCONT)  # one that is paused takes no other signal
                 process.terminate()
         for process in self.actuators:
             try:
@@ -284,39 +287,42 @@ def _clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 
 
-class DeadlyProducer:
-    """A publisher that kills its process at a named result."""
+class SignallingProducer:
+    """A publisher that sends its process a signal at a named result."""
 
-    def __init__(self, publisher: Publisher, when: str, phase: Phase) -> None:
+    def __init__(self, publisher: Publisher, what: signal.Signals, when: str, phase: Phase) -> None:
         self._publisher = publisher
+        self._what = what
         self._when = when
         self._phase = phase
 
     def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Publish, and die where that was asked for."""
+        """Publish, and signal where that was asked for."""
         here = isinstance(event, ActionResult) and event.phase is self._phase
         if here and self._when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self._what)
         self._publisher.publish(event, key=key, trace_id=trace_id)
-        if here:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if here and self._when == "after":
+            os.kill(os.getpid(), self._what)
 
 
-def main() -> None:
-    """Be an actuator."""
+def main() -> int:
+    """Be an actuator; return its exit status."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kill")
-    kill = parser.parse_args().kill
+    parser.add_argument("--pause")
+    asked = parser.parse_args()
     settings = ActuatorSettings()
     configure("actuator", settings)
     producer = None
-    if kill:
-        when, _, phase = kill.partition(":")
-        producer = DeadlyProducer(Publisher(settings), when, Phase(phase))
+    if point := asked.kill or asked.pause:
+        when, _, phase = point.partition(":")
+        what = signal.SIGKILL if asked.kill else signal.SIGSTOP
+        producer = SignallingProducer(Publisher(settings), what, when, Phase(phase))
     actuator = build(settings, clock=SystemClock(), producer=producer)
     signal.signal(signal.SIGTERM, lambda *_: actuator.stop())
-    actuator.run()
+    return actuator.run()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
