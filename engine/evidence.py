@@ -44,10 +44,10 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
         return Evidence(**common)  # type: ignore[arg-type]
     # The first slice is the baseline of the counters; only its lag counts, and as the origin of times.
     first, last = window[0], window[-1]
-    origin, lag = first.at, first.lag
+    origin, behind = first.at, first.lag
     busy = covered = duration = products = 0.0
     batches = records = squares = outputs = input_of_outputs = 0
-    points, lags = (0, 0) if lag is None else (1, lag)
+    points, lags = (0, 0) if behind is None else (1, behind)
     times = times_squared = times_lags = 0.0
     for at, arrived, committed, seconds, inside, count, taken, lasted, squared, product, output in window[1:]:
         covered += seconds
@@ -62,12 +62,12 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
             input_of_outputs += taken
         if arrived is not None and committed is not None:
             t = at - origin
-            lag = arrived - committed
+            behind = arrived - committed
             points += 1
-            lags += lag
+            lags += behind
             times += t
             times_squared += t * t
-            times_lags += t * lag
+            times_lags += t * behind
     true_rate = records / duration if records and duration > 0 else None
     overhead, cost = _fit(batches, records, squares, duration, products)
     spread = points * times_squared - times * times

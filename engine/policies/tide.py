@@ -18,6 +18,7 @@ optimal stopping (Chow, Robbins & Siegmund, 1971).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -260,8 +261,8 @@ class Tide:
         o, current, play = self.options, case.current, self._play(case, memory, known, lag)
         prices, stay = play.prices, play.stay()
         tried = play.sizes if known.pace.records is not None else {row[0] for row in memory.rows}
-        barred = [int(size) for size, until in memory.useless if until > case.at]
-        best, cost, late = play.cheapest(stay, tried, barred, o.doubt)
+        useless = (size for size, until in memory.useless if until > case.at and size > current)
+        best, cost, late = play.cheapest(stay, tried, min(useless, default=math.inf), o.doubt)
         saved = stay.cost - cost
         numbers: dict[str, Figure] = {
             "demand": max(play.demand, play.stretches[1][1]),

@@ -17,7 +17,7 @@ only when a batch commits: the first one after a restart takes all that waited, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from typing import NamedTuple
 
 from engine.policies.tide_capacity import CapacityModel
@@ -47,11 +47,6 @@ class Choice(NamedTuple):
 
 class Play:
     """The board on which sizes are played."""
-
-    __slots__ = (
-        "demand", "headroom", "known", "lag", "lag_at_stop", "lasting", "objective_seconds", "prices", "reserve",
-        "restarts", "rising", "sizes", "slot", "stretches",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,10 +78,14 @@ class Play:
         """
         self.known, self.sizes, self.prices, self.stretches, self.lag = known, sizes, prices, stretches, lag
         self.objective_seconds, self.reserve, self.headroom = objective_seconds, reserve, headroom
-        self.restarts, self.slot = restarts, prices.core_second * horizon_seconds
+        self.restarts = restarts
+        self.slot = prices.core_second * horizon_seconds
+        """What a slot costs over the horizon."""
         self.demand = stretches[0][1]
         self.lasting = max(demand for _, demand in stretches[1:])
         """The largest demand expected after the restart."""
+        self.enough = bisect_left(sizes, self.lasting / (1.0 - headroom), key=known.capacity)
+        """Place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
         self.rising = max(0.0, self.demand - known.rate)
         """By how much lag grows a second until the restart, at least 0."""
         self.lag_at_stop = lag + self.rising * min(known.batch_of(known.size, lag), known.batch_seconds)
@@ -98,14 +97,14 @@ class Play:
         late = self.late(size, self.lag)
         return Choice(size, self.slot * size + self.prices.late_second * late, late)
 
-    def cheapest(self, stay: Choice, tried: Container[float], barred: Sequence[int], doubt: float) -> Choice:
+    def cheapest(self, stay: Choice, tried: Container[float], useless: float, doubt: float) -> Choice:
         """Return the cheapest size, with what it costs.
 
         A reduction must hold what is expected, and of a size not `tried` the share `doubt` is taken off; it pays its
         restart by patience, and is none while the job is late. A growth that will not last is charged with the next
-        restart too; sizes from those `barred` on are not grown to.
+        restart too; from the size `useless` on there is none.
         """
-        known, sizes, current, first = self.known, self.sizes, self.known.size, self.enough()
+        known, sizes, current, first = self.known, self.sizes, self.known.size, self.enough
         if stay.late == 0.0 and first < len(sizes) and sizes[first] >= current:
             return stay  # what is never late need not grow, and nothing smaller would be enough
         late_now = self.lag_at_stop > known.rate * self.objective_seconds
@@ -115,8 +114,8 @@ class Play:
             size = sizes[place]
             cost = self.slot * size
             if size > current:
-                if any(size >= bar > current for bar in barred):
-                    continue
+                if size >= useless:
+                    break
                 cost += self.prices.restart * (1.0 if place >= first else 2.0)
                 if cost >= best.cost and place >= first:
                     break
@@ -133,13 +132,9 @@ class Play:
                 best = Choice(size, cost, late)
         return best
 
-    def enough(self) -> int:
-        """Return the place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
-        return bisect_left(self.sizes, self.lasting / (1.0 - self.headroom), key=self.known.capacity)
-
     def least_growth(self) -> int:
         """Return the smallest size above the present one that holds what is expected, else the largest."""
-        first = max(self.enough(), bisect_right(self.sizes, self.known.size))
+        first = max(self.enough, bisect_right(self.sizes, self.known.size))
         return self.sizes[min(first, len(self.sizes) - 1)]
 
     def late(self, size: int, lag: float) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import uuid
 from collections import deque
@@ -44,8 +45,6 @@ from services.actuator.task import Abandoned
 
 log = logging.getLogger(__name__)
 
-EX_TEMPFAIL = 75
-"""The exit status (sysexits.h) that says: start me again."""
 SPEC_SECONDS = 5.0
 """How long a command waits for the version of the spec it was decided on to arrive."""
 
@@ -105,7 +104,7 @@ class Actuator:
         """Carry out commands until `stop`; return the process's exit status, 0.
 
         When another actuator has overtaken this one, which was paused or cut off for longer than its session, it is
-        `EX_TEMPFAIL`: what this one knows is old, and the process is to be started anew. Raises what a step failed
+        `os.EX_TEMPFAIL`: what this one knows is old, and the process is to be started anew. Raises what a step failed
         with, for the same end.
         """
         self._health.serve(self._settings.health_host, self._settings.health_port)
@@ -125,7 +124,7 @@ class Actuator:
                     self._look_after(partition)
         except Abandoned as overtaken:
             log.warning("%s; this process ends, and begins anew from the results", overtaken)
-            return EX_TEMPFAIL
+            return os.EX_TEMPFAIL
         finally:
             self._leave()
         return 0

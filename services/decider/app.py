@@ -40,15 +40,12 @@ from services.decider.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-EX_SOFTWARE = 70
-"""The exit status (sysexits.h) that says: something unexpected, start me again."""
-
 
 def die(why: str, error: BaseException | None = None) -> NoReturn:
     """End the process at once: nothing is acknowledged, committed or flushed on the way out."""
     log.critical("%s; the process ends and what was in work is repeated", why, exc_info=error)
     logging.shutdown()
-    os._exit(EX_SOFTWARE)
+    os._exit(os.EX_SOFTWARE)
 
 
 def build(

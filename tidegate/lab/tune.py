@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +30,7 @@ from schemas.wire import Scalar
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
+from tidegate.lab.suite import spread
 from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning
 from twin.load import BadLoad, Load, from_points
@@ -56,8 +55,9 @@ GUARDS = {"cooldown": ("up_seconds", "down_seconds"), "stabilization": ("seconds
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One setting and what it cost, summed over the training loads."""
+    """One setting of a policy and what it cost, summed over the training loads."""
 
+    policy: str
     tuning: Tuning
     cost: float
 
@@ -83,7 +83,7 @@ def training_loads(peak: float) -> list[Load]:
 def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> Trial:
     """Return the cheapest setting found in `trials` trials, the defaults among them."""
     draw = random.Random(f"{seed} {policy}")
-    best = Trial(Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
+    best = Trial(policy, Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
     options: list[_Option] = []
     for _ in range(trials - 1):
         tuning = best.tuning
@@ -96,7 +96,7 @@ def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> T
             tuning = tuning if value is None else option.put(tuning, value)
         found = _cost(policy, tuning, loads)
         if found < best.cost:
-            best = Trial(tuning, found)
+            best = Trial(policy, tuning, found)
     return best
 
 
@@ -172,7 +172,7 @@ def main(
     since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of a trace.")] = 0.0,
     trials: Annotated[int, typer.Option("--trials", min=2, help="Settings to try for each policy.")] = 60,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="Processes.")] = min(2, os.cpu_count() or 1),
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes; 2 when absent.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Where the tunings are kept.")] = KEPT,
 ) -> None:
     """Search the options of policies on training loads, and keep the best found."""
@@ -187,17 +187,15 @@ def main(
     label = f"{named} from hour {since:g}, speed {speed:g}" if named else "a noisy wave, random steps, a launch day"
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
     chosen, console = policy or names(), Console()
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(tune, name, loads, trials=trials, seed=seed): name for name in chosen}
-        for job in track(as_completed(jobs), total=len(jobs), description="tuning", console=Console(stderr=True)):
-            found, name = job.result(), jobs[job]
-            kept[name] = {
-                "options": found.tuning.options,
-                "guards": found.tuning.guards,
-                "trained_on": f"{label}; {trials} trials, seed {seed}",
-            }
-            out.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-            console.print(f"{name}: cost {found.cost:.0f} with {found.tuning.options} {found.tuning.guards}")
+    done = spread(partial(tune, loads=loads, trials=trials, seed=seed), chosen, processes=processes)
+    for found in track(done, total=len(chosen), description="tuning", console=Console(stderr=True)):
+        kept[found.policy] = {
+            "options": found.tuning.options,
+            "guards": found.tuning.guards,
+            "trained_on": f"{label}; {trials} trials, seed {seed}",
+        }
+        out.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        console.print(f"{found.policy}: cost {found.cost:.0f} with {found.tuning.options} {found.tuning.guards}")
 
 
 if __name__ == "__main__":
