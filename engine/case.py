@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Protocol
-
-from pydantic import JsonValue
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from engine.reasons import Reason
 from engine.state import JobState, Slice
@@ -43,7 +41,7 @@ class Proposal(NamedTuple):
     code: str
     numbers: Mapping[str, Figure] = MappingProxyType({})
     expectation: Expectation | None = None
-    memory: dict[str, JsonValue] | None = None
+    memory: Any = None
     """The policy's memory from now on; None leaves it as it is."""
 
 
@@ -64,7 +62,7 @@ class Policy(Protocol):
         """Return the size the job should have."""
         ...
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+    def ordered(self, case: Case, proposal: Proposal, final: int) -> Any:
         """Return the memory after the guards let a command for `final` slots out."""
         ...
 

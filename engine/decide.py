@@ -18,10 +18,9 @@ the decision and the spec in force; a replay can begin at any of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-
-from pydantic import JsonValue
+from typing import NamedTuple
 
 from engine.case import Case, Policy, Proposal
 from engine.evidence import gather
@@ -39,7 +38,7 @@ from schemas.job import JobSpec
 from schemas.snapshot import JobState as ClusterState
 from schemas.snapshot import MetricSnapshot
 
-ENGINE_VERSION = "2"
+ENGINE_VERSION = "3"
 """Part of every decision's id: raised by each change that can make a decision differ."""
 
 KEYFRAME_EVERY = 100
@@ -155,8 +154,7 @@ def _propose(case: Case, policy: Policy) -> tuple[str, Proposal]:
     return policy.name, policy.propose(case)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(NamedTuple):
     """What the guards left of a wish."""
 
     final: int
@@ -256,7 +254,7 @@ def _conclude(
     turned = (before.engine_version, before.spec_version) != (ENGINE_VERSION, spec.version)
     if turned or before.decisions % KEYFRAME_EVERY == 0:
         keyframe = Keyframe(state=to_wire(before), spec=spec)
-    decision = Decision(
+    decision = Decision.trusted(
         decision_id=identity,
         job_id=spec.job_id,
         pipeline_id=spec.pipeline_id,
@@ -286,7 +284,7 @@ def _after(
 ) -> JobState:
     """Return the state to remember."""
     state = case.state
-    memory: dict[str, JsonValue] = state.memory if proposal.memory is None else proposal.memory
+    memory = state.memory if proposal.memory is None else proposal.memory
     in_flight, last_action_at, manual_done = state.in_flight, state.last_action_at, state.manual_done
     history = state.history
     if command is not None:
@@ -334,7 +332,7 @@ def _sentence(case: Case, proposal: Proposal, outcome: _Outcome) -> str:
         head = "Stop the job"
     else:
         head = f"Scale {'up' if final > current else 'down'} from {current} to {_slots(final)}"
-    return head + ": " + "; but ".join(step.sentence for step in outcome.trail) + "."
+    return head + ": " + "; but ".join([step.sentence for step in outcome.trail]) + "."
 
 
 def _slots(count: int) -> str:

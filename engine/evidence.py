@@ -26,22 +26,23 @@ FIT_MIN_SPREAD = 0.05
 def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     """Return the evidence of a state whose window already holds `snapshot`."""
     window = state.window
-    missing = tuple(part.value for part in snapshot.missing)
-    partitions = sum(count for _, count in state.topics) or None
-    stages = _stage_figures(snapshot.stages, snapshot.slots_granted or current)
-    state_operators = snapshot.state_operators
-    common = {
-        "partitions": partitions,
-        "slots_granted": snapshot.slots_granted,
-        "task_skew": stages[0],
-        "single_task_share": stages[1],
-        "state_bytes": sum(s.memory_bytes for s in state_operators) if state_operators else None,
-        "state_partitions": min(s.partitions for s in state_operators) if state_operators else None,
-        "gc_ratio": snapshot.gc_ratio,
-        "missing": missing,
-    }
+    partitions = sum([count for _, count in state.topics]) or None
+    skew, single = _stage_figures(snapshot.stages, snapshot.slots_granted or current)
+    operators = snapshot.state_operators
+    state_bytes = sum(s.memory_bytes for s in operators) if operators else None
+    state_partitions = min(s.partitions for s in operators) if operators else None
+    missing = tuple(part.value for part in snapshot.missing) if snapshot.missing else ()
     if not window:
-        return Evidence(**common)  # type: ignore[arg-type]
+        return Evidence(
+            partitions=partitions,
+            slots_granted=snapshot.slots_granted,
+            task_skew=skew,
+            single_task_share=single,
+            state_bytes=state_bytes,
+            state_partitions=state_partitions,
+            gc_ratio=snapshot.gc_ratio,
+            missing=missing,
+        )
     # The first slice is the baseline of the counters; only its lag counts, and as the origin of times.
     first, last = window[0], window[-1]
     origin, behind = first.at, first.lag
@@ -86,7 +87,14 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
         batch_overhead_seconds=overhead,
         record_cost_seconds=None if cost is None else cost * (snapshot.slots_granted or current),
         output_ratio=outputs / input_of_outputs if input_of_outputs else None,
-        **common,  # type: ignore[arg-type]
+        partitions=partitions,
+        slots_granted=snapshot.slots_granted,
+        task_skew=skew,
+        single_task_share=single,
+        state_bytes=state_bytes,
+        state_partitions=state_partitions,
+        gc_ratio=snapshot.gc_ratio,
+        missing=missing,
     )
 
 

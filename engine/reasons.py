@@ -185,13 +185,12 @@ def register(reasons: Mapping[str, Reason]) -> None:
             raise ValueError(f"reason code {code} already means something else")
 
 
-def entry(by: str, code: str, before: int, after: int, numbers: Mapping[str, Figure] | None = None) -> TrailEntry:
+def entry(by: str, code: str, before: int, after: int, numbers: Mapping[str, Figure]) -> TrailEntry:
     """Return the trail entry of a code with its sentence filled in from `numbers`."""
-    figures = dict(numbers or {})
-    shown: Mapping[str, object] = figures
-    if None in figures.values():
-        shown = {name: _UNKNOWN if value is None else value for name, value in figures.items()}
-    return TrailEntry(by, code, before, after, REASONS[code].sentence.format_map(shown), figures)
+    shown: Mapping[str, object] = numbers
+    if None in numbers.values():
+        shown = {name: _UNKNOWN if value is None else value for name, value in numbers.items()}
+    return TrailEntry(by, code, before, after, REASONS[code].sentence.format_map(shown), dict(numbers))
 
 
 class _Unknown:

@@ -7,6 +7,7 @@ per window without changing any rate.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
@@ -84,8 +85,11 @@ class JobState(NamedTuple):
     """Starts in a row that committed nothing."""
     manual_done: str | None = None
     policy: str = ""
-    memory: dict[str, JsonValue] = {}  # noqa: RUF012  (a NamedTuple: a value of each state, not of the class)
-    """What the policy remembers, never changed in place; emptied when the policy changes."""
+    memory: Any = MappingProxyType({})
+    """What the policy remembers, never changed in place; emptied when the policy changes.
+
+    JSON values, or a value of the policy's own whose `wire()` gives them; a policy must take either.
+    """
     history: History = EMPTY
     """What the guards remember."""
 
@@ -95,13 +99,14 @@ class JobState(NamedTuple):
         return JobState()
 
 
-_NESTED = ("topics", "window", "in_flight", "restarts", "history")
+_NESTED = ("topics", "window", "in_flight", "restarts", "memory", "history")
 _PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
 
 
 def to_wire(state: JobState) -> dict[str, JsonValue]:
     """Return the state as JSON values. Floats survive exactly: JSON writes their shortest round-trip form."""
     wire: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(state, name)) is not None}
+    wire["memory"] = state.memory.wire() if hasattr(state.memory, "wire") else dict(state.memory)
     wire["topics"] = [list(topic) for topic in state.topics]
     wire["window"] = [list(piece) for piece in state.window]
     wire["restarts"] = [list(restart) for restart in state.restarts]
@@ -121,5 +126,6 @@ def from_wire(wire: dict[str, Any]) -> JobState:
         window=tuple(Slice(*row) for row in wire.get("window", ())),
         restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
         in_flight=InFlight(*in_flight) if in_flight else None,
+        memory=wire.get("memory", {}),
         history=history_from_wire(wire.get("history", {})),
     )

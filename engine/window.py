@@ -8,11 +8,15 @@ is none: counters survive it; only the time it hides is not counted, neither as 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import ceil
 
 from engine.state import MAX_SLICES, JobState, Slice
 from schemas.snapshot import JobState as ClusterState
 from schemas.snapshot import MetricSnapshot, Part
+
+MICRO = 6
+"""Digits kept of seconds: the resolution of what is summed up. Noise below it only makes the state longer."""
 
 
 def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> tuple[JobState, Slice | None]:
@@ -21,7 +25,7 @@ def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) ->
     A job that does not run has no window, and its snapshot is no slice.
     """
     at = snapshot.observed_at.timestamp()
-    topics = tuple((source.topic, len(source.end_offsets)) for source in snapshot.sources)
+    topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
     alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)  # a dead job still names its last run
     if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:
         began = snapshot.incarnation_started_at
@@ -46,9 +50,7 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
     if window and _broken(window[-1], piece):
         window = ()
     since = at if not window else state.window_since
-    # Whole intervals, so that slices never fall just short of their length and outnumber the limit.
-    shortest = ceil(window_seconds / MAX_SLICES / snapshot.interval_seconds) * snapshot.interval_seconds
-    if len(window) > 1 and at - window[-2].at <= shortest + 1e-6:
+    if len(window) > 1 and at - window[-2].at <= _shortest(window_seconds, snapshot.interval_seconds) + 1e-6:
         window = (*window[:-1], _merged(window[-1], piece))
     else:
         window = (*window, piece)
@@ -63,6 +65,12 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
         last_batch_id=last_batch_id,
     )
     return state, piece
+
+
+@lru_cache(maxsize=1024)
+def _shortest(window_seconds: float, interval_seconds: float) -> float:
+    """Return how long a slice may be, in whole intervals: else slices just too short for it outnumber the limit."""
+    return ceil(window_seconds / MAX_SLICES / interval_seconds) * interval_seconds
 
 
 def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice, float, int | None]:
@@ -81,8 +89,9 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
     for batch in batches:
         start = batch.started_at.timestamp()
         end = start + batch.duration_seconds
-        busy += max(0.0, end - max(start, busy_until))
-        busy_until = max(busy_until, end)
+        if end > busy_until:
+            busy += end - max(start, busy_until)
+            busy_until = end
         duration += batch.duration_seconds
         records += batch.input_records
         squares += batch.input_records * batch.input_records
@@ -99,21 +108,16 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
         at=at,
         arrived=_total([source.end_offsets for source in snapshot.sources]),
         committed=_total([source.committed_offsets for source in snapshot.sources]),
-        covered_seconds=_micro(max(0.0, at - previous)) if whole else 0.0,
-        busy_seconds=_micro(busy) if whole else 0.0,
+        covered_seconds=round(max(0.0, at - previous), MICRO) if whole else 0.0,
+        busy_seconds=round(busy, MICRO) if whole else 0.0,
         batches=len(batches),
         records=records,
-        duration_seconds=_micro(duration),
+        duration_seconds=round(duration, MICRO),
         records_squared=squares,
-        records_times_seconds=_micro(products),
+        records_times_seconds=round(products, MICRO),
         outputs=outputs if outputs_known and batches else None,
     )
     return piece, busy_until, last_batch_id
-
-
-def _micro(seconds: float) -> float:
-    """Return a sum at the resolution of its terms: the noise below a microsecond only makes the state longer."""
-    return round(seconds, 6)
 
 
 def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
@@ -138,12 +142,12 @@ def _merged(first: Slice, second: Slice) -> Slice:
         at=second.at,
         arrived=second.arrived if second.arrived is not None else first.arrived,
         committed=second.committed if second.committed is not None else first.committed,
-        covered_seconds=_micro(first.covered_seconds + second.covered_seconds),
-        busy_seconds=_micro(first.busy_seconds + second.busy_seconds),
+        covered_seconds=round(first.covered_seconds + second.covered_seconds, MICRO),
+        busy_seconds=round(first.busy_seconds + second.busy_seconds, MICRO),
         batches=first.batches + second.batches,
         records=first.records + second.records,
-        duration_seconds=_micro(first.duration_seconds + second.duration_seconds),
+        duration_seconds=round(first.duration_seconds + second.duration_seconds, MICRO),
         records_squared=first.records_squared + second.records_squared,
-        records_times_seconds=_micro(first.records_times_seconds + second.records_times_seconds),
+        records_times_seconds=round(first.records_times_seconds + second.records_times_seconds, MICRO),
         outputs=outputs,
     )

@@ -1,25 +1,22 @@
 """Decision: the outcome of one snapshot, always emitted, with everything needed to explain and to recompute it.
 
-The values inside are plain frozen dataclasses: the engine builds ten thousand of them a second, and they are
-validated when they are read from the wire.
+The values inside are plain dataclasses: see `schemas.wire.value`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, Field
 
 from schemas.command import ScalingCommand
 from schemas.job import JobSpec
 from schemas.result import ActionResult
-from schemas.wire import Count, Identifier, Instant, Wire, identity
-
-_DATACLASS = ConfigDict(strict=True, allow_inf_nan=False)
+from schemas.wire import Count, Identifier, Instant, Wire, identity, value
 
 Figure = str | bool | int | float | None
 
@@ -43,11 +40,9 @@ class RedisView(StrEnum):
     REBUILDING = "rebuilding"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Evidence:
     """What the engine concluded from the window of snapshots. None is unknown, never zero. Rates are records/s."""
-
-    __pydantic_config__ = _DATACLASS
 
     window_seconds: float = 0.0
     snapshots: int = 0
@@ -77,11 +72,9 @@ class Evidence:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TrailEntry:
     """One step of the reason trail: who bent or stopped the wish, from which size to which, and why."""
-
-    __pydantic_config__ = _DATACLASS
 
     by: str
     """The policy or guard."""
@@ -92,11 +85,9 @@ class TrailEntry:
     numbers: dict[str, Figure] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Expectation:
     """What the engine expects of the final size, so that the outcome can be judged against it."""
-
-    __pydantic_config__ = _DATACLASS
 
     processing_rate: float | None = None
     """Capacity at the final size, records/s."""
@@ -106,11 +97,9 @@ class Expectation:
     core_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Neighbour:
     """What was known of a job linked to this one by a topic, as the decider saw it."""
-
-    __pydantic_config__ = _DATACLASS
 
     job_id: str
     upstream: bool
@@ -120,11 +109,9 @@ class Neighbour:
     evidence: Evidence | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Observed:
     """Everything a decision depended on besides state, snapshot and spec; recorded so that a replay feeds it back."""
-
-    __pydantic_config__ = _DATACLASS
 
     at: Instant
     """The decider's clock."""
@@ -140,18 +127,20 @@ class Observed:
     neighbours: tuple[Neighbour, ...] = ()
 
 
-def _finite(state: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Refuse NaN and infinity, which `JsonValue` lets through and JSON cannot hold."""
+def _json(state: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what JSON cannot hold, NaN and infinity among it. In a fifth of the time that `JsonValue` takes."""
     try:
         json.dumps(state, allow_nan=False)
     except ValueError:
         _refuse(state)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     return state
 
 
-def _refuse(state: dict[str, JsonValue]) -> None:
+def _refuse(state: dict[str, Any]) -> None:
     """Raise with the place of the number that JSON cannot hold."""
-    left: list[tuple[str, JsonValue]] = list(state.items())
+    left: list[tuple[str, Any]] = list(state.items())
     while left:
         at, value = left.pop()
         if isinstance(value, float) and not isfinite(value):
@@ -165,7 +154,7 @@ def _refuse(state: dict[str, JsonValue]) -> None:
 class Keyframe(Wire):
     """The engine's whole state before this decision, and the spec in force: a replay can start here."""
 
-    state: Annotated[dict[str, JsonValue], AfterValidator(_finite)]
+    state: Annotated[dict[str, Any], AfterValidator(_json)]
     spec: JobSpec
 
 

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.provider import ProcessProvider, SparkCluster, StackProvider
@@ -35,6 +36,8 @@ OURS = (
     "tidegate",
 )
 TESTS = Path(__file__).parent
+settings.register_profile("tidegate", deadline=None)  # no test is judged by the speed of the machine
+settings.load_profile("tidegate")
 ON_SPARK = (
     "tests/e2e/",
     "tests/faults/test_actuator_kill.py",

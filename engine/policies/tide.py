@@ -25,13 +25,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
 
-from pydantic import JsonValue
-
 from engine.case import Case, Proposal
 from engine.options import option
 from engine.policies.tide_capacity import (
     CapacityModel,
-    Pace,
     learn,
     learn_overhead,
     learn_stages,
@@ -55,7 +52,7 @@ class TideOptions:
     """Options of `tide`."""
 
     horizon_seconds: float = option(600.0, "how far ahead each size is played through", unit="s", gt=0)
-    window_seconds: float = option(180.0, "window of the evidence", unit="s", gt=0)
+    window_seconds: float = option(120.0, "window of the evidence", unit="s", gt=0)
     headroom: float = option(0.02, "share of capacity kept free of the expected load", unit="share", ge=0, le=0.9)
     doubt: float = option(0.1, "share of its capacity a smaller size never run may lack", unit="share", ge=0, le=0.9)
     confidence: float = option(1.0, "standard deviations of the forecast error to be ready for", ge=0)
@@ -139,24 +136,23 @@ class Tide:
             if idle is not None:
                 return idle
             numbers: dict[str, Figure] = {"batches": max(0, memory.batches), "need": self.options.min_batches}
-            return Proposal(case.current, "TIDE_LEARNING", numbers, memory=memory.wire())
+            return Proposal(case.current, "TIDE_LEARNING", numbers, memory=memory)
         known = model(
             memory.rows,
             case.current,
             shape_of(memory.stages, evidence.partitions),
             max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
             self._kept_up_with(case) or 0.0,
-            Pace(*memory.pace),
-            memory.overhead or 0.0,
+            memory.pace,
         )
         if known is None or lag is None or memory.forecast.at is None:
-            return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", {}, memory=memory.wire())
+            return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", {}, memory=memory)
         undo = self._undo(case, memory, known)
         if undo is not None:
             return undo
         return self._weigh(case, memory, known, float(lag))
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+    def ordered(self, case: Case, proposal: Proposal, final: int) -> Memory:
         """Remember what the change was meant to bring, and whether it takes back a reduction too soon."""
         memory = Memory.of(proposal.memory or case.state.memory)
         o = self.options
@@ -166,13 +162,13 @@ class Tide:
                 memory.patience = min(2.0 * (memory.patience or o.patience), o.patience_max)
             memory.shrunk = None
             if isinstance(capacity, float):
-                memory.trial = [case.at, case.current, final, capacity]
+                memory.trial = (case.at, case.current, final, capacity)
         else:
-            memory.shrunk = [case.at, case.current - final]
+            memory.shrunk = (case.at, case.current - final)
             memory.trial = None
         memory.wasted = 0.0
         memory.batches = 0
-        return memory.wire()
+        return memory
 
     def _prices(self, case: Case) -> Prices:
         o, largest = self.options, case.spec.scaling.max_parallelism
@@ -192,9 +188,7 @@ class Tide:
             memory.forecast = memory.forecast.update(case.at, rate, self.smoothing)
         fresh = case.snapshot.batches
         if fresh:
-            pace = Pace(*memory.pace)
-            pace.learn(fresh, case.evidence.lag_records)
-            memory.pace = [pace.records, pace.seconds, pace.last, pace.lag, pace.largest, pace.gap]
+            memory.pace = memory.pace.learned(fresh, case.evidence.lag_records)
         if memory.incarnation != state.incarnation:
             # The first batches of a run load code, state and backlog: they do not show its capacity.
             memory.incarnation = state.incarnation
@@ -203,8 +197,8 @@ class Tide:
             memory.batches = 0
         elif fresh and case.current and case.newest is not None:
             memory.batches = min(memory.batches + len(fresh), 1000)
-            memory.rows = learn(memory.rows, case.current, case.newest)
             memory.overhead = learn_overhead(memory.overhead, fresh)
+            memory.rows = learn(memory.rows, case.current, case.newest, memory.overhead or 0.0)
         if case.snapshot.stages:
             memory.stages = learn_stages(memory.stages, case.snapshot.stages)
 
@@ -222,20 +216,20 @@ class Tide:
         idle = evidence.utilization == 0.0 and evidence.lag_records == 0 and evidence.arrival_rate == 0.0
         if not idle or case.current <= low or evidence.window_seconds < 0.9 * o.window_seconds:
             return None
-        return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory.wire())
+        return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory)
 
     def _restart_seconds(self, case: Case) -> float:
         """Return the downtime to reckon with: the second longest of many, the longest of few."""
-        kept = sorted(seconds for _, seconds in case.state.restarts)
-        if not kept:
+        if not case.state.restarts:
             return self.options.restart_seconds
+        kept = sorted([seconds for _, seconds in case.state.restarts])
         return kept[-2] if len(kept) >= 5 else kept[-1]
 
     def _undo(self, case: Case, memory: Memory, known: CapacityModel) -> Proposal | None:
         """Return the way back when the last growth brought nothing, and remember the size."""
         if memory.trial is None or memory.trial[2] != case.current:
             return None
-        at, before, after, capacity = memory.trial[0], int(memory.trial[1]), int(memory.trial[2]), memory.trial[3]
+        at, before, after, capacity = memory.trial
         evidence = case.evidence
         # Then the rate is the capacity.
         full = (evidence.utilization or 0.0) >= 0.95 and (evidence.lag_trend or 0.0) > 0
@@ -246,7 +240,7 @@ class Tide:
         gain = (known.rate - capacity) / (expected - capacity) if expected > capacity else 1.0
         if gain >= self.options.useless_gain or known.rate >= 1.1 * capacity:
             return None
-        memory.useless = [*memory.useless, [after, case.at + self.options.useless_seconds]][-4:]
+        memory.useless = (*memory.useless, (after, case.at + self.options.useless_seconds))[-4:]
         numbers: dict[str, Figure] = {
             "current": after,
             "size": before,
@@ -254,14 +248,14 @@ class Tide:
             "before": capacity,
             "at": at,
         }
-        return Proposal(before, "TIDE_UNDO", numbers, memory=memory.wire())
+        return Proposal(before, "TIDE_UNDO", numbers, memory=memory)
 
     def _weigh(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Proposal:
         """Return the cheapest size, unless waiting is cheaper still."""
         o, current, play = self.options, case.current, self._play(case, memory, known, lag)
         prices, stay = play.prices, play.stay()
-        tried = play.sizes if known.pace.records is not None else {row[0] for row in memory.rows}
-        useless = (size for size, until in memory.useless if until > case.at and size > current)
+        tried = play.sizes if known.pace.records is not None else [row.size for row in memory.rows]
+        useless = [size for size, until in memory.useless if until > case.at and size > current]
         best, cost, late = play.cheapest(stay, tried, min(useless, default=math.inf), o.doubt)
         saved = stay.cost - cost
         numbers: dict[str, Figure] = {
@@ -302,9 +296,9 @@ class Tide:
         o, restart = self.options, self._restart_seconds(case)
         spans = _spans(restart, o.horizon_seconds)
         forecast = memory.forecast.believed().ahead(spans, self.smoothing)
-        stretches = tuple(
+        stretches = [
             (seconds, rate + o.confidence * error) for (_, seconds), (rate, error) in zip(spans, forecast, strict=True)
-        )
+        ]
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
         sizes = useful_sizes(scaling.min_parallelism, scaling.max_parallelism, known.shape, cores)
         return Play(
@@ -335,7 +329,7 @@ class Tide:
             restart_seconds=restart,
             core_seconds=size * self.options.horizon_seconds,
         )
-        return Proposal(size, code, numbers, expectation, memory.wire())
+        return Proposal(size, code, numbers, expectation, memory)
 
 
 @lru_cache(maxsize=1024)

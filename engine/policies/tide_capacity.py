@@ -19,8 +19,7 @@ off (`maxOffsetsPerTrigger`), and begun no sooner than the trigger interval T al
 
     capacity(p) = n / max(T, a + c(p) · n),   n = min(M, (D - a) / c(p))
 
-Each size keeps decayed sums over its batches, [size, count, Σn, Σd, Σn², Σnd]: six numbers per size, kept across
-restarts.
+Each size keeps decayed sums over its batches, six numbers per size, kept across restarts.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from schemas.snapshot import MicroBatch, StageTasks
 DECAY = 0.99
 """Weight of the past per new batch: about the last hundred batches count."""
 
-SIZES_KEPT = 5
+SIZES_KEPT = 4
 MIN_BATCHES = 6.0
 MIN_SPREAD = 0.08
 """Relative spread of batch sizes a fit needs; below it overhead and cost cannot be told apart."""
@@ -65,7 +64,6 @@ CUT_LAG = 2.5
 IDLE = 0.05
 """A batch that begins later than this share of the one before it after its end has waited for its trigger."""
 
-Row = list[float]
 Shape = tuple[tuple[int, float], ...]
 """(tasks, share of the work) of each stage."""
 
@@ -89,21 +87,21 @@ def useful_sizes(low: int, high: int, shape: Shape, step: int = 1) -> tuple[int,
     return tuple(sizes)
 
 
-def learn_stages(kept: Sequence[Sequence[float]], stages: Sequence[StageTasks]) -> list[list[float]]:
-    """Return [tasks, slot-seconds] of the busiest stages, stages of as many tasks taken as one; the past decays."""
-    sums = {int(tasks): busy * STAGE_DECAY for tasks, busy in kept}
+def learn_stages(kept: Sequence[tuple[int, float]], stages: Sequence[StageTasks]) -> tuple[tuple[int, float], ...]:
+    """Return (tasks, slot-seconds) of the busiest stages, stages of as many tasks taken as one; the past decays."""
+    sums = {tasks: busy * STAGE_DECAY for tasks, busy in kept}
     for stage in stages:
         sums[stage.tasks] = sums.get(stage.tasks, 0.0) + stage.busy_seconds
     busiest = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:STAGES_KEPT]
-    return [[tasks, busy] for tasks, busy in busiest if busy > 0]
+    return tuple((tasks, busy) for tasks, busy in busiest if busy > 0)
 
 
-def shape_of(kept: Sequence[Sequence[float]], partitions: int | None) -> Shape:
+def shape_of(kept: Sequence[tuple[int, float]], partitions: int | None) -> Shape:
     """Return the shape of the work: by the stages seen, else one task per partition; () when neither is known."""
-    total = sum(busy for _, busy in kept)
-    if total <= 0:
+    if not kept:
         return ((partitions, 1.0),) if partitions else ()
-    grains = [(int(tasks), round(SHARE_GRAIN * busy / total)) for tasks, busy in kept]
+    total = sum(busy for _, busy in kept)
+    grains = [(tasks, round(SHARE_GRAIN * busy / total)) for tasks, busy in kept]
     whole = sum(grain for _, grain in grains)
     return tuple((tasks, grain / whole) for tasks, grain in grains if grain)
 
@@ -117,25 +115,67 @@ def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float |
     return mean if kept is None else kept + 0.1 * (mean - kept)
 
 
-def learn(rows: Sequence[Row], size: int, piece: Slice) -> list[Row]:
-    """Return the sums with one slice's batches of a size taken in; the sizes seen last are kept."""
+class Row(NamedTuple):
+    """What a size has shown: decayed sums over its batches of n records and d seconds each, and what they say."""
+
+    size: int
+    batches: float = 0.0
+    records: float = 0.0
+    """Σ n"""
+    seconds: float = 0.0
+    """Σ d"""
+    squares: float = 0.0
+    """Σ n²"""
+    products: float = 0.0
+    """Σ n d"""
+    overhead: float = 0.0
+    """Seconds per batch."""
+    cost: float = 0.0
+    """Seconds per record."""
+    told_apart: bool = False
+    """Whether the batches differ enough to tell overhead and cost apart."""
+
+
+def learn(rows: tuple[Row, ...], size: int, piece: Slice, overhead: float = 0.0) -> tuple[Row, ...]:
+    """Return the rows with one slice's batches of a size taken in; the sizes seen last are kept.
+
+    `overhead` is taken for batches too much alike to show theirs.
+    """
     if piece.batches == 0 or piece.records == 0 or piece.duration_seconds <= 0:
-        return list(rows)
-    old = next((row for row in rows if row[0] == size), [size, 0.0, 0.0, 0.0, 0.0, 0.0])
+        return rows
+    old, others = Row(size), []
+    for row in rows:
+        if row.size == size:
+            old = row
+        else:
+            others.append(row)
     keep = DECAY**piece.batches
-    new: Row = [
-        size,
-        old[1] * keep + piece.batches,
-        old[2] * keep + piece.records,
-        old[3] * keep + piece.duration_seconds,
-        old[4] * keep + piece.records_squared,
-        old[5] * keep + piece.records_times_seconds,
-    ]
-    return [*(row for row in rows if row[0] != size), new][-SIZES_KEPT:]
+    batches = old.batches * keep + piece.batches
+    records = old.records * keep + piece.records
+    seconds = old.seconds * keep + piece.duration_seconds
+    squares = old.squares * keep + piece.records_squared
+    products = old.products * keep + piece.records_times_seconds
+    found = fit(batches, records, seconds, squares, products, overhead)
+    return (*others[-SIZES_KEPT + 1 :], Row(size, batches, records, seconds, squares, products, *found))
 
 
-@dataclass(slots=True)
-class Pace:
+def fit(
+    batches: float, records: float, seconds: float, squares: float, products: float, overhead: float
+) -> tuple[float, float, bool]:
+    """Return (overhead, seconds per record, whether they could be told apart) of the sums over a size's batches."""
+    spread = batches * squares - records * records
+    if batches >= MIN_BATCHES and spread > (MIN_SPREAD * records) ** 2:
+        cost = (batches * products - records * seconds) / spread
+        own = (seconds - cost * records) / batches
+        if cost > 0 and own >= 0:
+            return own, cost, True
+        if cost > 0:  # no overhead to speak of: all of it is cost
+            return 0.0, seconds / records, True
+    overhead = min(overhead, 0.9 * seconds / batches)
+    return overhead, (seconds - overhead * batches) / records, False
+
+
+class Pace(NamedTuple):
     """What bounds a batch from outside; None where no bound was seen."""
 
     records: int | None = None
@@ -151,58 +191,36 @@ class Pace:
     gap: float = 0.0
     """Seconds between the starts of the last two batches of which the second waited."""
 
-    def learn(self, batches: Sequence[MicroBatch], lag: int | None) -> None:
-        """Learn from a snapshot's batches, with `lag` records not committed.
+    def learned(self, batches: Sequence[MicroBatch], lag: int | None) -> Pace:
+        """Return the pace after a snapshot's batches, with `lag` records not committed.
 
         Batches that keep up leave no more than one under way and one to come. Two alike that had more before them
         and left more were cut off.
         Batches that begin later than the ones before them ended, and twice at one distance, wait for a trigger.
         """
+        records, seconds, before, behind, largest, gap = self
+        for batch in batches[:-1]:
+            before = batch.input_records
+            largest = max(largest, before)
         last = batches[-1].input_records
-        before = batches[-2].input_records if len(batches) > 1 else self.last
-        left = min(self.lag, lag or 0)
+        left = min(behind, lag or 0)
         if left > CUT_LAG * last and abs(before - last) <= ALIKE * last:
-            self.records = last
-        elif self.records is not None and last > self.records * (1 + ALIKE):
-            self.records = None
-        self.last, self.lag = last, lag or 0
-        self.largest = max(self.largest, *(batch.input_records for batch in batches))
+            records = last
+        elif records is not None and last > records * (1 + ALIKE):
+            records = None
         if len(batches) > 1:
-            gap = (batches[-1].started_at - batches[-2].started_at).total_seconds()
-            if gap > batches[-2].duration_seconds * (1 + IDLE):
-                if abs(gap - self.gap) <= ALIKE * gap:
-                    self.seconds = gap
-                self.gap = gap
-            elif self.seconds is not None and gap < 0.5 * self.seconds:
-                self.seconds = None
+            distance = (batches[-1].started_at - batches[-2].started_at).total_seconds()
+            if distance > batches[-2].duration_seconds * (1 + IDLE):
+                if abs(distance - gap) <= ALIKE * distance:
+                    seconds = distance
+                gap = distance
+            elif seconds is not None and distance < 0.5 * seconds:
+                seconds = None
+        return Pace(records, seconds, last, lag or 0, max(largest, last), gap)
 
 
-class Fit(NamedTuple):
-    """What one size's batches say: overhead and seconds per record, or only the plain rate when they are alike."""
-
-    overhead: float
-    seconds_per_record: float
-    told_apart: bool
-
-
-def fit(row: Row, overhead: float = 0.0) -> Fit | None:
-    """Return the fit of a size's sums; None before anything was processed.
-
-    `overhead` is taken where the batches are too much alike to show it.
-    """
-    _, count, records, seconds, squares, products = row
-    if records <= 0 or seconds <= 0:
-        return None
-    spread = count * squares - records * records
-    if count >= MIN_BATCHES and spread > (MIN_SPREAD * records) ** 2:
-        cost = (count * products - records * seconds) / spread
-        own = (seconds - cost * records) / count
-        if cost > 0 and own >= 0:
-            return Fit(own, cost, told_apart=True)
-        if cost > 0:  # no overhead to speak of: all of it is cost
-            return Fit(0.0, seconds / records, told_apart=True)
-    overhead = min(overhead, 0.9 * seconds / count)
-    return Fit(overhead, (seconds - overhead * count) / records, told_apart=False)
+UNBOUND = Pace()
+"""Of a job of which no batch was seen."""
 
 
 @dataclass(slots=True)
@@ -220,20 +238,20 @@ class CapacityModel:
     pace: Pace
     floor: float = 0.0
     """A rate the present size is known to have kept up with."""
+    rate: float = 0.0
+    """Capacity of the present size, records/s."""
     costs: dict[int, float] = field(default_factory=dict)
     """Seconds per record by size, as far as they were asked for."""
     capacities: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def rate(self) -> float:
-        """Capacity of the present size, records/s."""
-        return self.capacity(self.size)
+    def __post_init__(self) -> None:
+        self.rate = self.capacity(self.size)
 
     def record_seconds(self, size: int) -> float:
         """Return c(p), the seconds that one more record lasts at a size."""
         cost = self.costs.get(size)
         if cost is None:
-            ratio = effective(self.size, self.shape) / effective(size, self.shape)
+            ratio = effective(self.size, self.shape) / effective(size, self.shape) if size != self.size else 1.0
             cost = self.costs[size] = self.seconds_per_record * float(ratio**self.beta)
         return cost
 
@@ -262,46 +280,31 @@ class CapacityModel:
 
 
 def model(
-    rows: Sequence[Row],
-    size: int,
-    shape: Shape,
-    batch_seconds: float,
-    floor: float = 0.0,
-    pace: Pace | None = None,
-    overhead: float = 0.0,
+    rows: Sequence[Row], size: int, shape: Shape, batch_seconds: float, floor: float = 0.0, pace: Pace = UNBOUND
 ) -> CapacityModel | None:
     """Return the model at the present size, or None while nothing was processed at any size.
 
     `batch_seconds` is the batch duration capacity is reckoned at. `floor` is a rate the present size is known to have
-    kept up with; the capacity is at least that. `overhead` is taken for sizes whose batches do not show it.
+    kept up with; the capacity is at least that.
     """
-    near: Fit | None = None
-    near_size, fits = 0, 0
-    weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
-    for row in rows:
-        found = fit(row, overhead)
-        if found is None:
-            continue
-        at = int(row[0])
-        x, y, w = math.log(effective(at, shape)), -math.log(found.seconds_per_record), min(row[1], WEIGHT_LIMIT)
-        fits += 1
-        weight += w
-        xs += w * x
-        ys += w * y
-        squares += w * x * x
-        products += w * x * y
-        if near is None or (abs(at - size), at) < (abs(near_size - size), near_size):
-            near, near_size = found, at
-    if near is None:
+    if not rows:
         return None
+    near = rows[-1] if rows[-1].size == size else min(rows, key=lambda row: (abs(row.size - size), row.size))
     beta = PRIOR_BETA
-    if fits > 1:
+    if len(rows) > 1:
+        weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
+        for row in rows:
+            x, y, w = math.log(effective(row.size, shape)), -math.log(row.cost), min(row.batches, WEIGHT_LIMIT)
+            weight += w
+            xs += w * x
+            ys += w * y
+            squares += w * x * x
+            products += w * x * y
         spread = PRIOR_WEIGHT + squares - xs * xs / weight
         slope = (PRIOR_WEIGHT * PRIOR_BETA + products - xs * ys / weight) / spread
         beta = min(max(slope, BETA_RANGE[0]), BETA_RANGE[1])
-    cost, told_apart = near.seconds_per_record, near.told_apart
-    if near_size != size:
-        cost *= (effective(near_size, shape) / effective(size, shape)) ** beta
+    cost, told_apart = near.cost, near.told_apart
+    if near.size != size:
+        cost *= (effective(near.size, shape) / effective(size, shape)) ** beta
         told_apart = False
-    pace = pace or Pace()
-    return CapacityModel(size, near.overhead, cost, beta, told_apart, shape, batch_seconds, pace, floor, {size: cost})
+    return CapacityModel(size, near.overhead, cost, beta, told_apart, shape, batch_seconds, pace, floor)

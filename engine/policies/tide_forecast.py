@@ -37,9 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-from pydantic import JsonValue
+from typing import NamedTuple
 
 DAY_SECONDS = 86_400.0
 BINS = 48
@@ -94,6 +92,8 @@ class Forecast(NamedTuple):
     """The last rate, when it was far from what was expected and nothing has confirmed it yet."""
     silent_since: float | None = None
     run: int = 1
+    fade: float = 0.0
+    """φ: the share of a swing that is left one interval later."""
     season: Sequence[float] = ()
     """Mean rate of each half-hour of the day; 0 where none was seen. Never changed in place."""
 
@@ -101,12 +101,11 @@ class Forecast(NamedTuple):
         """Return the forecast after a rate measured up to `at`."""
         season = self._season_with(at, rate)
         if self.at is None:
-            return Forecast(at, rate, seen=1, since=at, season=season)
+            return Forecast(at, rate, seen=1, since=at, fade=math.exp(-1.0 / smoothing.swing), season=season)
         gap = at - self.at
         if gap <= 0:
             return self
-        level = self.level + self.trend * gap
-        fade = self.fade(smoothing)
+        level, fade = self.level + self.trend * gap, self.fade
         expected = level + fade * self.swing
         error = rate - expected
         deviation = max(math.sqrt(self.errors), LEAST_DEVIATION * self.level)
@@ -138,9 +137,22 @@ class Forecast(NamedTuple):
                 GOING_ON * deviation, SURPRISING * LEAST_DEVIATION * rate
             )
             level, trend, swing, run = rate, further / gap if goes_on else 0.0, 0.0, 1
-        seen = self.seen + 1
         return Forecast(
-            at, level, trend, swing, errors, variance, covariance, gap, seen, self.since, surprise, None, run, season
+            at=at,
+            level=level,
+            trend=trend,
+            swing=swing,
+            errors=errors,
+            variance=variance,
+            covariance=covariance,
+            interval=gap,
+            seen=self.seen + 1,
+            since=self.since,
+            surprise=surprise,
+            silent_since=None,
+            run=run,
+            fade=_fade(gap, variance, covariance, self.seen + 1, smoothing),
+            season=season,
         )
 
     def believed(self) -> Forecast:
@@ -149,18 +161,10 @@ class Forecast(NamedTuple):
             return self
         return self._replace(level=self.surprise, trend=0.0, swing=0.0, surprise=None, run=1)
 
-    def fade(self, smoothing: Smoothing) -> float:
-        """Return the share of a swing that is left one interval later: learned, from a prior."""
-        prior = math.exp(-self.interval / smoothing.swing)
-        if self.variance <= 0.0:
-            return prior
-        belief = PRIOR_SWINGS / (PRIOR_SWINGS + min(self.seen, 1.0 / LEARNING))
-        return belief * prior + (1.0 - belief) * min(LONGEST, max(0.0, self.covariance / self.variance))
-
     def ahead(self, stretches: Sequence[tuple[float, float]], smoothing: Smoothing) -> list[tuple[float, float]]:
         """Return (expected rate, standard deviation of its error) of the mean over each (from, seconds) ahead."""
         level, trend, swing, variance = self.level, self.trend * smoothing.damping, self.swing, self.variance
-        fade, now = self.fade(smoothing), self.at if self._whole_day else None
+        fade, now = self.fade, self.at if self._whole_day else None
         decay, damping = math.log(max(fade, 1e-9)) / self.interval, -1.0 / smoothing.damping
         together = (1.0 + fade) / (1.0 - fade) * self.interval
         exp, found = math.exp, []
@@ -174,15 +178,6 @@ class Forecast(NamedTuple):
             error = math.sqrt(variance * share * (1.0 - left * left))
             found.append((max(0.0, rate), error))
         return found
-
-    def wire(self) -> list[JsonValue]:
-        """Return the forecast as JSON values."""
-        return list(self)  # type: ignore[arg-type]
-
-    @staticmethod
-    def of(wire: Any) -> Forecast:
-        """Return the forecast that `wire` wrote."""
-        return Forecast(*wire) if wire else Forecast()
 
     @property
     def _whole_day(self) -> bool:
@@ -203,3 +198,16 @@ class Forecast(NamedTuple):
         now = self.season[int(at % DAY_SECONDS * BINS / DAY_SECONDS)]
         then = self.season[int((at + seconds) % DAY_SECONDS * BINS / DAY_SECONDS)]
         return min(4.0, max(0.25, then / now))
+
+
+UNSEEN = Forecast()
+"""Of a job whose arrivals were not seen yet."""
+
+
+def _fade(interval: float, variance: float, covariance: float, seen: int, smoothing: Smoothing) -> float:
+    """Return φ as it was learned, from a prior."""
+    prior = math.exp(-interval / smoothing.swing)
+    if variance <= 0.0:
+        return prior
+    belief = PRIOR_SWINGS / (PRIOR_SWINGS + min(seen, 1.0 / LEARNING))
+    return belief * prior + (1.0 - belief) * min(LONGEST, max(0.0, covariance / variance))

@@ -1,28 +1,29 @@
-"""What `tide` keeps of a job across snapshots and restarts, in the form it has on the wire.
+"""What `tide` keeps of a job across snapshots and restarts.
 
 Values are replaced, never changed in place: the state before a decision must stay what it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from engine.policies.tide_capacity import Row
-from engine.policies.tide_forecast import Forecast
+from engine.policies.tide_capacity import UNBOUND, Pace, Row
+from engine.policies.tide_forecast import UNSEEN, Forecast
 
 
 @dataclass(slots=True)
 class Memory:
     """A job's memory. Times are epoch seconds."""
 
-    forecast: Forecast = field(default_factory=Forecast)
-    rows: list[Row] = field(default_factory=list)
+    forecast: Forecast = UNSEEN
+    pace: Pace = UNBOUND
+    rows: tuple[Row, ...] = ()
     """Sums over the batches of each size."""
-    stages: list[list[float]] = field(default_factory=list)
-    pace: list[Any] = field(default_factory=list)
+    stages: tuple[tuple[int, float], ...] = ()
+    """(tasks, slot-seconds) of the busiest stages."""
     overhead: float | None = None
     incarnation: str | None = None
     batches: int = 0
@@ -30,27 +31,43 @@ class Memory:
     wasted: float = 0.0
     """Slot-seconds that a smaller size would have spared so far."""
     patience: float | None = None
-    shrunk: list[float] | None = None
+    shrunk: tuple[float, int] | None = None
     """(when, slots freed) of the last reduction, until it has paid for itself."""
-    trial: list[float] | None = None
+    trial: tuple[float, int, int, float] | None = None
     """(when, from, to, capacity before) of the last growth, until it was judged."""
-    useless: list[list[float]] = field(default_factory=list)
+    useless: tuple[tuple[int, float], ...] = ()
     """(size, until when) of sizes that brought nothing."""
 
     @staticmethod
-    def of(wire: Mapping[str, Any]) -> Memory:
-        """Return the memory that `wire` wrote."""
-        if not wire:
-            return Memory()
-        known = {name: wire[name] for name in _PLAIN if name in wire}
-        return Memory(Forecast.of(wire.get("forecast")), **known)
+    def of(kept: Memory | Mapping[str, Any]) -> Memory:
+        """Return a memory of its own with what was kept, whether as it was or as `wire` wrote it."""
+        if isinstance(kept, Memory):
+            return Memory(*_VALUES(kept))
+        known = {name: kept[name] for name in _NAMES if name in kept}
+        for name, read in _NESTED.items():
+            if name in known:
+                known[name] = read(known[name])
+        return Memory(**known)
 
     def wire(self) -> dict[str, Any]:
-        """Return the memory as JSON values, without what is empty."""
-        kept = {name: value for name, value in zip(_PLAIN, _VALUES(self), strict=True) if value}
-        kept["forecast"] = self.forecast.wire()
-        return kept
+        """Return the memory as JSON values, without what is as in a new one."""
+        pairs = zip(_NAMES, _VALUES(self), _VALUES(_NEW), strict=True)
+        return {name: _listed(value) for name, value, new in pairs if value != new}
 
 
-_PLAIN = tuple(f.name for f in fields(Memory) if f.name != "forecast")
-_VALUES = attrgetter(*_PLAIN)
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+_NAMES = tuple(f.name for f in fields(Memory))
+_VALUES = attrgetter(*_NAMES)
+_NEW = Memory()
+_NESTED: dict[str, Callable[[list[Any]], object]] = {
+    "forecast": lambda wire: Forecast(*wire),
+    "pace": lambda wire: Pace(*wire),
+    "rows": lambda wire: tuple(Row(*row) for row in wire),
+    "stages": lambda wire: tuple(map(tuple, wire)),
+    "shrunk": tuple,
+    "trial": tuple,
+    "useless": lambda wire: tuple(map(tuple, wire)),
+}

@@ -17,7 +17,7 @@ only when a batch commits: the first one after a restart takes all that waited, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from engine.policies.tide_capacity import CapacityModel
@@ -53,7 +53,7 @@ class Play:
         known: CapacityModel,
         sizes: tuple[int, ...],
         prices: Prices,
-        stretches: tuple[Stretch, ...],
+        stretches: Sequence[Stretch],
         lag: float,
         *,
         objective_seconds: float,
@@ -82,7 +82,7 @@ class Play:
         self.slot = prices.core_second * horizon_seconds
         """What a slot costs over the horizon."""
         self.demand = stretches[0][1]
-        self.lasting = max(demand for _, demand in stretches[1:])
+        self.lasting = max([demand for _, demand in stretches[1:]])
         """The largest demand expected after the restart."""
         self.enough = bisect_left(sizes, self.lasting / (1.0 - headroom), key=known.capacity)
         """Place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
@@ -156,7 +156,7 @@ class Play:
         return meanwhile + self.late(size, self.lag_at_stop + self.rising * seconds)
 
 
-def late_seconds(lag: float, stretches: tuple[Stretch, ...], capacity: float, limit: float, *, restarts: bool) -> float:
+def late_seconds(lag: float, stretches: Sequence[Stretch], capacity: float, limit: float, *, restarts: bool) -> float:
     """Return how long a capacity is late; `limit` is the lag in records from which it is."""
     late = spare = 0.0
     if restarts:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from engine.case import Case, Proposal
+from engine.decide import step
 from engine.policies.tide import Tide
+from engine.state import JobState, from_wire, to_wire
+from schemas.decision import Decision, Observed
+from schemas.envelope import value_of
+from schemas.job import JobSpec
+from schemas.snapshot import MetricSnapshot
 from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.simulate import simulate
 from twin.workloads import SHAPES
@@ -38,6 +46,20 @@ def cases_of(workload: str) -> list[tuple[Tide, Case]]:
     return found
 
 
+def steps_of(workload: str) -> list[tuple[MetricSnapshot, JobSpec, Observed]]:
+    """Return what a simulated run gave the engine at each step."""
+    found: list[tuple[MetricSnapshot, JobSpec, Observed]] = []
+
+    def noted(state: JobState, *given: Any) -> tuple[JobState, Decision]:
+        found.append(given)
+        return step(state, *given)
+
+    load = SHAPES[workload](lab_peak(lab_model(), spec_for(lab_model())), SECONDS)
+    with patch("tidegate.lab.simulate.step", noted):
+        simulate(lab_job(load).with_policy("tide", {}, {}))
+    return found
+
+
 def sizes(policy: Tide, case: Case) -> Iterator[tuple[int, int]]:
     """Yield (lag, size proposed) for the case with ever more lag and all else as it was."""
     for lag in LAGS:
@@ -59,3 +81,15 @@ def test_more_lag_never_asks_for_less(workload: str) -> None:
         assert not falls, (case.state.decisions, case.current, falls)
         asked.update(size for _, size in steps)
     assert len(asked) > 3, "lag must have mattered"
+
+
+@pytest.mark.parametrize("workload", ["outage", "flash_crowd", "sawtooth"])
+def test_a_memory_read_from_the_wire_decides_the_same(workload: str) -> None:
+    """With the state written as JSON and read back at every step, the decisions are the same, byte for byte."""
+    live, steps = JobState.new(), steps_of(workload)
+    written = from_wire(to_wire(live))
+    for snapshot, spec, observed in steps:
+        live, decision = step(live, snapshot, spec, observed)
+        written, again = step(from_wire(json.loads(json.dumps(to_wire(written)))), snapshot, spec, observed)
+        assert value_of(again) == value_of(decision)
+    assert live.restarts, "the run must have had changes"

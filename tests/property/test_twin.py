@@ -19,7 +19,7 @@ from twin.schedule import capacity, makespan
 from twin.topic import Topic, even
 from twin.world import EPOCH, World
 
-SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 
 costs = st.lists(st.floats(0.0, 100.0), min_size=1, max_size=40)
 rates = st.lists(st.floats(0.0, 5_000.0), min_size=1, max_size=20)
@@ -115,7 +115,7 @@ def test_the_loop_keeps_its_invariants_on_a_badly_measured_job(
     assert all(tick.lag_records >= 0 for tick in recording.ticks)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(steps=rates, seed=st.integers(0, 1000))
 def test_the_same_scenario_is_the_same_bytes(steps: list[float], seed: int) -> None:
     """Two runs of one scenario give the same snapshots, decisions and results, byte for byte."""

@@ -237,9 +237,9 @@ def test_learning_learns_from_what_came_of_it() -> None:
     assert (waiting.code, waiting.memory) == ("LEARNING_WAITS", None)
     worse = rule.propose(case(evidence(utilization=1.0, lag_records=400_000), memory=first.memory, after=60))
     before, after = first.memory["table"], (worse.memory or {})["table"]
-    changed = [(s, a) for s in range(18) for a in range(3) if before[s][a] != after[s][a]]  # type: ignore[index]
+    changed = [(s, a) for s in range(18) for a in range(3) if before[s][a] != after[s][a]]
     assert changed == [(0, 0)]
-    assert after[0][0] < before[0][0]  # type: ignore[index,operator]
+    assert after[0][0] < before[0][0]
 
 
 def test_learning_never_tries_a_step_down_while_behind() -> None:

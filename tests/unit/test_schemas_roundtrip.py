@@ -19,7 +19,7 @@ VALIDATORS = {t.event_type.split(".")[1]: Draft202012Validator(json_schema(t)) f
 
 
 @pytest.mark.parametrize("kind", EVENTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_every_event_survives_the_wire(kind: str, data: st.DataObject) -> None:
     """Whatever a writer can build, a reader reads back equal, writes again byte for byte, and the schema accepts."""

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from engine.decide import step
-from engine.policies.tide_capacity import Shape, effective, fit, learn, model, useful_sizes
+from engine.policies.tide_capacity import Row, Shape, effective, learn, model, useful_sizes
 from engine.policies.tide_forecast import DAY_SECONDS, Forecast, Smoothing
 from engine.state import JobState, Slice, to_wire
 from schemas.decision import Decision
 from schemas.result import ActionResult, Phase
 from tests.support.events import START, batch, job, observed, result, snapshot
 
-Row = list[float]
 SMOOTHING = Smoothing()
 
 
@@ -27,13 +26,15 @@ def even(tasks: int) -> Shape:
     return ((tasks, 1.0),)
 
 
-def batches(size: int, records: list[int], overhead: float, cost: float, partitions: int = 8) -> list[Row]:
-    """Return the sums after batches of a size that follow d = a + c·n / e(p)."""
-    rows: list[Row] = []
+def batches(
+    size: int, records: list[int], overhead: float, cost: float, partitions: int = 8, *, told: float = 0.0
+) -> tuple[Row, ...]:
+    """Return the row after batches of a size that follow d = a + c·n / e(p), and of which `told` was told of a."""
+    rows: tuple[Row, ...] = ()
     for count in records:
         seconds = overhead + cost * count / effective(size, even(partitions))
         piece = Slice(0.0, None, None, 0.0, 0.0, 1, count, seconds, count * count, count * seconds)
-        rows = learn(rows, size, piece)
+        rows = learn(rows, size, piece, told)
     return rows
 
 
@@ -53,10 +54,8 @@ def test_only_useful_sizes_are_considered() -> None:
 def test_overhead_is_told_apart_from_cost() -> None:
     """Batches of different sizes show overhead and cost; capacity is reckoned at the batch length asked for."""
     (row,) = batches(4, [100, 300, 200, 400, 500, 150, 350, 250], overhead=1.0, cost=0.01)
-    found = fit(row)
-    assert found is not None
-    assert found.told_apart
-    assert found.overhead == pytest.approx(1.0, rel=1e-3)
+    assert row.told_apart
+    assert row.overhead == pytest.approx(1.0, rel=1e-3)
     known = model([row], 4, even(8), 10.0)
     assert known is not None
     # 4 slots at 10 ms a record do 400/s; of a 10-second batch 1 s is overhead
@@ -66,12 +65,11 @@ def test_overhead_is_told_apart_from_cost() -> None:
 def test_batches_of_one_size_show_only_a_rate() -> None:
     """Alike batches cannot tell overhead from cost, and the fit says so."""
     (row,) = batches(4, [200] * 10, overhead=1.0, cost=0.01)
-    found = fit(row)
-    assert found is not None
-    assert not found.told_apart
-    assert found.seconds_per_record == pytest.approx(1.5 / 200)
+    assert not row.told_apart
+    assert row.cost == pytest.approx(1.5 / 200)
     # ... unless the job's events tell the overhead
-    assert fit(row, 1.0).seconds_per_record == pytest.approx(0.5 / 200)  # type: ignore[union-attr]
+    (row,) = batches(4, [200] * 10, overhead=1.0, cost=0.01, told=1.0)
+    assert row.cost == pytest.approx(0.5 / 200)
 
 
 def test_one_size_means_linear_scaling() -> None:
