@@ -18,7 +18,7 @@ class StepOptions:
 
 
 class Steps:
-    """Bends a wish to the largest step."""
+    """Cuts a change to the largest step."""
 
     name: ClassVar[str] = "steps"
     Options: ClassVar[type] = StepOptions
@@ -62,7 +62,7 @@ class Bounds:
 
 
 class SourcePartitions:
-    """Bends growth to the number of source partitions: Spark reads a partition with one task.
+    """Caps growth at the number of source partitions: Spark reads a partition with one task.
 
     Spark's `minPartitions` or `maxRecordsPerPartition` (Structured Streaming + Kafka guide) lifts the bound; a job
     that sets one of them says so with `lifted`.

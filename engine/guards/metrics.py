@@ -18,13 +18,13 @@ class FreshOptions:
     """How old measurements may be."""
 
     max_age_seconds: float = option(
-        30.0, "age past which measurements are not acted on, besides the interval", unit="s", gt=0
+        30.0, "age past which a snapshot is not acted on, in addition to its interval", unit="s", gt=0
     )
-    max_ahead_seconds: float = option(10.0, "how far in the future their time may lie", unit="s", ge=0)
+    max_ahead_seconds: float = option(10.0, "how far ahead of the decider's clock its time may be", unit="s", ge=0)
 
 
 class Fresh:
-    """Stops a change on measurements that are too old, or from the future."""
+    """Stops a change on a snapshot that is too old, or from the future."""
 
     name: ClassVar[str] = "fresh"
     Options: ClassVar[type] = FreshOptions
@@ -47,7 +47,7 @@ class Fresh:
 
 
 class Complete:
-    """Stops a change while a needed measurement is missing."""
+    """Stops a change while offsets, batch progress or the state of the job are missing."""
 
     name: ClassVar[str] = "complete"
     Options: ClassVar[type] = NoOptions

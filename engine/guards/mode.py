@@ -10,7 +10,7 @@ from schemas.job import Mode
 
 
 class Paused:
-    """Stops every change of a paused job."""
+    """Stops every change of a paused job, a start included, but for an operator's size."""
 
     name: ClassVar[str] = "paused"
     Options: ClassVar[type] = NoOptions
@@ -27,7 +27,7 @@ class Paused:
 
 
 class Interactive:
-    """Keeps an interactive job at its size, as Confluent's Autopilot keeps a SELECT at 1."""
+    """Keeps a job with `scaling.interactive: true` at its size."""
 
     name: ClassVar[str] = "interactive"
     Options: ClassVar[type] = NoOptions
@@ -44,7 +44,7 @@ class Interactive:
 
 
 class AdviseOnly:
-    """Lets the size stand and the command not out."""
+    """In mode `advise`, shows the change and orders nothing."""
 
     name: ClassVar[str] = "advise"
     Options: ClassVar[type] = NoOptions

@@ -24,7 +24,7 @@ class StatePartitionsOptions:
 
 
 class StatePartitions:
-    """Bends growth to the number of state partitions, which the checkpoint's first batch fixed."""
+    """Caps growth at the number of state partitions, which the checkpoint's first batch fixed."""
 
     name: ClassVar[str] = "state_partitions"
     Options: ClassVar[type] = StatePartitionsOptions
@@ -76,12 +76,16 @@ class SingleTask:
 class SkewOptions:
     """What counts as skew."""
 
-    task_ratio: float = option(3.0, "slowest over median task of the busiest stage from which it is skewed", gt=1)
-    partition_share: float = option(
-        0.5, "share of the lag in one partition from which it is skewed", unit="share", gt=0, le=1
+    task_ratio: float = option(
+        3.0, "slowest task over the median one, in the busiest stage, from which nothing is added", gt=1
     )
-    min_partitions: int = option(4, "with fewer partitions their shares say nothing", ge=2)
-    min_lag_seconds: float = option(10.0, "with less lag its shares say nothing", unit="s", ge=0)
+    partition_share: float = option(
+        0.5, "share of the lag in one partition from which nothing is added", unit="share", gt=0, le=1
+    )
+    min_partitions: int = option(4, "with fewer partitions the share is not looked at", ge=2)
+    min_lag_seconds: float = option(
+        10.0, "with less lag, in seconds of work, the share is not looked at", unit="s", ge=0
+    )
 
 
 class Skew:

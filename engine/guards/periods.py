@@ -85,11 +85,16 @@ def _second(text: str, whole: str) -> int:
 class ExcludedPeriodsOptions:
     """When nothing is changed."""
 
-    periods: str = option("", "periods in which nothing is changed, UTC, such as `8:00:00-18:00:00 && * * * ? * 2-6`")
+    periods: str = option("", "the periods; none when empty")
 
 
 class ExcludedPeriods:
-    """Stops every change inside an excluded period."""
+    """Stops every change of size inside an excluded period.
+
+    A list separated by `;`. Each item is a daily range `H:MM:SS-H:MM:SS`, not across midnight, or a Quartz cron
+    expression (from seconds to day of week, 1 for Sunday), or both joined by `&&`. Times are UTC. Monday to Friday
+    from 8 to 18: `8:00:00-18:00:00 && * * * ? * 2-6`.
+    """
 
     name: ClassVar[str] = "excluded_periods"
     Options: ClassVar[type] = ExcludedPeriodsOptions

@@ -14,8 +14,10 @@ from schemas.decision import Figure
 class StuckConsumerOptions:
     """When a job counts as stuck."""
 
-    snapshots: int = option(6, "intervals without a committed offset, while records arrive", unit="intervals", ge=2)
-    batches: float = option(3.0, "and at least this many times the usual batch", unit="batches", ge=1)
+    snapshots: int = option(
+        6, "intervals without a committed offset, while records arrive, after which it is stuck", unit="intervals", ge=2
+    )
+    batches: float = option(3.0, "time without one, at least, in usual batches", unit="batches", ge=1)
 
 
 class StuckConsumer:
@@ -61,13 +63,15 @@ class IneffectiveOptions:
         0.1, "share of the expected gain under which a growth brought nothing", unit="share", ge=0, le=1
     )
     saturation: float = option(0.9, "busy share of time from which the gain can be told", unit="share", ge=0, le=1)
-    forget_seconds: float = option(3600.0, "time after which growth is tried again", unit="s", gt=0)
+    forget_seconds: float = option(3600.0, "time after that growth in which no more is added", unit="s", gt=0)
 
 
 class Ineffective:
     """Stops growth after one that brought nothing, judged once the job is busy all the time again.
 
-    gain = (true processing rate now - before) / (expected of linear scaling - before)
+        gain = (C - C0) / (C0 · n / n0 - C0)
+
+    C and n: capacity (records/s) and size now; C0 and n0: before the growth. Linear scaling gives a gain of 1.
     """
 
     name: ClassVar[str] = "ineffective"
@@ -100,7 +104,9 @@ class Ineffective:
 class DownstreamOptions:
     """When a job downstream counts as full."""
 
-    lag_seconds: float = option(600.0, "lag of a job downstream from which nothing is added here", unit="s", gt=0)
+    lag_seconds: float = option(
+        600.0, "lag of that job, in seconds of work, from which nothing is added here", unit="s", gt=0
+    )
 
 
 class Downstream:

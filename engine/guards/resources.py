@@ -10,7 +10,7 @@ from schemas.decision import Figure, RedisView, Status
 
 
 class RedisAnswers:
-    """Stops every change while cooldown and pool cannot be checked: fails closed, and says so."""
+    """Stops every change while Redis does not answer or is being rebuilt: cooldown and pool cannot be checked."""
 
     name: ClassVar[str] = "redis"
     Options: ClassVar[type] = NoOptions
@@ -30,7 +30,7 @@ class RedisAnswers:
 
 
 class PoolSlots:
-    """Bends growth to the pool's free slots, those promised to other jobs left out."""
+    """Caps growth at the free slots of the pool (the cluster), less those promised to other jobs."""
 
     name: ClassVar[str] = "pool"
     Options: ClassVar[type] = NoOptions
@@ -60,7 +60,7 @@ class PoolSlots:
 
 
 class ReservationHeld:
-    """Stops a change whose reservation another job took between looking and taking."""
+    """Stops a change whose slots another job reserved between looking and taking."""
 
     name: ClassVar[str] = "reservation"
     Options: ClassVar[type] = NoOptions

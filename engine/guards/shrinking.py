@@ -14,12 +14,12 @@ class ScaleDownGraceOptions:
     """How long after a growth nothing is taken away."""
 
     seconds: float = option(
-        0.0, "time after a growth in which nothing is taken away, besides the cooldown", unit="s", ge=0
+        0.0, "time after a growth in which nothing is taken away, whatever the cooldown", unit="s", ge=0
     )
 
 
 class ScaleDownGrace:
-    """Stops a reduction soon after a growth (FLIP-271's grace period of a scale-up)."""
+    """Stops a reduction soon after a growth."""
 
     name: ClassVar[str] = "scale_down_grace"
     Options: ClassVar[type] = ScaleDownGraceOptions
@@ -43,7 +43,7 @@ class ScaleDownGrace:
 class ScaleDownWindowOptions:
     """How long fewer slots must have been wanted."""
 
-    seconds: float = option(0.0, "time fewer slots must be wanted without a break", unit="s", ge=0)
+    seconds: float = option(0.0, "time for which fewer slots must be wanted without a break", unit="s", ge=0)
 
 
 class ScaleDownWindow:

@@ -29,14 +29,14 @@ class MemoryPressureOptions:
     """When memory counts as short."""
 
     gc_share: float = option(
-        0.3, "share of run time in garbage collection from which nothing is taken away", unit="share", gt=0, le=1
+        0.3, "share of run time in garbage collection above which nothing is taken away", unit="share", gt=0, le=1
     )
 
 
 class MemoryPressure:
     """Stops a reduction while garbage collection takes much of the time.
 
-    Flink's autoscaler then stops growth too, which could relieve it (its defect 5); here growth is free.
+    Growth is free: it spreads the memory (Flink's autoscaler stops growth as well).
     """
 
     name: ClassVar[str] = "memory_pressure"
@@ -60,8 +60,8 @@ class MemoryPressure:
 class StateSizeOptions:
     """How much state an executor is to hold."""
 
-    target_gb_per_executor: float = option(10.0, "state an executor is to hold", unit="GB", gt=0)
-    force_factor: float = option(1.5, "times the target from which growth is forced", ge=1)
+    target_gb_per_executor: float = option(10.0, "state an executor is to hold, GB of 10^9 bytes", unit="GB", gt=0)
+    force_factor: float = option(1.5, "times that target from which growth is asked for", ge=1)
 
 
 class StateSize:
@@ -117,13 +117,13 @@ class StateSize:
 class StateLimitsOptions:
     """How much state a job may have."""
 
-    soft_gb: float = option(500.0, "state over which the job is stopped and may be resumed", unit="GB", gt=0)
-    hard_gb: float = option(1000.0, "state over which the job fails and is not resumed", unit="GB", gt=0)
-    warn_share: float = option(0.8, "share of the soft limit from which it is warned", unit="share", gt=0, le=1)
+    soft_gb: float = option(500.0, "state over which the job is stopped, until `tidegate resume`", unit="GB", gt=0)
+    hard_gb: float = option(1000.0, "state over which the job is stopped for good", unit="GB", gt=0)
+    warn_share: float = option(0.8, "share of the soft limit from which decisions warn", unit="share", gt=0, le=1)
 
 
 class StateLimits:
-    """Stops a job over the soft limit, fails one over the hard limit, and keeps both from being started again.
+    """Stops a job whose state is over the soft or the hard limit, and keeps it from being started again.
 
     A paused job, or one in advise mode, is only warned about.
     """

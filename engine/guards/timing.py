@@ -46,11 +46,11 @@ def under_way(command: InFlight, now: float) -> dict[str, Figure]:
 class StabilizationOptions:
     """How long a run may settle."""
 
-    seconds: float = option(60.0, "time after a start in which nothing is changed", unit="s", ge=0)
+    seconds: float = option(60.0, "time after a start or restart in which nothing is changed", unit="s", ge=0)
 
 
 class Stabilization:
-    """Stops a change until the run has had time to settle (FLIP-271's stabilization interval)."""
+    """Stops a change until the run has had time to settle."""
 
     name: ClassVar[str] = "stabilization"
     Options: ClassVar[type] = StabilizationOptions
@@ -82,7 +82,11 @@ class CooldownOptions:
 
 
 class Cooldown:
-    """Keeps changes apart, by the state's own memory and by what Redis holds; the later of both counts."""
+    """Keeps changes of size apart.
+
+    The time is counted from the order of the last change, not from the end of its restart. It is known to the job's
+    state and to Redis, which all deciders share; the later of both counts.
+    """
 
     name: ClassVar[str] = "cooldown"
     Options: ClassVar[type] = CooldownOptions

@@ -18,10 +18,12 @@ RESTARTS_JUDGED = 3
 class RestartWorthOptions:
     """What a restart must bring."""
 
-    horizon_seconds: float = option(3600.0, "time in which a reduction must have saved its restart", unit="s", gt=0)
+    horizon_seconds: float = option(
+        3600.0, "time in which a reduction must save what its restart costs", unit="s", gt=0
+    )
     headroom: float = option(
         1.5,
-        "capacity over arrivals from which lag alone, if it drains before a restart ends, is no reason to grow",
+        "capacity over arrivals from which lag that drains within a restart is no reason to grow",
         ge=1,
     )
 
@@ -29,9 +31,10 @@ class RestartWorthOptions:
 class RestartWorth:
     """Stops a change whose restart costs more than it brings. Silent until a restart of this job was measured.
 
-    growth      not when the lag drains sooner than a restart takes, at a capacity well above the arrivals:
-                lag / (capacity - arrival) <= restart  and  capacity >= headroom · arrival
-    reduction   not when  restart · slots  >=  slots freed · horizon
+        growth      not when  lag / (C - A) <= R  and  C >= `headroom` · A
+        reduction   not when  R · n >= slots freed · `horizon_seconds`
+
+    C: capacity, records/s. A: arrival rate, records/s. R: longest of the last three restarts, s. n: present slots.
     """
 
     name: ClassVar[str] = "restart_worth"
@@ -86,11 +89,11 @@ class RestartBudgetOptions:
     """How often a job may be changed."""
 
     per_day: int = option(48, "changes in any 24 hours", ge=1, le=ORDERS_KEPT)
-    reserved_for_growth: int = option(12, "of these, kept for growth", ge=0)
+    reserved_for_growth: int = option(12, "how many of these only growth may use", ge=0)
 
 
 class RestartBudget:
-    """Stops changes once the day's are used up; the last of them are kept for growth."""
+    """Stops changes once those of the last 24 hours are used up; some are kept for growth."""
 
     name: ClassVar[str] = "restart_budget"
     Options: ClassVar[type] = RestartBudgetOptions
@@ -120,9 +123,9 @@ class QuotaOptions:
 
 
 class Quota:
-    """Bends growth to the job's quota of slots and executor memory.
+    """Caps growth at the job's quota of slots and executor memory.
 
-    Workers are counted in full: Flink's autoscaler rounds them down and so under-counts (its defect 3).
+    Executors are counted in full (Flink's autoscaler rounds workers down).
     """
 
     name: ClassVar[str] = "quota"

@@ -1,9 +1,13 @@
-"""The Horizontal Pod Autoscaler's behaviour: what `hpa`, `keda` and `varga` do between a raw wish and a size.
+"""Behaviour of `hpa`, `keda` and `varga`: what the Horizontal Pod Autoscaler does between a wish and a size.
 
-    raw wish -> stabilization windows -> rate policies -> the spec's bounds
+    wish -> stabilization windows -> limits of the rate -> the spec's bounds
 
-The memory holds the recommendations still inside a window, as two monotonic queues (only the largest and the smallest
-of a window are ever asked for), and the scale events still inside a period.
+- Stabilization: growth goes to the smallest size wanted in the last `stabilization_up_seconds`, a reduction to the
+  largest wanted in the last `stabilization_down_seconds`. So a short dip of the load gives nothing back.
+- Limits: in any period at most so many slots, or so many percent, are added or taken away. Where both are set,
+  `…_select` says which holds: `Max` the one that allows more, `Min` less; `Disabled` forbids the direction.
+
+Source: kubernetes/kubernetes `pkg/controller/podautoscaler`. Options and defaults are those of its `behavior`.
 """
 
 from __future__ import annotations
@@ -28,17 +32,15 @@ STABILIZED = Reason("the size wanted is {wanted}, and {size} is what the stabili
 class BehaviourOptions:
     """Options of the autoscaler's behaviour, with the defaults of Kubernetes."""
 
-    tolerance_up: float = option(0.1, "a ratio this little above the target leaves the size alone", unit="share", ge=0)
-    tolerance_down: float = option(
-        0.1, "a ratio this little below the target leaves the size alone", unit="share", ge=0, le=1
-    )
-    stabilization_up_seconds: float = option(0.0, "growth follows the lowest wish of this window", unit="s", ge=0)
+    tolerance_up: float = option(0.1, "share above the target that leaves the size alone", unit="share", ge=0)
+    tolerance_down: float = option(0.1, "share below the target that leaves the size alone", unit="share", ge=0, le=1)
+    stabilization_up_seconds: float = option(0.0, "growth follows the smallest wish of this time", unit="s", ge=0)
     stabilization_down_seconds: float = option(
-        300.0, "reduction follows the highest wish of this window", unit="s", ge=0, le=3600
+        300.0, "reduction follows the largest wish of this time", unit="s", ge=0, le=3600
     )
     limits: str = option(
         "behavior",
-        "rate policies, or the older limit max(2 x current, 4) on growth alone",
+        "`behavior`: the limits below; `legacy`: growth to at most max(2 · size, 4), no limit on reduction",
         choices=("behavior", "legacy"),
     )
     up_pods: int = option(4, "most slots added in a period; 0: no such limit", unit="slots", ge=0)

@@ -1,13 +1,18 @@
 """`cost`: the size whose slots, lag and restart cost least over a horizon.
 
-Each size n within the bounds is played forward as a fluid: for the restart (if it is not the present size) nothing is
+Each size n within the bounds is played forward: during the restart (if it is not the present size) nothing is
 processed, then n slots work at the capacity measured per slot:
 
     cost(n) = slot price · n · H  +  lag price · ∫₀ᴴ lag(t) / capacity now dt  +  restart price · [n is not current]
-    lag(t)  = max(0, lag + arriving · t - done(t)),    arriving = arrival rate / target utilization
+    lag(t)  = max(0, lag + a · t - done(t))
+    a       = arrival rate / `target_utilization`
 
-The lag is weighed in seconds of work at the present capacity, so that one price fits every job: `lag_price` is how many
-slot-seconds one second of lag for one second is worth. Ties go to the present size, then to the smaller one.
+- H: `horizon_seconds`. t: s from now. lag: records. a: records/s to be ready for. done(t): records processed by then.
+- `[…]`: 1 if so, else 0.
+
+Lag counts in seconds of work at the present capacity, so that one price fits every job: `lag_price` is how many
+slot-seconds it is worth to have one second of work waiting for one second less. Ties go to the present size, then to
+the smaller one.
 
 Source: H. Ghanbari et al., "Optimal autoscaling in a IaaS cloud", ICAC 2012 (cost of resources against penalties).
 """
@@ -63,17 +68,19 @@ class CostOptions:
     """Options of `cost`."""
 
     window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
-    horizon_seconds: float = option(1800.0, "time the costs are reckoned over", unit="s", gt=0)
-    slot_price: float = option(1.0, "price of a slot", unit="per slot-second", gt=0)
-    lag_price: float = option(1.0, "price of a second of lag, for a second", unit="slot-seconds", ge=0)
+    horizon_seconds: float = option(1800.0, "time over which costs are summed", unit="s", gt=0)
+    slot_price: float = option(1.0, "price of a slot for a second", unit="slot-seconds", gt=0)
+    lag_price: float = option(1.0, "price of a second of work waiting for a second", unit="slot-seconds", ge=0)
     restart_price: float = option(60.0, "price of a restart besides the lag it makes", unit="slot-seconds", ge=0)
-    target_utilization: float = option(0.8, "arrivals are taken as this much of the load", unit="share", gt=0, le=1)
+    target_utilization: float = option(
+        0.8, "arrivals are divided by this, to be ready for more", unit="share", gt=0, le=1
+    )
     assumed_restart_seconds: float = option(30.0, "restart time reckoned with until one was measured", unit="s", ge=0)
-    sizes: int = option(64, "sizes looked at, nearest the present one first", ge=3, le=1024)
+    sizes: int = option(64, "most sizes looked at, around the present one", ge=3, le=1024)
 
 
 class Cost:
-    """The cheapest size by slots, lag and restart."""
+    """The size whose slots, lag and restart cost least over a horizon."""
 
     name: ClassVar[str] = "cost"
     Options: ClassVar[type] = CostOptions

@@ -1,16 +1,26 @@
-"""`flip271`: the Flink autoscaler's rule, for one micro-batch job.
+"""`flip271`: the Flink autoscaler's rule (FLIP-271), for one micro-batch job.
 
-The job is one source vertex: it reads Kafka and does all its work in the same slots, so its parallelism is the
-vertex'. What Flink measures is read off the micro-batches:
+The job is one source vertex: it reads Kafka and does all its work in the same slots. Metrics are averaged over
+`metrics_window_seconds`, and what is measured in the first `stabilization_interval_seconds` after a start does not
+count: nothing is decided until both have passed.
 
-    numRecordsIn        committed offsets            pendingRecords    end offsets - committed offsets
-    busyTime            time inside micro-batches    partitions        partitions of the source topics
+    T     = rate(records in) + rate(lag)              what arrives
+    C     = rate(records in) / busy                   capacity of the present size
+    W(u)  = L / D  +  T · R / D  +  T / u             capacity wanted, for a utilization of u
+    grow    when C < W(upper edge), there without T · R / D
+    shrink  when C > W(lower edge)
+    size  = ceil( n · W(target) / C )
 
-One window of samples is evaluated (`flip271_rules`): the target rate is what arrives, `rate(in) + rate(lag)`; the
-true processing rate is the busy-time rate unless what was observed under lag contradicts it; the wanted capacity
-adds the lag over the catch-up time and the restart's own backlog. Inside the band of utilization nothing happens.
+- T, C, W: records/s. L: lag, records. n: present size, slots. D: `catch_up_duration_seconds`. R: restart time, s.
+- busy: share of time inside micro-batches. A job that lags by more than `observed_lag_threshold_seconds` shows its
+  capacity by what it processes; that is taken for C where C is more than `observed_switch_threshold` above it.
+- target, upper and lower edge: `utilization_target`, and the same plus and minus `utilization_boundary`.
+- With more than `backlog_lag_threshold_seconds` of input waiting, it grows when C < W(1) and does not shrink.
+- The size is bounded by the two factors and the spec, then aligned to the partitions. A reduction waits for
+  `scale_down_interval_seconds` and then follows the largest size wanted meanwhile.
 
-Source: FLIP-271; `flink-autoscaler` 1.15 and main; DS2 (OSDI 2018), section 3. Options carry Flink's names.
+Source: FLIP-271; apache/flink-kubernetes-operator, `flink-autoscaler` 1.15 and main; DS2 (Kalavri et al., OSDI 2018),
+section 3. Options carry Flink's names and defaults.
 """
 
 from __future__ import annotations
@@ -41,45 +51,56 @@ class Flip271Options:
     stabilization_interval_seconds: float = option(
         300.0, "samples this soon after a start do not count", unit="s", ge=0
     )
-    utilization_target: float = option(0.7, "utilization to aim at", unit="share", gt=0, le=1)
+    utilization_target: float = option(0.7, "busy share of time to aim at", unit="share", gt=0, le=1)
     utilization_boundary: float = option(0.3, "half-width of the band around the target", unit="share", ge=0, le=1)
-    utilization_max: float | None = option(None, "upper edge of the band; target + boundary when absent", ge=0, le=1)
-    utilization_min: float | None = option(None, "lower edge of the band; target - boundary when absent", ge=0, le=1)
+    utilization_max: float | None = option(
+        None, "upper edge of the band; target + boundary when absent", unit="share", ge=0, le=1
+    )
+    utilization_min: float | None = option(
+        None, "lower edge of the band; target - boundary when absent", unit="share", ge=0, le=1
+    )
     catch_up_duration_seconds: float = option(
         1800.0, "time in which lag is to be worked off; 0: not at all", unit="s", ge=0
     )
-    restart_time_seconds: float = option(300.0, "assumed restart time until one was measured", unit="s", ge=0)
-    restart_time_tracking: bool = option(False, "use the longest of the last 3 measured downtimes")
-    restart_time_limit_seconds: float = option(900.0, "cap on the measured restart time", unit="s", ge=0)
-    scale_up_max_factor: float = option(100_000.0, "largest growth at once, as a share of the size", ge=0)
-    scale_down_max_factor: float = option(0.6, "largest reduction at once, as a share of the size", ge=0, le=1)
-    scale_down_interval_seconds: float = option(
-        3600.0, "a scale-down waits this long for a larger wish", unit="s", ge=0
+    restart_time_seconds: float = option(
+        300.0, "restart time reckoned with, unless `restart_time_tracking` has one", unit="s", ge=0
     )
+    restart_time_tracking: bool = option(False, "reckon with the longest of the last 3 measured restarts")
+    restart_time_limit_seconds: float = option(900.0, "most that a measured restart counts for", unit="s", ge=0)
+    scale_up_max_factor: float = option(100_000.0, "largest growth at once, as a share of the size", unit="share", ge=0)
+    scale_down_max_factor: float = option(
+        0.6, "largest reduction at once, as a share of the size", unit="share", ge=0, le=1
+    )
+    scale_down_interval_seconds: float = option(3600.0, "how long a reduction waits for a larger wish", unit="s", ge=0)
     backlog_lag_threshold_seconds: float = option(
-        300.0, "with more lag than this nothing is scaled down", unit="s", ge=0
+        300.0, "lag, in seconds of input, from which nothing is scaled down", unit="s", ge=0
     )
     observed_lag_threshold_seconds: float = option(
-        30.0, "lag from which the input rate shows the capacity", unit="s", ge=0
+        30.0, "lag, in seconds of input, from which the rate processed shows the capacity", unit="s", ge=0
     )
-    observed_min_observations: int = option(2, "samples the observed capacity needs", ge=1)
+    observed_min_observations: int = option(2, "samples the observed capacity needs", unit="samples", ge=1)
     observed_switch_threshold: float = option(
-        0.15, "observed capacity wins when busy time's is this much above it", ge=0
+        0.15, "how far C must be above the observed capacity for that to be taken", unit="share", ge=0
     )
     alignment_mode: str = option(
         "BALANCED",
-        "how sizes are aligned to partitions",
+        "`BALANCED`: up to a size with fewer partitions a slot; `EVENLY_SPREAD`: up to a divisor of the partitions; "
+        "`OFF`: as it is; `LEGACY_…`: the rules of release 1.15",
         choices=("BALANCED", "EVENLY_SPREAD", "OFF", "LEGACY_EVENLY_SPREAD", "LEGACY_MAXIMIZE_UTILISATION"),
     )
-    observed_scalability: bool = option(False, "divide by the scalability coefficient of the last decisions")
-    scalability_min_observations: int = option(3, "decisions the coefficient needs", ge=2, le=HISTORY)
-    scalability_coefficient_min: float = option(0.5, "lower clamp of the coefficient", gt=0, le=1)
+    observed_scalability: bool = option(
+        False, "divide by how far the last changes fell short of linear scaling (the coefficient)"
+    )
+    scalability_min_observations: int = option(3, "decisions the coefficient needs", unit="decisions", ge=2, le=HISTORY)
+    scalability_coefficient_min: float = option(0.5, "least the coefficient may be", unit="share", gt=0, le=1)
     ineffective_detection: bool = option(False, "block a scale-up after one that brought nothing")
-    ineffective_threshold: float = option(0.1, "share of the expected gain below which it brought nothing", ge=0, le=1)
+    ineffective_threshold: float = option(
+        0.1, "share of the expected gain below which it brought nothing", unit="share", ge=0, le=1
+    )
 
 
 class Flip271:
-    """The Flink autoscaler's rule for one job (sections 2 to 6 and 8 of its description, one vertex)."""
+    """The Flink autoscaler's rule: the capacity that fits arrivals, lag and a target utilization."""
 
     name: ClassVar[str] = "flip271"
     Options: ClassVar[type] = Flip271Options
@@ -118,7 +139,7 @@ class Flip271:
         return self.options.metrics_window_seconds
 
     def propose(self, case: Case) -> Proposal:
-        """Return the size by sections 3 to 6 of the rule."""
+        """Return the size by the rule, or the present one while the window fills."""
         memory = _Memory(case.state.memory)
         have = self._window_age(case, memory)
         if have < self.window_seconds - 1e-6 or len(case.state.window) < 2:
@@ -130,7 +151,7 @@ class Flip271:
         return self._decide(case, measured, memory)
 
     def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
-        """Remember the executed decision and drop pending scale-downs (section 7, step 10)."""
+        """Remember the executed decision and drop pending scale-downs."""
         memory = _Memory(proposal.memory or case.state.memory)
         tpr = proposal.numbers.get("capacity")
         if isinstance(tpr, float) and case.current:
@@ -140,7 +161,7 @@ class Flip271:
         return memory.wire()
 
     def _window_age(self, case: Case, memory: _Memory) -> float:
-        """Return how long samples have counted: from the first one after the stabilization interval (section 2)."""
+        """Return how long samples have counted: from the first one after the stabilization interval."""
         state = case.state
         stable = (state.run_since or 0.0) + self.options.stabilization_interval_seconds
         if memory.first_at is not None and (memory.first_at < stable or memory.first_at < (state.window_since or 0.0)):
@@ -150,7 +171,7 @@ class Flip271:
         return case.at - memory.first_at if memory.first_at is not None else 0.0
 
     def _evaluate(self, case: Case) -> _Measured | None:
-        """Return the evaluated metrics, each rounded as the source rounds them (sections 3 and 4)."""
+        """Return the evaluated metrics, each rounded as the source rounds them."""
         o = self.options
         window = case.state.window
         known = [s for s in window if s.arrived is not None and s.committed is not None]
@@ -174,7 +195,7 @@ class Flip271:
         return _Measured(target, catch_up, tpr, lag, backlog, self._restart_seconds(case))
 
     def _observed(self, window: tuple[Slice, ...]) -> float:
-        """Return the mean of the samples' observed true processing rates (section 2)."""
+        """Return the mean of the samples' observed true processing rates."""
         o = self.options
         total, count, idle = 0.0, 0, False
         for piece in window[1:]:
@@ -199,7 +220,7 @@ class Flip271:
         return total / count if count >= o.observed_min_observations else math.nan
 
     def _restart_seconds(self, case: Case) -> float:
-        """Return the restart time to reckon with (section 8): the longest kept one, or the assumed one."""
+        """Return the restart time to reckon with: the longest kept one, or the assumed one."""
         o = self.options
         kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.at - DAY_SECONDS]
         kept = kept or [seconds for _, seconds in case.state.restarts[-1:]]

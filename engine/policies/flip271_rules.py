@@ -182,7 +182,7 @@ def scalability_coefficient(
 
     alpha = Σ(P·R) / (Σ P² · β), clamped to [minimum, 1], rounded up to 2 decimals. β is the rate per slot of the
     newest record with parallelism 1, else of the record with the smallest parallelism (newest wins). Too few
-    records, or an idle history (their defect 2: they divide 0 by 0): 1.
+    records, or an idle history (there they divide 0 by 0): 1.
     """
     if len(history) < min_observations:
         return 1.0

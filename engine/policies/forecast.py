@@ -1,16 +1,18 @@
 """`forecast`: proactive: the size for the load that is coming, from a time series of the arrival rate.
 
-As PASCAL does it, two models: one of the workload (here exponential smoothing with damped trend and, when a season is
-told, its profile; `forecast_rules`), one of performance (here the measured capacity per slot, taken as linear):
-
-    coming   = the largest arrival rate forecast within the horizon, `widths` spreads above the expected one
-    needed   = max(coming, arriving now) / target utilization + lag / drain seconds
+    coming   = largest arrival rate forecast within `horizon_seconds`, `widths` spreads above the expected one
+    needed   = max(coming, arriving now) / `target_utilization` + lag / `drain_seconds`
     size     = ceil( needed / capacity per slot )
+
+- coming, needed: records/s. lag: records. capacity per slot: measured, records/s; taken to be the same at each size.
+- The forecast is exponential smoothing with a damped trend and, with `season_seconds`, a profile of the season (below);
+  a spread is the usual error of a forecast one step ahead.
 
 A smaller size is asked for only when it would do for `shrink_margin` more. Until `learning_steps` values are known, the
 present arrival rate is the forecast.
 
-Source: F. Lombardi et al., "PASCAL: An architecture for proactive auto-scaling of distributed services", FGCS 2019.
+Source: F. Lombardi et al., "PASCAL: An architecture for proactive auto-scaling of distributed services", FGCS 2019: a
+model of the load and one of the performance (`forecast_rules`).
 """
 
 from __future__ import annotations
@@ -36,22 +38,26 @@ class ForecastOptions:
     window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
     step_seconds: float = option(60.0, "time one value of the series stands for", unit="s", gt=0)
     horizon_seconds: float = option(300.0, "how far ahead is looked", unit="s", gt=0, le=86_400)
-    season_seconds: float | None = option(None, "length of a season, such as 86400 for a day", unit="s", gt=0)
-    season_buckets: int = option(24, "parts of a season", ge=2, le=48)
-    widths: float = option(1.5, "how many spreads above the expected value is reckoned with", ge=0)
-    level_weight: float = option(0.4, "smoothing of the level", unit="share", gt=0, le=1)
-    trend_weight: float = option(0.1, "smoothing of the trend", unit="share", ge=0, le=1)
-    season_weight: float = option(0.3, "smoothing of the season", unit="share", ge=0, le=1)
-    damping: float = option(0.9, "how much of a trend goes on from step to step", unit="share", gt=0, le=1)
-    learning_steps: int = option(5, "values the forecast needs", ge=2)
+    season_seconds: float | None = option(
+        None, "length of a season, such as 86400 for a day; no season when absent", unit="s", gt=0
+    )
+    season_buckets: int = option(24, "parts a season is cut into", ge=2, le=48)
+    widths: float = option(1.5, "spreads above the expected value to be ready for", ge=0)
+    level_weight: float = option(0.4, "α: weight of the newest value in the level", unit="share", gt=0, le=1)
+    trend_weight: float = option(0.1, "β: weight of the newest change in the trend", unit="share", ge=0, le=1)
+    season_weight: float = option(0.3, "γ: weight of the newest value in the season", unit="share", ge=0, le=1)
+    damping: float = option(0.9, "φ: how much of a trend goes on from step to step", unit="share", gt=0, le=1)
+    learning_steps: int = option(5, "values the forecast needs", unit="steps", ge=2)
     target_utilization: float = option(0.7, "busy share of time to aim at", unit="share", gt=0, le=1)
     drain_seconds: float = option(300.0, "time in which lag is to be worked off", unit="s", gt=0)
-    shrink_margin: float = option(0.1, "more load that a smaller size must bear", unit="share", ge=0)
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    shrink_margin: float = option(0.1, "how much more load a smaller size must bear", unit="share", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Forecast:
-    """A proactive rule: smoothing with trend and season, and a linear model of capacity."""
+    """A forecast of the load, by smoothing with trend and season, over the capacity of a slot."""
 
     name: ClassVar[str] = "forecast"
     Options: ClassVar[type] = ForecastOptions

@@ -5,6 +5,9 @@
     season  s = γ · (y - l) + (1 - γ) · s                      one value per bucket of the season
     ahead   y(h) = l + (φ + φ² + … + φ^h) · b + s(h)
 
+y: arrival rate of the newest step, l: level, b: trend per step, s: season, all in records/s; l': the level before;
+h: steps ahead. α, β, γ and φ are weights from 0 to 1.
+
 The spread is the smoothed absolute error of one step ahead; h steps ahead it is taken √h times as wide.
 
 Source: R. J. Hyndman, G. Athanasopoulos, "Forecasting: Principles and Practice", 3rd ed., sections 8.2 and 8.3.

@@ -1,16 +1,18 @@
 """`hpa`: the Kubernetes Horizontal Pod Autoscaler's rule, with a job's slots for pods.
 
-    pod                 a slot the cluster granted; a slot wanted and not granted is a pod without metrics
-    CPU utilization     share of time inside micro-batches: each slot is taken to be that busy
-    external metric     records of lag, shared by all slots (`AverageValue`), when a target is set
+    by utilization   size = ceil( U / target · n )
+    by lag           size = ceil( lag / target )         only when `target_lag_records_per_slot` is set
+    wish             the larger of both; each leaves the size alone while it is within the tolerance
 
-    utilization metric  replicas = ceil( (100 · usage / request) / target · ready pods ), outside the tolerance
-    lag metric          replicas = ceil( lag / target )
+- U: utilization in whole percent, for the CPU utilization of pods. target: `target_utilization_percent`.
+- n: slots that the cluster granted. One wanted and not granted is a pod without metrics: idle when it would grow, busy
+  when it would shrink.
+- lag: records; target: `target_lag_records_per_slot`.
 
-Several metrics: the largest. A metric that is unknown forbids scaling down. Then the stabilization window, the rate
-policies and the bounds (`behaviour`).
+A metric that is asked for and unknown forbids scaling down. Then comes the
+[behaviour](#behaviour-of-hpa-keda-and-varga).
 
-Source: kubernetes `pkg/controller/podautoscaler`; KEP-4951 for the tolerances.
+Source: kubernetes/kubernetes `pkg/controller/podautoscaler`; KEP-4951 for the tolerances.
 """
 
 from __future__ import annotations
@@ -38,13 +40,17 @@ class HpaOptions(BehaviourOptions):
     """Options of `hpa`, with the defaults of Kubernetes."""
 
     metrics_window_seconds: float = option(60.0, "window the metrics are averaged over", unit="s", gt=0)
-    target_utilization_percent: int = option(80, "utilization to aim at; 0: not a metric", unit="%", ge=0, le=100)
-    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: not a metric", unit="records", ge=0)
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    target_utilization_percent: int = option(
+        80, "busy share of time to aim at; 0: not looked at", unit="%", ge=0, le=100
+    )
+    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: not looked at", unit="records", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Hpa:
-    """The Horizontal Pod Autoscaler's rule on utilization and lag."""
+    """The Horizontal Pod Autoscaler's rule: utilization, and lag per slot when asked for."""
 
     name: ClassVar[str] = "hpa"
     Options: ClassVar[type] = HpaOptions

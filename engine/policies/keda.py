@@ -1,13 +1,19 @@
 """`keda`: KEDA's Kafka scaler, driven through the Horizontal Pod Autoscaler.
 
-    lag of a partition   end offset - committed offset of the job's query
-    total                Σ lag, capped at (partitions · lag threshold) unless idle consumers are allowed
-    replicas             ceil(total / lag threshold), outside the tolerance; then windows, rate policies, bounds
+    total   = Σ over partitions (end offset - committed offset), at most partitions · threshold
+    size    = ceil( total / threshold )         the present size while within the tolerance
 
-KEDA scales to zero where a job is not active; a job here keeps its least size. An offset nobody could measure is not
-"no offset committed yet": it leaves the size alone, unless `offset_reset_policy` says that it is to be read KEDA's way.
+- total: records. threshold: `lag_threshold`, records per slot.
+- `allow_idle_consumers` lifts the bound by partitions; the guard `partitions` has one of its own.
 
-Source: kedacore/keda `pkg/scalers/kafka_scaler.go`; section 3 of the peers' description. Options carry KEDA's names.
+A micro-batch job commits once a batch, so its lag is never less than what arrives during one: set `lag_threshold` well
+above a slot's part of that. With KEDA's 10 records a job of some hundred records/s asks for its maximum.
+
+KEDA scales to zero where a job is not active; a job here keeps its least size. A committed offset that could not be
+measured leaves the size alone, unless `offset_reset_policy` says to read it KEDA's way. After the wish comes the
+[behaviour](#behaviour-of-hpa-keda-and-varga).
+
+Source: kedacore/keda `pkg/scalers/kafka_scaler.go`. Options carry KEDA's names and defaults.
 """
 
 from __future__ import annotations
@@ -38,13 +44,15 @@ class KedaOptions(BehaviourOptions):
     """Options of `keda`, with KEDA's defaults."""
 
     lag_threshold: int = option(10, "lag per slot to aim at", unit="records", ge=1)
-    activation_lag_threshold: int = option(0, "up to this lag the job is not active", unit="records", ge=0)
-    allow_idle_consumers: bool = option(False, "more slots than partitions may be asked for")
-    limit_to_partitions_with_lag: bool = option(False, "no more slots than partitions that have lag")
-    ensure_even_distribution_of_partitions: bool = option(False, "only sizes that divide the partitions")
-    exclude_persistent_lag: bool = option(False, "lag of a partition whose offset did not move does not count")
+    activation_lag_threshold: int = option(
+        0, "up to this lag, over all partitions, the least size will do", unit="records", ge=0
+    )
+    allow_idle_consumers: bool = option(False, "ask for more slots than partitions, too")
+    limit_to_partitions_with_lag: bool = option(False, "ask for no more slots than partitions that have lag")
+    ensure_even_distribution_of_partitions: bool = option(False, "ask only for sizes that divide the partitions")
+    exclude_persistent_lag: bool = option(False, "leave out the lag of partitions whose offset did not move")
     persistent_lag_polls: int = option(
-        1, "polls without movement that make lag persistent; KEDA waits one, which a long batch outlasts", ge=1
+        1, "snapshots without movement until its lag is left out; KEDA's one is less than a long batch", ge=1
     )
     offset_reset_policy: str = option(
         "unknown",
@@ -53,13 +61,15 @@ class KedaOptions(BehaviourOptions):
     )
     scale_to_zero_on_invalid_offset: bool = option(False, "read a missing committed offset as no lag")
     whole_consumers: bool = option(
-        False, "mend KEDA's cap, whose whole-number division lets one idle consumer through (lag 44, threshold 10)"
+        False, "mend KEDA's rounding, by which a lag of 44 over 4 partitions at a threshold of 10 asks for 5"
     )
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Keda:
-    """KEDA's Kafka lag rule."""
+    """KEDA's Kafka scaler: the lag over a threshold per slot."""
 
     name: ClassVar[str] = "keda"
     Options: ClassVar[type] = KedaOptions

@@ -1,16 +1,22 @@
 """`learning`: reinforcement learning: a table of what each step up, down or none was worth in each situation.
 
-    situation s   (load below, in or above the band) × (lag none, some, over the objective) × (lag falling or not)
-    action    a   one step down, none, one step up; a step is `step_share` of the size, at least one slot
-    reward    r   - slot price · size / largest size  -  lag price · lag / objective (at most 5)  -  restart price · [a]
-    update        Q(s, a) += α · ( r + γ · max Q(s', ·) - Q(s, a) )         once per `epoch_seconds`, with known figures
+    situation s   (load below, in or above the band) × (lag none, some, over the objective) × (lag growing or not)
+    action    a   one step down, none, one step up
+    reward    r = - slot price · size / largest size  -  lag price · lag / objective  -  restart price · [size changed]
+    update        Q(s, a) += α · ( r + γ · max Q(s', ·) - Q(s, a) )
 
-It begins with a table that says what common sense says (up when loaded or behind, down when idle) and learns from
-there. Now and then, ever more rarely, it tries another action; never a step down while lag is over the objective, for
-what is known to hurt is not tried. The dice are a counter and a hash kept in the memory: the same state rolls the same.
+- Q(s, a): worth of action a in situation s; s': the situation it led to. `[…]`: 1 if so, else 0.
+- α: `learning_rate`. γ: `discount`, what the future counts. The prices have no unit.
+- band: `low_utilization` to `high_utilization`. lag: in seconds of work, as is the objective; at most 5 objectives
+  count, and up to a tenth of one is none.
 
-Source: C. Watkins, P. Dayan, "Q-learning", 1992; as an autoscaler: Lorido-Botran et al., 2014, section 5.2. The hash is
-SplitMix64 (G. Steele et al., OOPSLA 2014).
+Once per `epoch_seconds` the last action is judged and the next one chosen: mostly the best known one, now and then,
+ever more rarely, another; never a step down while lag is over the objective. It begins with a table of common sense (up
+when loaded or behind, down when idle). The dice are a counter and a hash, so the same state rolls the same.
+
+Source: C. Watkins, P. Dayan, "Q-learning", 1992; as an autoscaler: T. Lorido-Botran et al., "A review of auto-scaling
+techniques for elastic applications in cloud environments", 2014, section 5.2. The hash is SplitMix64 (G. Steele et al.,
+OOPSLA 2014).
 """
 
 from __future__ import annotations
@@ -59,19 +65,21 @@ class LearningOptions:
     epoch_seconds: float = option(60.0, "time an action is given before it is judged", unit="s", gt=0)
     seed: int = option(0, "which sequence of dice is rolled", ge=0, le=2**53)
     exploration: float = option(0.05, "how often another action is tried at first", unit="share", ge=0, le=1)
-    learning_rate: float = option(0.2, "α", unit="share", gt=0, le=1)
-    discount: float = option(0.8, "γ", unit="share", ge=0, le=0.99)
+    learning_rate: float = option(0.2, "α: weight of the newest experience", unit="share", gt=0, le=1)
+    discount: float = option(0.8, "γ: what the worth of the next situation counts", unit="share", ge=0, le=0.99)
     low_utilization: float = option(0.4, "busy share of time under which the load is low", unit="share", ge=0, le=1)
     high_utilization: float = option(0.8, "busy share of time from which the load is high", unit="share", gt=0, le=1)
-    step_share: float = option(0.25, "size of a step", unit="share of the size", gt=0, le=1)
+    step_share: float = option(0.25, "size of a step, at least one slot", unit="share of the size", gt=0, le=1)
     slot_price: float = option(1.0, "price of running at the largest size", ge=0)
     lag_price: float = option(2.0, "price of lag at the objective", ge=0)
     restart_price: float = option(0.3, "price of a change", ge=0)
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Learning:
-    """Q-learning over load and lag, one step at a time."""
+    """Q-learning: learns by trial what a step up or down is worth."""
 
     name: ClassVar[str] = "learning"
     Options: ClassVar[type] = LearningOptions

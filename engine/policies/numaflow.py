@@ -1,18 +1,24 @@
 """`numaflow`: Numaflow's rule, for one micro-batch job.
 
-The job is one vertex. Reading Kafka it is a *source*, as Numaflow's Kafka source is: one partition, whose pending is
-the lag over all Kafka partitions. Said to be a `udf`, its source topic is taken for a buffer of `buffer_length`.
+The job is one vertex. By default it is a *source*, as in Numaflow's Kafka source: one partition, whose pending is the
+lag over all Kafka partitions. With `vertex: udf` its source topic is taken for a buffer of `buffer_length` records.
 
-    source   desired = round( pending / rate / target seconds · replicas )
-    buffer   desired = round( target available / ((limit - pending) / replicas) ), once less than that is free
-    then     rate limit -> min and max -> down: step, cooldown -> up: back pressure, step, cooldown
+    source   desired = round( pending / rate / target · ready )
+    buffer   desired = round( free / ((limit - pending) / ready) )        once less than `free` is left of the buffer
 
-Pending is the mean and the rate the growth of committed offsets over the lookback, which grows with the longest still
-spell of the last three lookbacks. Back pressure is a downstream job whose lag fills 90 % of its buffer: directly
-connected it costs a replica, further down it holds the size. Cron windows (`start|end|min|max; ...`, UTC, six fields)
-replace the bounds while open. A Spark job keeps at least one slot, so the scaling to and from zero has no counterpart.
+- pending: mean lag, records; rate: growth of committed offsets, records/s; both over the lookback, which starts at
+  `lookback_seconds` and is lengthened to the longest time in which no offset was committed.
+- target: `target_processing_seconds`. ready: granted slots.
+- limit: `buffer_length` · `buffer_usage_limit`, records; from there on a step is added. free: `buffer_length` ·
+  `target_buffer_availability` / 100, records.
 
-Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Options carry Numaflow's names.
+The size goes there by steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a cooldown after each
+change, within the bounds of the spec or of an open cron window (`start|end|min|max; ...`, UTC, cron with six fields,
+the first of them seconds). Nothing is added at the rate limit, nor under back pressure: when the lag of a job
+downstream fills `back_pressure_threshold` of its limit. One that reads our sink even costs a slot. A Spark job keeps at
+least one slot, so there is no scaling to zero.
+
+Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Options and defaults are Numaflow's.
 """
 
 from __future__ import annotations
@@ -39,7 +45,9 @@ class NumaflowOptions:
     """Options of `numaflow`, with Numaflow's defaults; least and most replicas are the spec's."""
 
     vertex: str = option(
-        "source", "which rule holds: by pending alone, or by the buffer too", choices=("source", "mono_vertex", "udf")
+        "source",
+        "`source` and `mono_vertex`: by pending alone; `udf`: by the free buffer too",
+        choices=("source", "mono_vertex", "udf"),
     )
     lookback_seconds: int = option(
         120, "time that rate and pending are averaged over, at least", unit="s", ge=10, le=600
@@ -52,17 +60,21 @@ class NumaflowOptions:
     scale_down_cooldown_seconds: float = option(90.0, "time after a change before the next reduction", unit="s", ge=0)
     replicas_per_scale_up: int = option(2, "most slots added at a time", unit="slots", ge=1)
     replicas_per_scale_down: int = option(2, "most slots taken away at a time", unit="slots", ge=1)
-    buffer_length: int = option(30_000, "length of a buffer: of ours as `udf`, and of a downstream job's", ge=1)
+    buffer_length: int = option(30_000, "records a buffer holds: ours as `udf`, and a downstream job's", ge=1)
     buffer_usage_limit: float = option(0.8, "share of a buffer that may be used", unit="share", gt=0, le=1)
     target_buffer_availability: int = option(50, "how much of the buffer is to be free", unit="%", ge=1, le=100)
-    back_pressure_threshold: float = option(0.9, "fill of a downstream buffer that presses back", unit="share", gt=0)
+    back_pressure_threshold: float = option(
+        0.9, "fill of a downstream buffer from which it presses back", unit="share", gt=0
+    )
     rate_limit: float | None = option(
         None, "rate at which the job is throttled; no growth there", unit="records/s", gt=0
     )
     cron: str = option("", "windows with their own bounds, as `start|end|min|max; ...`")
-    mend_pending_overflow: bool = option(False, "mend the cast of pending to 32 bits, which answers 1 over 2^31")
+    mend_pending_overflow: bool = option(False, "mend Numaflow's 32-bit overflow: a pending over 2^31 asks for 1 slot")
     mend_pressure_cooldown: bool = option(False, "let the step down under back pressure wait for the cooldown too")
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,7 @@ class CronWindow:
 
 
 class Numaflow:
-    """Numaflow's rule: time to work off the pending, free buffer, back pressure."""
+    """Numaflow's rule: the slots that work off the lag in a given time, step by step."""
 
     name: ClassVar[str] = "numaflow"
     Options: ClassVar[type] = NumaflowOptions

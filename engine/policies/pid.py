@@ -1,12 +1,15 @@
 """`pid`: control theory: a discrete PID controller of the load of the job.
 
-    load    y = (arrival rate + lag / drain seconds) / capacity          capacity: at the present size, if never idle
-    error   e = y - setpoint                                             setpoint: the load to hold, below 1
-    output  Δu = size · ( Kp · (e - e1)  +  Ki · e · dt  +  Kd · (e - 2 e1 + e2) / dt )
+    load    y  = (arrival rate + lag / `drain_seconds`) / capacity
+    error   e  = y - `setpoint`                                               0 inside the dead band
+    output  Δu = n · ( Kp · (e - e1)  +  Ki · e · dt  +  Kd · (e - 2 e1 + e2) / dt )
 
-This is the velocity form: it gives changes, so it cannot wind up, and the sum u is held within the bounds besides. The
-gain is scheduled by the size, for one slot of ten changes less than one slot of two. Inside the dead band the error
-counts as none. The size is u rounded, with hysteresis: it follows once u is `hysteresis` beyond half a slot.
+- y, e: shares of the capacity; e1 and e2: the last error and the one before. dt: s since the last decision.
+- u: output, slots, within the spec's bounds. n: present size, slots: one slot of ten changes less than one of two.
+- Kp, Ki, Kd: `proportional`, `integral` (1/s), `derivative` (s).
+
+The size is u rounded, once u is `hysteresis` beyond half a slot away. This is the velocity form: it gives changes, so
+the integral cannot wind up. After each change of size the controller begins anew.
 
 Source: K. J. Åström, T. Hägglund, "PID Controllers", 2nd ed., section 3.5 (anti-windup, velocity form).
 """
@@ -43,13 +46,17 @@ class PidOptions:
     window_seconds: float = option(60.0, "window of rates and capacity", unit="s", gt=0)
     setpoint: float = option(0.7, "load to hold", unit="share", gt=0, le=1)
     drain_seconds: float = option(120.0, "time in which lag is to be worked off", unit="s", gt=0)
-    dead_band: float = option(0.1, "errors up to this count as none", unit="share", ge=0)
+    dead_band: float = option(0.1, "error up to which nothing is changed", unit="share", ge=0)
     proportional: float = option(0.5, "Kp", ge=0)
     integral: float = option(0.01, "Ki", unit="1/s", ge=0)
     derivative: float = option(0.0, "Kd; noise in the rates is multiplied by it", unit="s", ge=0)
-    hysteresis: float = option(0.1, "how far beyond half a slot the output must be", unit="slots", ge=0, le=0.5)
-    error_limit: float = option(2.0, "largest error that counts, either way", ge=0)
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    hysteresis: float = option(
+        0.1, "how far beyond half a slot the output must be from the size", unit="slots", ge=0, le=0.5
+    )
+    error_limit: float = option(2.0, "largest error that counts, either way", unit="share", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Pid:

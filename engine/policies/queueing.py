@@ -1,15 +1,20 @@
 """`queueing`: the fewest slots that keep the wait of a task within a target, by the M/M/c queue.
 
-Records are not served one by one: a micro-batch hands a slot a task of many. So the customer of the queue is a *task*
-of `task_records` records (by default what one slot was given per batch), the server a slot:
+Records are not served one by one: a micro-batch hands a slot a task of many. So the customer of the queue is a *task*,
+the server a slot:
 
-    λ = (arrival rate + lag / drain seconds) / records per task        μ = capacity per slot / records per task
-    fewest c with  P(wait > target) = C(c, λ/μ) · exp(-(c·μ - λ)·t)  <=  1 - percentile
+    λ = (arrival rate + lag / `drain_seconds`) / r         μ = capacity per slot / r
+    size = fewest c with  P(wait > t) = C(c, λ/μ) · exp(-(c·μ - λ)·t)  <=  1 - `percentile`
+
+- λ: tasks that come, per s. μ: tasks that a slot serves, per s. c: slots. t: `target_wait_seconds`.
+- r: records per task, `task_records`; when absent, what one slot was given per batch.
+- C(c, λ/μ): probability that a task has to wait at all (Erlang C, below).
 
 Lag is worked off as if it arrived over the drain time. A smaller size is asked for only when it would also do for a
 load `shrink_margin` higher: the hysteresis that the bare formula lacks.
 
-Source: M/M/c in Kleinrock 1975 (`queueing_rules`); as an autoscaler: Lorido-Botran et al., 2014, section 5.3.
+Source: L. Kleinrock, "Queueing Systems", vol. 1, 1975 (`queueing_rules`); as an autoscaler: T. Lorido-Botran et al., "A
+review of auto-scaling techniques for elastic applications in cloud environments", 2014, section 5.3.
 """
 
 from __future__ import annotations
@@ -37,12 +42,14 @@ class QueueingOptions:
     percentile: float = option(0.95, "share of tasks that wait no longer", unit="share", gt=0, le=0.9999)
     drain_seconds: float = option(120.0, "time in which lag is to be worked off", unit="s", gt=0)
     task_records: float | None = option(None, "records per task; measured when absent", unit="records", gt=0)
-    shrink_margin: float = option(0.15, "load above the present one that a smaller size must bear", unit="share", ge=0)
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    shrink_margin: float = option(0.15, "how much more load a smaller size must bear", unit="share", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Queueing:
-    """The M/M/c queue's answer to a wait target."""
+    """The M/M/c queue: the fewest slots that keep the wait of tasks under a target."""
 
     name: ClassVar[str] = "queueing"
     Options: ClassVar[type] = QueueingOptions

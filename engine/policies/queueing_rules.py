@@ -1,6 +1,6 @@
 """Queueing theory's formulas for c servers with one queue (M/M/c): pure functions of numbers.
 
-arrival rate λ, service rate μ of one server, offered load a = λ/μ, utilization ρ = a/c.
+λ arrival rate (1/s), μ service rate of one server (1/s), a = λ/μ offered load, c servers, ρ = a/c utilization.
 
     Erlang B   B(0) = 1,  B(c) = a · B(c-1) / (c + a · B(c-1))                 all servers busy, no queue
     Erlang C   C = B / (1 - ρ · (1 - B))                                       an arrival has to wait

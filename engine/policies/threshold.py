@@ -1,17 +1,17 @@
 """`threshold`: Spark's own old rule for DStreams: the ratio of batch time to batch interval against two thresholds.
 
-    ratio = mean batch time / batch interval
-    ratio >= scaling up ratio      ask for current + max(round(ratio), 1)
-    ratio <= scaling down ratio    give back one
+    ratio = mean batch time / batch interval          both in s
+    ratio >= `scaling_up_ratio`      ask for max( round(ratio), 1 ) slots more
+    ratio <= `scaling_down_ratio`    give back one slot
 
-Asked once per scaling interval, over the batches since the last time. A query that starts a batch as soon as the last
-one ended has no interval; then utilization, the share of time inside micro-batches, is the ratio.
+Asked once per `scaling_interval_seconds`, over the batches since the last time. Without `batch_interval_seconds` (a
+query that starts a batch as soon as the last one ended has none) utilization is the ratio.
 
 The rule does not look at lag. With `lag_up_seconds` it also grows by one when more work than that waits, and gives
 nothing back meanwhile.
 
-Source: apache/spark `ExecutorAllocationManager` of Spark Streaming; threshold rules as a class: Lorido-Botran et al.,
-"A review of auto-scaling techniques", 2014.
+Source: apache/spark `ExecutorAllocationManager` of Spark Streaming; threshold rules as a class: T. Lorido-Botran et
+al., "A review of auto-scaling techniques for elastic applications in cloud environments", 2014.
 """
 
 from __future__ import annotations
@@ -51,12 +51,16 @@ class ThresholdOptions:
     batch_interval_seconds: float | None = option(
         None, "the query's trigger interval; utilization is the ratio when absent", unit="s", gt=0
     )
-    lag_up_seconds: float | None = option(None, "work waiting above which it grows too", unit="s", gt=0)
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    lag_up_seconds: float | None = option(
+        None, "lag, in seconds of work, above which it grows too; not looked at when absent", unit="s", gt=0
+    )
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Threshold:
-    """Spark Streaming's ratio of batch time to interval, against two thresholds."""
+    """Spark Streaming's rule: batch time over batch interval, against two thresholds."""
 
     name: ClassVar[str] = "threshold"
     Options: ClassVar[type] = ThresholdOptions

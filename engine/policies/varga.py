@@ -1,16 +1,18 @@
 """`varga`: relative change of lag, and idleness, driven through the Horizontal Pod Autoscaler.
 
-    lag metric    1 + (change of lag per second / records processed per second), target 1
-    utilization   1 - idle share of time, target `target_utilization`
-    replicas      the larger of ceil(current · metric / target), each outside the tolerance
+    by lag           size = ceil( n · (1 + (dL/dt) / P) )         grows only
+    by utilization   size = ceil( n · U / target )
+    wish             the larger of both; each leaves the size alone while it is within the tolerance
 
-The lag metric only scales up, and only while more than `lag_threshold_seconds` of work waits: a lag near nothing
-changes by much relative to itself. While that much waits, nothing is scaled down either: the job is catching up.
-Then come the stabilization window, the rate policies and the bounds (`behaviour`).
+- n: present size, slots. dL/dt: trend of the lag, records/s. P: processing rate, records/s.
+- U: utilization. target: `target_utilization`.
 
-The paper gives the two metrics and leaves thresholds to the user; ours are stated as options.
+The lag counts only while more than `lag_threshold_seconds` of work waits: a lag near nothing changes by much relative
+to itself. While that much waits, nothing is scaled down either: the job is catching up. Then comes the
+[behaviour](#behaviour-of-hpa-keda-and-varga).
 
-Source: B. Varga, M. Balassi, A. Kiss, "Towards autoscaling of Apache Flink jobs", 2021 (`varga_rules`).
+Source: B. Varga, M. Balassi, A. Kiss, "Towards autoscaling of Apache Flink jobs", 2021 (`varga_rules`). The paper gives
+the two metrics and leaves the thresholds to the user; they are options here.
 """
 
 from __future__ import annotations
@@ -37,13 +39,15 @@ class VargaOptions(BehaviourOptions):
     metrics_window_seconds: float = option(60.0, "window of rates, lag trend and idleness", unit="s", gt=0)
     target_utilization: float = option(0.7, "busy share of time to aim at", unit="share", gt=0, le=1)
     lag_threshold_seconds: float = option(
-        10.0, "work waiting from which the lag metric counts, and nothing is scaled down", unit="s", ge=0
+        10.0, "lag, in seconds of work, from which it counts and nothing is scaled down", unit="s", ge=0
     )
-    assumed_restart_seconds: float = option(30.0, "restart time told until one was measured", unit="s", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
 
 
 class Varga:
-    """The rule of Varga, Balassi and Kiss."""
+    """The rule of Varga, Balassi and Kiss: how fast the lag grows, and how busy the job is."""
 
     name: ClassVar[str] = "varga"
     Options: ClassVar[type] = VargaOptions

@@ -28,7 +28,7 @@ Bootstrap = Annotated[
         envvar="TIDEGATE_BOOTSTRAP_SERVERS",
         show_envvar=True,
         metavar="HOST:PORT",
-        help="Kafka brokers; without it the running embedded stack is used.",
+        help="Kafka brokers; without it those of `tidegate up` or `demo --keep`.",
     ),
 ]
 Prefix = Annotated[
@@ -40,7 +40,10 @@ Prefix = Annotated[
 StackDir = Annotated[
     Path | None,
     typer.Option(
-        "--work-dir", envvar="TIDEGATE_STACK_DIR", help="Folder of the embedded stack.", show_default=".tidegate/stack"
+        "--work-dir",
+        envvar="TIDEGATE_STACK_DIR",
+        help="Folder of the stack that `tidegate up` starts.",
+        show_default=".tidegate/stack",
     ),
 ]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, as `tidegate jobs` shows it.")]

@@ -33,15 +33,16 @@ def demo(
     rate: Annotated[float, typer.Option("--rate", min=1, help="The steady load, records/s.")] = 360.0,
     objective: Annotated[float, typer.Option("--objective", min=1, help="The lag objective, seconds of work.")] = 15.0,
     patience: Annotated[
-        float, typer.Option("--patience", min=1, help="Times longer limits, for a busy machine.")
+        float, typer.Option("--patience", min=1, help="How many times longer limits are, for a busy machine.")
     ] = 1.0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the report.")] = False,
 ) -> None:
-    """Show it: a real Spark job falls behind, is scaled up, catches up, and is scaled down when the load goes.
+    """Show a real Spark job scaled up and down again.
 
-    Starts Kafka, Redis and Spark (or uses the embedded stack that runs), the three services, a job that takes 2 ms a
-    record, and a load that is steady, three times as much, and steady again. At the end every record is accounted
-    for and every decision is recomputed on Spark; exit code 1 when a check fails. Takes about six minutes.
+    It falls behind, is scaled up, catches up, and is scaled down when the load goes. Starts Kafka, Redis and Spark (or
+    uses the embedded stack that runs), the three services, a job that takes 2 ms a record, and a load that is steady,
+    three times as much, and steady again. At the end every record is accounted for and every decision is recomputed on
+    Spark; exit code 1 when a check fails. Takes about six minutes.
 
     Example:  tidegate demo --keep
     """

@@ -42,11 +42,15 @@ class Finding:
 
 def doctor(
     work_dir: StackDir = None,
-    create_topics: Annotated[bool, typer.Option("--create-topics", help="Create missing topics.")] = False,
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics", help="Create missing topics, with one replica each.")
+    ] = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Check everything Tidegate needs, here and at the broker. Exit code 1 when something fails.
+    """Check everything Tidegate needs, here and at the broker.
+
+    Exit code 1 when something fails.
 
     Example:  tidegate doctor
     """

@@ -35,10 +35,11 @@ def decide(
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="A table of what changes, instead of JSON lines.")] = False,
 ) -> None:
-    """Decide on recorded snapshots, offline: decisions as JSON lines, the same bytes for the same input.
+    """Decide on recorded snapshots, offline.
 
-    A line is a snapshot as `tidegate tail snapshots --json` prints it, or a line of `tidegate replay record`. Redis
-    is taken to answer, and nobody carries commands out unless --results says what became of them.
+    Prints decisions as JSON lines, the same bytes for the same input. A line is a snapshot as `tidegate tail snapshots
+    --json` prints it, or a line of `tidegate replay record`. Redis is taken to answer, and nobody carries commands out
+    unless --results says what became of them.
 
     Example:  tidegate tail snapshots --job rates --since 1h --json > seen.ndjson
               tidegate decide --spec job.yaml --snapshots seen.ndjson --summary

@@ -26,7 +26,7 @@ from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
 from tidegate.stack.java import ensure_java
 
 app = typer.Typer(
-    help="Record topics to files, publish a recorded stream again, recompute every decision on Spark.",
+    help="Record topics, publish them again, recompute decisions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -43,7 +43,9 @@ def record(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Record all of Tidegate's topics into files: every byte, with a manifest of counts and checksums.
+    """Record all of Tidegate's topics into files.
+
+    Every byte, with a manifest of counts and checksums.
 
     Example:  tidegate replay record --to noon --since 2h
     """
@@ -72,9 +74,9 @@ def publish(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Publish the snapshots of a recording again, to try services or policies on. Use a topic prefix of its own.
+    """Publish the snapshots of a recording again.
 
-    Missing topics of the prefix are created.
+    To try services or policies on them; give it a topic prefix of its own. Missing topics of the prefix are created.
 
     Example:  tidegate replay publish --from noon --topic-prefix try. --speed 10 --rebase --jobs
     """
@@ -107,9 +109,9 @@ def recompute(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Make every recorded decision again on Spark and compare it bit for bit. Exit code 1 when one differs.
+    """Make every recorded decision again, on Spark.
 
-    Reads the broker's topics, or a recording with --from.
+    Each is compared bit for bit; exit code 1 when one differs. Reads the broker's topics, or a recording with --from.
 
     Example:  tidegate replay recompute --job rates
               tidegate replay recompute --from noon

@@ -33,8 +33,9 @@ def apply(
 ) -> None:
     """Put jobs under Tidegate, or change how they are scaled.
 
-    The spec is checked whole before anything is published, its version is counted up from what is on the topic, and
-    what changes is shown field by field. Applying what is already there does nothing.
+    A spec says what to run and how it may be scaled: deploy/examples/job.yaml is one with comments. It is checked
+    whole before anything is published, its version is counted up from what is on the topic, and what changes is shown
+    field by field. Applying what is already there does nothing.
 
     Example:  tidegate apply job.yaml --dry-run
     """
@@ -53,7 +54,10 @@ def apply(
 
 
 def pause(job: JobId, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
-    """Keep a job at its size whatever the load; decisions go on and say what they would do.
+    """Keep a job at its size whatever the load.
+
+    Decisions go on and say what they would do; only `tidegate scale` still changes the size. A paused job that ends is
+    not started again.
 
     Example:  tidegate pause rates
     """
@@ -68,11 +72,15 @@ def pause(job: JobId, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix 
 
 def resume(
     job: JobId,
-    advise: Annotated[bool, typer.Option("--advise", help="Only show what would be done.")] = False,
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Go on in mode advise: decide and explain, order nothing.")
+    ] = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Let a paused job be scaled again, or have a job that gave up started again.
+    """Let a paused job be scaled again, or start one that gave up.
+
+    The job goes on in mode active, also from mode advise, unless --advise is given.
 
     Example:  tidegate resume rates
     """
@@ -92,7 +100,10 @@ def scale(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Ask for a size by hand. It goes the way of any change: the guards may bend or hold it, and say why.
+    """Ask for a size by hand.
+
+    It goes the way of any change: guards (maximum, cooldown, free slots of the pool ...) may bend or hold it, and say
+    why. It is asked for once; afterwards the policy may choose another size, unless the job is paused.
 
     Example:  tidegate scale rates 6 --reason "load test at noon" --wait
     """
@@ -121,9 +132,10 @@ def remove(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Take a job out of Tidegate. What runs goes on running at its size; what was recorded stays.
+    """Take a job out of Tidegate; it goes on running.
 
-    To have the job itself stopped as well, apply its spec with `running: false` first.
+    It keeps its size, and what was recorded stays. To have the job itself stopped as well, apply its spec with
+    `running: false` first.
 
     Example:  tidegate remove rates --yes
     """

@@ -24,7 +24,10 @@ def up(
     memory: Annotated[str, typer.Option("--memory", help="Memory that the worker hands out.")] = "8g",
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of Tidegate's topics.")] = 8,
 ) -> None:
-    """Start Kafka, Redis and Spark on free loopback ports, all in one folder, and create Tidegate's topics.
+    """Start Kafka, Redis and Spark on this machine.
+
+    All in one folder, on free loopback ports, with Tidegate's topics: the embedded stack. Tidegate's services are not
+    started; `tidegate demo --keep` does that too.
 
     Ctrl-C while it starts ends everything again; afterwards it runs until `tidegate down`.
 
@@ -37,7 +40,9 @@ def up(
     console.print(f"created {len(created)} topics" if created else "the topics are there already")
     show_stack(info)
     again = "" if work_dir is None else f" --work-dir {folder}"
-    stdout().print(f"\nnext: `tidegate doctor`, `tidegate apply job.yaml`; `tidegate down{again}` ends it")
+    stdout().print(
+        f"\nnext: `tidegate doctor`, Tidegate's services, `tidegate apply job.yaml`; `tidegate down{again}` ends it"
+    )
 
 
 def show_stack(info: StackInfo) -> None:
@@ -57,7 +62,9 @@ def down(
     work_dir: StackDir = None,
     purge: Annotated[bool, typer.Option("--purge", help="Remove its data and logs as well.")] = False,
 ) -> None:
-    """End the embedded stack with all drivers and executors it launched. Data and logs stay, unless --purge.
+    """End what `tidegate up` started, drivers and executors too.
+
+    Data and logs stay, unless --purge.
 
     Example:  tidegate down --purge
     """
@@ -67,7 +74,9 @@ def down(
 
 
 def status(work_dir: StackDir = None) -> None:
-    """Show the embedded stack's components. Exit code 1 when one of them does not run, or there is no stack.
+    """Show what of `tidegate up` runs.
+
+    Exit code 1 when a component does not run, or there is no stack.
 
     Example:  tidegate status
     """

@@ -108,7 +108,9 @@ def tail(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Show events: the newest 20, or all since an instant, or those that come from now on.
+    """Show the events of a topic.
+
+    The newest 20, or all since an instant, or with -f those that come from now on.
 
     Example:  tidegate tail decisions --job rates --since 10m
               tidegate tail results -f --json | jq .phase

@@ -28,15 +28,17 @@ def quiet(_bad: BadRecord) -> None:
 def why(
     job: JobId,
     since: Since = None,
-    at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="The decision on the snapshot SEQ.")] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="SEQ", help="The decision on the snapshot of this sequence number.")
+    ] = None,
     as_json: AsJson = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Tell why a job has the size it has: the newest decision with its numbers and every rule that bent it.
+    """Tell why a job has the size it has.
 
-    With --since, what changed over that time, a line per stretch of decisions that said the same; the number in the
-    column `at` is what --at takes.
+    That is the newest decision, with its numbers and every guard that bent it. With --since, what changed over that
+    time, a line per stretch of decisions that said the same; the number in the column `at` is what --at takes.
 
     Example:  tidegate why rates --since 10m
     """
@@ -62,7 +64,9 @@ def why(
 
 
 def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
-    """Show every job: mode, policy, size, status, lag, and the last decision in its own words.
+    """Show every job and its last decision.
+
+    Mode, policy, slots, status, lag in records and in seconds of work, and why. docs/policies.md explains the statuses.
 
     Example:  tidegate jobs
     """

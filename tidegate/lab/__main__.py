@@ -28,7 +28,8 @@ def lab(
     trace: Annotated[
         list[Path] | None,
         typer.Option(
-            "--trace", help="CSV of seconds,records_per_second as a workload; repeatable. Alone: only traces."
+            "--trace",
+            help="CSV with the header seconds,records_per_second as a workload; repeatable. Alone: only traces.",
         ),
     ] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play traces this many times faster.")] = 1.0,

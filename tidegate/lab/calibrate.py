@@ -61,10 +61,11 @@ def calibrate_command(
     job: Annotated[str | None, typer.Option("--job", help="This job; needed where several were recorded.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Where the picture (PNG) goes.")] = Path(".tidegate/calibrate.png"),
 ) -> None:
-    """Fit the twin to a recorded job and run it again beside it: same load, same commands, the error of each figure.
+    """Fit the simulated job (the twin) to a recorded one.
 
-    The recording must show batches of different sizes; restarts make starts known too. `tidegate simulate
-    --snapshots DIR/snapshots.ndjson` fits the twin by the same snapshots, for other policies or loads.
+    Runs it again with the same load and commands, and shows how far it is off. The recording must show batches of
+    different sizes; restarts make starts known too. `tidegate simulate --snapshots DIR/snapshots.ndjson` fits the twin
+    by the same snapshots, for other policies or loads.
 
     Example:  tidegate replay record --to noon --since 2h
               tidegate calibrate noon --job rates --out noon.png

@@ -30,27 +30,38 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command("simulate")
 def simulate_command(
     spec: Annotated[Path, typer.Option("--spec", help="The job's spec, YAML or JSON.")],
-    load: Annotated[str, typer.Option("--load", help=f"CSV of seconds,records_per_second, or {', '.join(SHAPES)}.")],
-    policy: Annotated[str | None, typer.Option("--policy", help="Another policy than the spec's.")] = None,
+    load: Annotated[
+        str, typer.Option("--load", help=f"CSV with the header seconds,records_per_second, or {', '.join(SHAPES)}.")
+    ],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Another policy than the spec's, with its defaults.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Write the picture (PNG) here.")] = None,
     snapshots: Annotated[
         Path | None, typer.Option("--snapshots", help="The job's recorded snapshots (NDJSON) to calibrate the twin by.")
     ] = None,
-    record_cost_ms: Annotated[float, typer.Option("--record-cost-ms", min=0.0001, help="Slot time a record.")] = 2.0,
+    record_cost_ms: Annotated[
+        float, typer.Option("--record-cost-ms", min=0.0001, help="Milliseconds of a slot's time a record takes.")
+    ] = 2.0,
     overhead: Annotated[float, typer.Option("--overhead", min=0.0, help="Fixed seconds of a micro-batch.")] = 0.5,
     trigger: Annotated[float, typer.Option("--trigger", min=0.0, help="Trigger interval in seconds.")] = 5.0,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the source.")] = 16,
     peak: Annotated[
         float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
     ] = None,
-    hours: Annotated[float | None, typer.Option("--hours", min=0.01, help="Length; the whole trace, or 3.")] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0.01, help="Simulated hours; the whole trace, or 3.")
+    ] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
     since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of a trace.")] = 0.0,
 ) -> None:
-    """Simulate a job under a load: what would be decided, what it would cost, how far it would lag.
+    """Run a spec against a simulated job under a load.
 
-    The points of a CSV are joined by straight lines; a jump is two points close together.
+    Shows each change of size with its reason, how far the job lagged, and what it cost. The simulated job (the twin,
+    docs/twin.md) is fitted to --snapshots, or has the figures given by options. A shape of load peaks at three quarters
+    of what the largest size can do. The points of a CSV are joined by straight lines; a jump is two points close
+    together.
 
     Example:  tidegate simulate --spec job.yaml --load flash_crowd --policy keda --out run.png
     """
