@@ -146,18 +146,6 @@ FIRST = {
 }
 """What to look at first in the options of a policy, by name."""
 
-NOTES = {
-    "tide": """\
-Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second over the lag objective costs
-2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it brings. A reduction is ordered once the smaller size
-would have spared `patience` restart prices without a break, here 1.5 · 240 = 360: two slots fewer for 3 minutes.
-
-In the formulas folded up below: p: size, slots. C(p), capacity(p): records/s. L: lag, records. λ: demand, the upper
-bound of the forecast, records/s. dt: s. In `tide_capacity`, D: half the lag objective, s. In `tide_forecast`, memory:
-`level_seconds`, D: `damping_seconds`, Δ: s between snapshots.""",
-}
-"""What a newcomer needs besides a policy's docstring, by name."""
-
 DETAILS: dict[str, tuple[ModuleType, ...]] = {
     "tide": (tide_play, tide_capacity, tide_forecast),
     "queueing": (queueing_rules,),
@@ -264,7 +252,6 @@ def _policy(policy: Any) -> list[str]:
         "",
         theory.strip("\n"),
         "",
-        *((NOTES[policy.name], "") if policy.name in NOTES else ()),
         f"When to choose it: {WHEN[policy.name]}",
         "",
         f"Set first: {FIRST[policy.name]}.",

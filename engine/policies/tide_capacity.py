@@ -2,7 +2,7 @@
 
 A batch of n records on p slots lasts
 
-    d = a + c · n / e(p)                      a overhead (s), c cost (slot-seconds per record)
+    d = a + c · n / e(p)                      d s, a overhead in s, c cost in slot-seconds per record
     1/e(p) = Σ share · ceil(T / p) / T        over stages: T tasks of one length run in ceil(T/p) waves
 
 so overhead is apart from cost, and slots that only shorten no wave add nothing; a stage of one task never gets
@@ -14,12 +14,13 @@ less than linearly, which is learned from the sizes seen:
 Weighted least squares on log c over log e, with a prior pulling β to 1: one size seen means nearly linear scaling
 through it, so a first step errs on the small side when scaling is sub-linear, and never over.
 
-Capacity is the rate of the largest batch there can be: kept to a duration D, to the M records at which a batch is cut
-off (`maxOffsetsPerTrigger`), and begun no sooner than the trigger interval T allows:
+Capacity is the rate in records/s of the largest batch there can be: kept to a duration of D seconds (half the lag
+objective), to the M records at which a batch is cut off (`maxOffsetsPerTrigger`), and begun no sooner than the
+trigger interval, T' seconds, allows:
 
-    capacity(p) = n / max(T, a + c(p) · n),   n = min(M, (D - a) / c(p))
+    capacity(p) = n / max(T', a + c(p) · n),   n = min(M, (D - a) / c(p))
 
-Each size keeps decayed sums over its batches, six numbers per size, kept across restarts.
+The sums over the batches of the sizes run last are kept, decayed, also across restarts.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class Pace(NamedTuple):
     records: int | None = None
     """M: records at which a batch is cut off."""
     seconds: float | None = None
-    """T: seconds from one trigger to the next."""
+    """T': seconds from one trigger to the next."""
     last: int = 0
     """Records of the newest batch."""
     lag: int = 0

@@ -1,14 +1,14 @@
 """Arrivals ahead: a line, the swings around it, and an interval that past swings have earned.
 
-The line is a g-h filter (Brookner, "Tracking and Kalman Filtering Made Easy", 1998, chapter 1) with fading memory: a
-rate r that is off the line's level by e after Δ seconds moves
+The line is a g-h filter (Brookner, "Tracking and Kalman Filtering Made Easy", 1998, chapter 1) with fading memory of
+M seconds (`level_seconds`): a rate that is off the line's level by e records/s after Δ seconds moves
 
-    level += g · e          g = max(1 - θ²,     2 (2n + 1) / ((n + 1)(n + 2)))         θ = exp(-Δ / memory)
+    level += g · e          g = max(1 - θ²,     2 (2n + 1) / ((n + 1)(n + 2)))         θ = exp(-Δ / M)
     trend += h · e / Δ      h = max((1 - θ)²,   6 / ((n + 1)(n + 2)))                  n: rates on this line so far
 
 so a new line is fitted by least squares at first, and forgets when it has become long. What a rate is off the line
-then is a *swing*: of it the share φ is left one interval later. A trend is damped, since none is to be believed for
-ever (Gardner & McKenzie, 1985).
+then is a *swing*: of it the share φ is left one interval later. A trend is damped over D seconds (`damping_seconds`),
+since none is to be believed for ever (Gardner & McKenzie, 1985). The rate h seconds ahead:
 
     forecast(h)  = level + trend · D · (1 - exp(-h/D)) + swing · φ^(h/Δ)
 

@@ -1,7 +1,8 @@
 """Playing a size through the horizon: how late the job would be, and what it would cost.
 
-The horizon is cut into stretches with an expected demand λ each (its upper bound). The first stretch is as long as a
-restart: a size that needs one computes nothing in it.
+The horizon is cut into stretches of dt seconds with an expected demand λ each (its upper bound, records/s). The first
+is as long as a restart: a size that needs one computes nothing in it. With L the lag in records and C(p) the capacity
+of p slots in records/s:
 
     lag after a stretch     max(0, L + (λ - C(p)) · dt),     L + λ · dt while restarting
     late                    time after the restart with lag above objective · C(p), until it is worked off
