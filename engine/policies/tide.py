@@ -117,6 +117,10 @@ class Tide:
             "{size} slots would be better for {demand:.0f} records/s, but one more measurement costs only "
             "{waiting:.0f} s late and may show otherwise"
         ),
+        "TIDE_CALM": Reason(
+            "{size} slots are within reach of {demand:.0f} records/s, but the last {times} growths from {current} slots "
+            "were in vain: they would have come through {rate:.0f} records/s with {most:.0f} s of lag at most"
+        ),
         "TIDE_PATIENCE": Reason(
             "{size} slots would do and would have spared {wasted:.0f} slot-seconds so far; "
             "from {patience:.0f} on they are worth their restart"
@@ -162,6 +166,13 @@ class Tide:
         )
         if known is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", {}, memory=memory)
+        memory.hindsight = memory.hindsight.watched(
+            case.at,
+            case.state.window[-1].arrived,
+            known,
+            late_seconds=(1.0 - self.options.reserve) * case.spec.scaling.lag_objective_seconds,
+            done_seconds=case.spec.interval_seconds,
+        )
         undo = self._undo(case, memory, known)
         if undo is not None:
             return undo
@@ -176,6 +187,10 @@ class Tide:
             if memory.shrunk is not None:
                 memory.patience = min(2.0 * (memory.patience or o.patience), o.patience_max)
             memory.shrunk = None
+            arrived = case.state.window[-1].arrived if case.state.window else None
+            memory.hindsight = memory.hindsight.grown(
+                case.current, case.at, arrived, float(case.evidence.lag_records or 0)
+            )
             if isinstance(capacity, float):
                 memory.trial = (case.at, case.current, final, capacity)
         else:
@@ -297,6 +312,11 @@ class Tide:
             least = play.least_growth()
             numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
             gain = prices.core_second * (least - current) * wait  # the slots meanwhile
+            calm = memory.hindsight.calm(current, case.at, lag, _newest_rate(case.state.window) or 0.0)
+            if calm is not None:
+                memory.hindsight = memory.hindsight.seen(calm, case.at)
+                numbers |= {"times": calm.times, "most": calm.lag / known.rate, "rate": calm.rate}
+                return self._answer(case, current, "TIDE_CALM", numbers, memory, play)
             if memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain):
                 return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, play)
             return self._answer(case, best, "TIDE_GROW", numbers, memory, play)

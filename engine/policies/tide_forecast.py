@@ -8,9 +8,10 @@ M seconds (`level_seconds`): a rate that is off the line's level by e records/s 
 
 so a new line is fitted by least squares at first, and forgets when it has become long. What a rate is off the line
 then is a *swing*: of it the share φ is left one interval later. A trend is damped over D seconds (`damping_seconds`),
-since none is to be believed for ever (Gardner & McKenzie, 1985). The rate h seconds ahead:
+since none is to be believed for ever (Gardner & McKenzie, 1985), and at most doubles the load. The rate h seconds
+ahead:
 
-    forecast(h)  = level + trend · D · (1 - exp(-h/D)) + swing · φ^(h/Δ)
+    forecast(h)  = level + min(level, trend · D · (1 - exp(-h/D))) + swing · φ^(h/Δ)
 
 How much swings last is learned, as covariance of neighbours over variance v (a first-order autoregression), because
 it decides how wide the interval must be. A queue feels sums: of n rates on end, each off by its own noise, the mean
@@ -48,6 +49,8 @@ SURPRISING = 3.0
 
 GOING_ON = 1.5
 """Deviations that a second surprise must lie beyond the first to be a crowd that gathers."""
+MOST_GROWTH = 1.0
+"""Share of the level that a trend is believed to add at most: what grows further will be seen in time to grow again."""
 LEAST_DEVIATION = 0.03
 """Share of the level that is always taken for noise."""
 LEARNING = 0.02
@@ -171,7 +174,7 @@ class Forecast(NamedTuple):
         for start, seconds in stretches:
             middle = start + 0.5 * seconds
             left = exp(decay * middle)
-            rate = level + trend * (1.0 - exp(damping * middle)) + swing * left
+            rate = level + min(trend * (1.0 - exp(damping * middle)), MOST_GROWTH * level) + swing * left
             if now is not None:
                 rate *= self._season_ratio(now, middle)
             share = together / seconds if seconds > together else 1.0

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.policies.tide_capacity import UNBOUND, Pace, Row
 from engine.policies.tide_forecast import UNSEEN, Forecast
+from engine.policies.tide_hindsight import NO_HINDSIGHT, Hindsight, Shadow, Vain
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Memory:
     """(when, slots freed) of the last reduction, until it has paid for itself."""
     trial: tuple[float, int, int, float] | None = None
     """(when, from, to, capacity before) of the last growth, until it was judged."""
+    hindsight: Hindsight = NO_HINDSIGHT
     useless: tuple[tuple[int, float], ...] = ()
     """(size, until when) of sizes that brought nothing."""
 
@@ -69,5 +71,8 @@ _NESTED: dict[str, Callable[[list[Any]], object]] = {
     "stages": lambda wire: tuple(map(tuple, wire)),
     "shrunk": tuple,
     "trial": tuple,
+    "hindsight": lambda wire: Hindsight(
+        tuple(Shadow(*shadow) for shadow in wire[0]), tuple(Vain(*found) for found in wire[1])
+    ),
     "useless": lambda wire: tuple(map(tuple, wire)),
 }
