@@ -308,14 +308,12 @@ def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(wo
     assert [driver["cores"] for driver in cluster["activedrivers"]] == [0]
     assert list(info.event_log_dir.iterdir())
     components = {record.pid for record in StackInfo.load(work_dir).processes.values()}
-    launched = {record.pid for record in marked(info.stack_id)} - components
+    launched = [record for record in marked(info.stack_id) if record.pid not in components]
     # At least one driver, its Python and two executors.
     assert len(launched) >= 4
     assert down(work_dir)
     assert marked(info.stack_id) == []
-    for pid in launched:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+    assert not any(record.alive for record in launched)
 
 
 def test_a_lost_worker_comes_back_to_the_same_master(stack: StackProvider) -> None:
