@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -145,6 +146,14 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         provider = ProcessProvider(tmp_path_factory.mktemp("stack"), attach=False)
     yield provider
     provider.close()
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Has this process and its children hear SIGINT, even in a run that a script started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

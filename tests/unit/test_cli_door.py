@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,21 @@ def test_a_broker_that_is_not_there_is_an_error_of_one_line() -> None:
     assert ran.exit_code == 2
     assert "127.0.0.1:1" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_exits_130(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """Ctrl-C and SIGTERM end any command with a word, also where the interrupt came out as an error of a library."""
+
+    def library(_package: str) -> str:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        raise SystemError("returned a result with an exception set")
+
+    monkeypatch.setattr(import_module("tidegate.cli.main"), "version", library)
+    ran = CliRunner().invoke(app, ["version"])
+    assert (ran.exit_code, ran.stderr) == (130, "interrupted\n")
 
 
 def test_a_bad_spec_is_refused_before_the_broker_is_asked(tmp_path: Path) -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -50,11 +46,10 @@ def demo(
     sweep(work_dir)
     show = Show(stdout(), objective)
     plan = Plan(work_dir, attach, steady_surge_steady(rate, objective), keep, patience=patience)
-    with _terminated_like_interrupted():
-        try:
-            outcome = run_demo(plan, show)
-        except DemoFailed as error:
-            raise Problem(f"the demo could not go on: {error}", "`tidegate doctor` checks what it needs") from None
+    try:
+        outcome = run_demo(plan, show)
+    except DemoFailed as error:
+        raise Problem(f"the demo could not go on: {error}", "`tidegate doctor` checks what it needs") from None
     _print(outcome, objective, keep)
     if outcome.page and not no_browser and sys.stdout.isatty() and os.environ.get("DISPLAY"):
         webbrowser.open(outcome.page.as_uri())
@@ -105,17 +100,3 @@ def _print_exploring(outcome: Outcome) -> None:
         f"and to end it: tidegate down --work-dir {house.info.work_dir}",
     ]
     stdout().print("\n".join(lines), markup=False)
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM end the demo as Ctrl-C does, with everything cleaned up."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

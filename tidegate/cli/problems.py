@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from runtime.kafka import NotDelivered, TopicsDoNotFit
 from tidegate.client import NoSuchTopic, Unreachable
+from tidegate.interrupts import interruptible
 from tidegate.screen import stderr
 from tidegate.stack import StackError
 
@@ -62,12 +63,13 @@ def problem_of(error: BaseException) -> Problem | None:
 
 
 class Door(TyperGroup):
-    """The group of all subcommands; turns expected errors into a line, a hint and exit code 2."""
+    """The group of all subcommands; turns expected errors into a line, a hint and exit code 2, and hears Ctrl-C."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand."""
         try:
-            return super().invoke(ctx)
+            with interruptible():
+                return super().invoke(ctx)
         except BrokenPipeError:  # `tidegate tail … | head` is not an error
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise typer.Exit(0) from None

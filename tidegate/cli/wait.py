@@ -14,6 +14,7 @@ from rich.text import Text
 from schemas.decision import Decision
 from schemas.job import JobSpec
 from schemas.result import ActionResult, Phase
+from tidegate import interrupts
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings, received
 from tidegate.screen import clock, size, stdout, styled
@@ -78,6 +79,7 @@ def follow_manual(settings: ClientSettings, spec: JobSpec, began: datetime, time
     try:
         with Live(console=console, refresh_per_second=4, transient=True) as live:
             while not request.ended and time.monotonic() < deadline:
+                interrupts.check()
                 live.update(Text(f"waiting for the services, {deadline - time.monotonic():.0f} s left"))
                 try:
                     event = events.get(timeout=0.25)

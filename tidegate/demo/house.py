@@ -23,6 +23,7 @@ import tidegate
 from runtime.kafka import ensure_topics
 from runtime.settings import PREFIX
 from schemas.job import Application, JobSpec, Scaling
+from tidegate import interrupts
 from tidegate.client import ClientSettings
 from tidegate.stack import StackError, StackInfo, down, up
 from tidegate.stack.ports import free_ports
@@ -216,6 +217,7 @@ def start_services(house: House, on_progress: Progress) -> None:
             if time.monotonic() > deadline:
                 log = house.logs / f"{name}.log"
                 raise DemoFailed(f"the {name} was not healthy after {HEALTHY_SECONDS:g} s; its log: {log}")
+            interrupts.check()
             time.sleep(0.25)
         on_progress(f"{name} is healthy")
 

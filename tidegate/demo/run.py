@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +13,7 @@ from typing import TypeVar
 from runtime.kafka import Publisher
 from schemas.command import CommandKind
 from schemas.result import Phase
+from tidegate import interrupts
 from tidegate.demo.house import JOB, DemoFailed, House, open_house, spec_for, start_services
 from tidegate.demo.ledger import account
 from tidegate.demo.prove import recompute_run, record_run
@@ -98,7 +96,7 @@ def run_demo(plan: Plan, show: Show) -> Outcome:
             watcher.close()
         if not (finished and plan.keep):
             show.tell("ending everything that was started")
-            with _uninterrupted():
+            with interrupts.uninterrupted():
                 house.close(None if finished or watcher is None else _submission(watcher.timeline))
 
 
@@ -180,6 +178,7 @@ class _Director:
                 return False
             self._house.check_alive()
             self._refresh(self._timeline)
+            interrupts.check()
             time.sleep(TICK_SECONDS)
         return True
 
@@ -238,6 +237,7 @@ def _try(show: Show, look: Callable[[], T]) -> T | None:
     try:
         return look()
     except Exception as error:  # noqa: BLE001  (whatever it was, the other checks are still made)
+        interrupts.check()
         show.tell(f"could not be done: {type(error).__name__}: {error}")
         return None
 
@@ -245,17 +245,3 @@ def _try(show: Show, look: Callable[[], T]) -> T | None:
 def _submission(timeline: Timeline) -> str | None:
     """Return the driver's id of the newest run."""
     return next((r.submission_id for r in reversed(timeline.results) if r.submission_id), None)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let a second Ctrl-C not cut the clean-up short."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

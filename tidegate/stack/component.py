@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from tidegate import interrupts
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo, locked
 from tidegate.stack.processes import ProcessRecord, end_all, spawn
@@ -97,6 +98,7 @@ class Component(ABC):
                 raise StackError(
                     f"{self.name} not healthy after {timeout_seconds:g} s; {self.log} ends with:\n{self._log_tail()}"
                 )
+            interrupts.check()
             time.sleep(0.1)
 
     def start(self, timeout_seconds: float = START_SECONDS) -> None:

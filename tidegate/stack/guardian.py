@@ -28,9 +28,13 @@ class Guardian:
             )
 
     def stand_down(self) -> None:
-        """Lets the stack live on without its owner (or: it is down already)."""
+        """Lets the stack live on without its owner."""
         try:
             self._child.communicate(STAND_DOWN, timeout=10)
         except subprocess.TimeoutExpired:
+            self.end()
+
+    def end(self) -> None:
+        """Ends it, when there is nothing left to guard; safe in the midst of `stand_down` or after it."""
+        with self._child:
             self._child.kill()
-            self._child.wait()

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.interrupts import interruptible
 from tidegate.stack.component import Component, State
 from tidegate.stack.errors import StackError
 from tidegate.stack.guardian import Guardian
@@ -108,7 +109,7 @@ def up(
     tied: bool = False,
     on_progress: Progress = silent,
 ) -> StackInfo:
-    """Starts the stack and returns once it is healthy; on any failure, Ctrl-C included, everything is ended again.
+    """Starts the stack and returns once it is healthy; on any failure, Ctrl-C and SIGTERM included, all is ended again.
 
     Each of `workers` offers `worker_slots` cores (they may exceed the machine's) and `worker_memory` (such as `6g`).
     Components left out can be started later with `Stack.start`. With `tied` the stack ends when this process does.
@@ -119,7 +120,8 @@ def up(
     folder = Path(work_dir).absolute()
     with locked(folder, "up.lock", wait_seconds=0):
         _clear_leftover(folder, on_progress)
-        tools = prepare(on_progress)
+        with interruptible():
+            tools = prepare(on_progress)
         (folder / "logs").mkdir(exist_ok=True)
         # What a former master knew of applications and drivers is over; a restarted one in this stack reads it.
         shutil.rmtree(folder / "spark" / "recovery", ignore_errors=True)
@@ -142,18 +144,19 @@ def up(
         info.save()
         guardian = Guardian(folder, info.stack_id)
         try:
-            Stack(folder).start(kafka=kafka, redis=redis, spark=spark, on_progress=on_progress)
-            info = StackInfo.load(folder).model_copy(update={"state": "up"})
-            info.save()
+            with interruptible():
+                Stack(folder).start(kafka=kafka, redis=redis, spark=spark, on_progress=on_progress)
+                info = StackInfo.load(folder).model_copy(update={"state": "up"})
+                info.save()
+                if not tied:
+                    guardian.stand_down()
         except BaseException:
             on_progress("ending what was started")
             _end(info)
-            guardian.stand_down()
+            guardian.end()
             raise
         if tied:
             _guardians[folder] = guardian
-        else:
-            guardian.stand_down()
         return info
 
 
@@ -179,7 +182,7 @@ def down(
             on_progress(f"ending {', '.join(info.processes) or 'a stack without components'}")
             _end(info)
         if guardian := _guardians.pop(folder, None):
-            guardian.stand_down()
+            guardian.end()
         if purge:
             for name in ("kafka", "redis", "spark", "logs"):
                 shutil.rmtree(folder / name, ignore_errors=True)

@@ -1,0 +1,97 @@
+"""Interrupts that get lost on their way are raised all the same, and only where they should be."""
+
+import signal
+import threading
+from contextlib import suppress
+
+import pytest
+
+from tidegate.interrupts import check, interruptible, uninterrupted
+
+BOTH = (signal.SIGINT, signal.SIGTERM)
+
+
+def lose(number: signal.Signals) -> None:
+    """Gets a signal, and loses the interrupt as a `__del__` does."""
+    with suppress(KeyboardInterrupt):
+        signal.raise_signal(number)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("number", BOTH)
+def test_an_interrupt_is_raised_where_it_comes(number: signal.Signals) -> None:
+    """Nothing after it is done, and the handlers are again what they were."""
+    before = [signal.getsignal(each) for each in BOTH]
+    with suppress(KeyboardInterrupt), interruptible():
+        signal.raise_signal(number)
+        pytest.fail("it went on")
+    assert [signal.getsignal(each) for each in BOTH] == before
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("number", BOTH)
+def test_a_lost_interrupt_is_raised_by_the_next_check(number: signal.Signals) -> None:
+    """A loop that waits ends, and so does whatever is around it; afterwards it is forgotten."""
+    with suppress(KeyboardInterrupt), interruptible():
+        with interruptible():
+            check()
+            lose(number)
+            check()
+            pytest.fail("it went on")
+        pytest.fail("it went on")
+    check()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_lost_interrupt_is_raised_at_the_end() -> None:
+    """Without any check the block still does not end as if nothing had been."""
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        lose(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_error_made_of_an_interrupt_is_an_interrupt() -> None:
+    """Extensions report the exception they met as an error of their own; other errors stay what they are."""
+
+    def extension() -> None:
+        lose(signal.SIGINT)
+        raise SystemError("returned a result with an exception set")
+
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        extension()
+    with pytest.raises(SystemError), interruptible():
+        raise SystemError
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_clean_up_is_not_interrupted() -> None:
+    """Signals during a clean-up are ignored, and heard again after it."""
+    with interruptible(), uninterrupted():
+        for number in BOTH:
+            signal.raise_signal(number)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_what_is_ignored_stays_ignored() -> None:
+    """Ctrl-C in a script's terminal does not end what the script runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interruptible():
+        signal.raise_signal(signal.SIGINT)
+        check()
+
+
+def test_another_thread_is_left_alone() -> None:
+    """Only the main thread may set handlers, so elsewhere the block is as if it were not there."""
+    done = threading.Event()
+
+    def run() -> None:
+        with interruptible(), uninterrupted():
+            check()
+            done.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(10)
+    assert done.is_set()
