@@ -28,6 +28,7 @@ from engine.policies import (
     queueing_rules,
     tide_capacity,
     tide_forecast,
+    tide_hindsight,
     tide_play,
 )
 from engine.reasons import REASONS, Reason
@@ -147,7 +148,7 @@ FIRST = {
 """What to look at first in the options of a policy, by name."""
 
 DETAILS: dict[str, tuple[ModuleType, ...]] = {
-    "tide": (tide_play, tide_capacity, tide_forecast),
+    "tide": (tide_play, tide_capacity, tide_forecast, tide_hindsight),
     "queueing": (queueing_rules,),
     "forecast": (forecast_rules,),
 }

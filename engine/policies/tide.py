@@ -25,70 +25,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
 
 from engine.case import Case, Proposal
-from engine.options import option
-from engine.policies.tide_capacity import (
-    CapacityModel,
-    learn,
-    learn_overhead,
-    learn_stages,
-    model,
-    shape_of,
-    useful_sizes,
-)
+from engine.policies.tide_capacity import CapacityModel, model, shape_of, useful_sizes
 from engine.policies.tide_forecast import Smoothing
-from engine.policies.tide_memory import Memory
+from engine.policies.tide_memory import Memory, newest_rate
+from engine.policies.tide_options import TideOptions
 from engine.policies.tide_play import Play, Prices
 from engine.reasons import Reason
-from engine.state import Slice
 from schemas.decision import Expectation, Figure
 
 WAIT_INTERVALS = 2.0
 """What is put off now is decided after one more snapshot, and begun before the one after that."""
-
-
-@dataclass(frozen=True, slots=True)
-class TideOptions:
-    """Options of `tide`."""
-
-    horizon_seconds: float = option(600.0, "how far ahead each size is played through", unit="s", gt=0)
-    window_seconds: float = option(120.0, "window that the figures are taken from", unit="s", gt=0)
-    headroom: float = option(0.02, "share of capacity kept free of the expected load", unit="share", ge=0, le=0.9)
-    doubt: float = option(
-        0.1,
-        "share by which the capacity of a smaller size not yet run may fall short",
-        unit="share",
-        ge=0,
-        le=0.9,
-    )
-    confidence: float = option(1.0, "forecast error to be ready for", unit="deviations", ge=0)
-    core_price: float = option(1.0, "price of a slot for a second", unit="slot-seconds", gt=0)
-    late_price: float = option(
-        2.0, "price of a second over the lag objective, per slot of the largest size", unit="slot-seconds", ge=0
-    )
-    restart_price: float = option(
-        30.0, "price of a restart besides its lateness, per slot of the largest size", unit="slot-seconds", ge=0
-    )
-    catch_up: bool = option(True, "whether lag is worth slots; if not, sizes are for arrivals alone, as in DS2")
-    margin: float = option(0.03, "share of the present cost that a change must save", unit="share", ge=0)
-    restart_seconds: float = option(45.0, "assumed downtime of a restart until some were measured", unit="s", ge=0)
-    reserve: float = option(0.1, "share of the lag objective that growth keeps free", unit="share", ge=0, le=0.9)
-    patience: float = option(1.5, "what a reduction must have spared before it is made", unit="restart prices", ge=0)
-    patience_max: float = option(16.0, "most that patience may grow to", unit="restart prices", ge=0)
-    level_seconds: float = option(800.0, "memory of the line through the arrivals", unit="s", gt=0)
-    swing_seconds: float = option(60.0, "how long a swing around the level lasts, until it is learned", unit="s", gt=0)
-    damping_seconds: float = option(300.0, "how long a trend lasts", unit="s", gt=0)
-    silence_seconds: float = option(900.0, "how long a silence is not taken for the end of the load", unit="s", ge=0)
-    min_batches: int = option(3, "micro-batches to see before the first decision", unit="batches", ge=1)
-    useless_seconds: float = option(3600.0, "how long a size that brought nothing is left alone", unit="s", ge=0)
-    useless_gain: float = option(
-        0.25, "share of the expected gain below which growth brought nothing", unit="share", ge=0, le=1
-    )
 
 
 class Tide:
@@ -118,8 +69,8 @@ class Tide:
             "{waiting:.0f} s late and may show otherwise"
         ),
         "TIDE_CALM": Reason(
-            "{size} slots are within reach of {demand:.0f} records/s, but the last {times} growths from {current} slots "
-            "were in vain: they would have come through {rate:.0f} records/s with {most:.0f} s of lag at most"
+            "{size} slots would be better for {demand:.0f} records/s, but the last {times} growths from {calm} slots "
+            "were in vain: {calm} would have come through {rate:.0f} records/s with at most {most:.0f} s of lag"
         ),
         "TIDE_PATIENCE": Reason(
             "{size} slots would do and would have spared {wasted:.0f} slot-seconds so far; "
@@ -147,7 +98,8 @@ class Tide:
     def propose(self, case: Case) -> Proposal:
         """Return the cheapest size that holds the lag objective over the horizon, if it repays its restart."""
         memory = Memory.of(case.state.memory)
-        self._learn(case, memory)
+        memory.learn(case, self.smoothing)
+        self._relax(case, memory)
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
@@ -204,33 +156,14 @@ class Tide:
         o, largest = self.options, case.spec.scaling.max_parallelism
         return Prices(o.core_price, o.late_price * largest, o.restart_price * largest)
 
-    def _learn(self, case: Case, memory: Memory) -> None:
-        """Take the newest slice into forecast and capacity."""
-        o, state = self.options, case.state
-        if memory.shrunk is not None:
-            at, freed = memory.shrunk
-            if o.core_price * freed * (case.at - at) >= 2.0 * self._prices(case).restart:
-                # The reduction has paid for itself and its way back: patience relaxes again.
-                memory.patience = max(0.5 * (memory.patience or 0.0), o.patience)
-                memory.shrunk = None
-        rate = _newest_rate(state.window)
-        if rate is not None:
-            memory.forecast = memory.forecast.update(case.at, rate, self.smoothing)
-        fresh = case.snapshot.batches
-        if fresh:
-            memory.pace = memory.pace.learned(fresh, case.evidence.lag_records)
-        if memory.incarnation != state.incarnation:
-            # The first batches of a run load code, state and backlog: they do not show its capacity.
-            memory.incarnation = state.incarnation
-            memory.batches = -1
-        elif fresh and case.current and memory.batches < 0:
-            memory.batches = 0
-        elif fresh and case.current and case.newest is not None:
-            memory.batches = min(memory.batches + len(fresh), 1000)
-            memory.overhead = learn_overhead(memory.overhead, fresh)
-            memory.rows = learn(memory.rows, case.current, case.newest, memory.overhead or 0.0)
-        if case.snapshot.stages:
-            memory.stages = learn_stages(memory.stages, case.snapshot.stages)
+    def _relax(self, case: Case, memory: Memory) -> None:
+        """Let patience relax once the last reduction has paid for itself and its way back."""
+        if memory.shrunk is None:
+            return
+        at, freed = memory.shrunk
+        if self.options.core_price * freed * (case.at - at) >= 2.0 * self._prices(case).restart:
+            memory.patience = max(0.5 * (memory.patience or 0.0), self.options.patience)
+            memory.shrunk = None
 
     def _kept_up_with(self, case: Case) -> float | None:
         """Return an arrival rate the present size keeps up with, if its lag does not grow."""
@@ -312,11 +245,12 @@ class Tide:
             least = play.least_growth()
             numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
             gain = prices.core_second * (least - current) * wait  # the slots meanwhile
-            calm = memory.hindsight.calm(current, case.at, lag, _newest_rate(case.state.window) or 0.0)
+            rate = newest_rate(case.state.window) or 0.0
+            calm = memory.hindsight.calm(range(current, best), case.at, lag, rate, play.stretches[0][0])
             if calm is not None:
                 memory.hindsight = memory.hindsight.seen(calm, case.at)
-                numbers |= {"times": calm.times, "most": calm.lag / known.rate, "rate": calm.rate}
-                return self._answer(case, current, "TIDE_CALM", numbers, memory, play)
+                numbers |= {"times": calm.times, "most": calm.lag / known.capacity(calm.size), "rate": calm.rate}
+                return self._answer(case, calm.size, "TIDE_CALM", numbers | {"calm": calm.size}, memory, play)
             if memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain):
                 return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, play)
             return self._answer(case, best, "TIDE_GROW", numbers, memory, play)
@@ -372,11 +306,3 @@ def _spans(restart: float, horizon: float) -> tuple[tuple[float, float], ...]:
     """Return (from, seconds) of the stretches of the horizon: the restart, and three ever longer ones after it."""
     ends = (0.0, restart, restart + 60.0, restart + 180.0, max(horizon, restart + 240.0))
     return tuple((start, end - start) for start, end in pairwise(ends))
-
-
-def _newest_rate(window: tuple[Slice, ...]) -> float | None:
-    """Return the arrival rate of the newest stretch of the window."""
-    if len(window) < 2 or window[-1].arrived is None or window[-2].arrived is None:
-        return None
-    gap = window[-1].at - window[-2].at
-    return (window[-1].arrived - window[-2].arrived) / gap if gap > 0 else None

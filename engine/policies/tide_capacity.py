@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from engine.policies.tide_pace import UNBOUND, Pace
 from engine.state import Slice
 from schemas.snapshot import MicroBatch, StageTasks
 
@@ -57,13 +58,6 @@ STAGE_DECAY = 0.8
 STAGES_KEPT = 4
 SHARE_GRAIN = 20
 """Shares are told apart to a twentieth."""
-
-ALIKE = 0.01
-"""Batches that differ by less are cut off at the same limit."""
-
-CUT_LAG = 2.5
-IDLE = 0.05
-"""A batch that begins later than this share of the one before it after its end has waited for its trigger."""
 
 Shape = tuple[tuple[int, float], ...]
 """(tasks, share of the work) of each stage."""
@@ -174,54 +168,6 @@ def fit(
             return 0.0, seconds / records, True
     overhead = min(overhead, 0.9 * seconds / batches)
     return overhead, (seconds - overhead * batches) / records, False
-
-
-class Pace(NamedTuple):
-    """What bounds a batch from outside; None where no bound was seen."""
-
-    records: int | None = None
-    """M: records at which a batch is cut off."""
-    seconds: float | None = None
-    """T': seconds from one trigger to the next."""
-    last: int = 0
-    """Records of the newest batch."""
-    lag: int = 0
-    """Records that were not committed when the newest snapshot was taken."""
-    largest: int = 0
-    """Records of the largest batch seen."""
-    gap: float = 0.0
-    """Seconds between the starts of the last two batches of which the second waited."""
-
-    def learned(self, batches: Sequence[MicroBatch], lag: int | None) -> Pace:
-        """Return the pace after a snapshot's batches, with `lag` records not committed.
-
-        Batches that keep up leave no more than one under way and one to come. Two alike that had more before them
-        and left more were cut off.
-        Batches that begin later than the ones before them ended, and twice at one distance, wait for a trigger.
-        """
-        records, seconds, before, behind, largest, gap = self
-        for batch in batches[:-1]:
-            before = batch.input_records
-            largest = max(largest, before)
-        last = batches[-1].input_records
-        left = min(behind, lag or 0)
-        if left > CUT_LAG * last and abs(before - last) <= ALIKE * last:
-            records = last
-        elif records is not None and last > records * (1 + ALIKE):
-            records = None
-        if len(batches) > 1:
-            distance = (batches[-1].started_at - batches[-2].started_at).total_seconds()
-            if distance > batches[-2].duration_seconds * (1 + IDLE):
-                if abs(distance - gap) <= ALIKE * distance:
-                    seconds = distance
-                gap = distance
-            elif seconds is not None and distance < 0.5 * seconds:
-                seconds = None
-        return Pace(records, seconds, last, lag or 0, max(largest, last), gap)
-
-
-UNBOUND = Pace()
-"""Of a job of which no batch was seen."""
 
 
 @dataclass(slots=True)

@@ -5,11 +5,12 @@ the capacity C(p) that was learned for it:
 
     shadow lag  =  max(0, shadow lag + arrivals - C(p) · Δt)
 
-If the shadow is late, the growth was needed. If it has worked off its lag without ever having been late, and the job
-is back at p slots or fewer, the growth was *in vain*: the load would have turned before lag became too long. After
-`TIMES` such growths on end the job is calm: it stays at p as long as neither arrivals nor lag are above what p would
-have come through, with `SLACK`. So a load that comes and goes, such as a batch that arrives every hour, is not
-followed for ever. The first growth that was needed ends the calm.
+What would be seen of it is up to twice as much, since the records of a batch count until it is committed. If that is
+late, the growth was needed. If the lag was worked off without ever having been late, and the job is back at p slots or
+fewer, the growth was *in vain*: the load would have turned before lag became too long. After `TIMES` such growths on
+end the job is calm: it grows no further than p as long as neither arrivals nor lag are above what p would have come
+through, with `SLACK`. So a load that comes and goes, such as a batch that arrives every hour, is not followed for ever.
+The first growth that was needed ends the calm.
 
 Source: regret against the best action in hindsight (Hannan, 1957; Cesa-Bianchi & Lugosi, "Prediction, Learning, and
 Games", 2006, chapter 4), here of one action at a time.
@@ -17,6 +18,7 @@ Games", 2006, chapter 4), here of one action at a time.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from engine.policies.tide_capacity import CapacityModel
@@ -38,10 +40,23 @@ class Shadow(NamedTuple):
     arrived: int
     """Sum of the broker's end offsets then."""
     lag: float
-    """Records."""
+    """Records that had arrived and were not processed."""
     most_lag: float
+    """Largest lag that would have been seen so far: records count until their batch is committed."""
     most_rate: float
     """Largest arrival rate so far, records/s."""
+
+    def played(self, at: float, arrived: int, capacity: float, batch: float) -> Shadow | None:
+        """Return the shadow played up to `at`, in batches of at most `batch` records.
+
+        None if time or offsets went backwards.
+        """
+        came, seconds = arrived - self.arrived, at - self.at
+        if came < 0 or seconds <= 0:
+            return None
+        lag = max(0.0, self.lag + came - capacity * seconds)
+        seen = lag + min(lag, batch)
+        return Shadow(self.size, at, arrived, lag, max(self.most_lag, seen), max(self.most_rate, came / seconds))
 
 
 class Vain(NamedTuple):
@@ -79,39 +94,47 @@ class Hindsight(NamedTuple):
         if not self.shadows or arrived is None:
             return self
         shadows, vain = [], self.vain
-        for size, since, before, lag, most_lag, most_rate in self.shadows:
-            came, seconds, capacity = arrived - before, at - since, known.capacity(size)
-            if came < 0 or seconds <= 0:  # offsets were reset
+        for before in self.shadows:
+            capacity = known.capacity(before.size)
+            shadow = before.played(at, arrived, capacity, known.pace.records or math.inf)
+            if shadow is None:
                 continue
-            lag = max(0.0, lag + came - capacity * seconds)
-            most_lag, most_rate = max(most_lag, lag), max(most_rate, came / seconds)
-            if lag > late_seconds * capacity:
-                vain = tuple(found for found in vain if found.size != size)
-            elif known.size <= size and lag <= done_seconds * capacity:
-                vain = _with(vain, size, most_lag, most_rate, at)
+            if shadow.most_lag > late_seconds * capacity:
+                vain = tuple(found for found in vain if found.size != shadow.size)
+            elif known.size <= shadow.size and shadow.lag <= done_seconds * capacity:
+                vain = _with(vain, shadow)
             else:
-                shadows.append(Shadow(size, at, arrived, lag, most_lag, most_rate))
+                shadows.append(shadow)
         return Hindsight(tuple(shadows), vain)
 
-    def calm(self, size: int, at: float, lag: float, rate: float) -> Vain | None:
-        """Return why a growth from `size` would be in vain once more, or None."""
-        for found in self.vain:
-            if found.size == size and found.times >= TIMES and at - found.at <= FORGOTTEN_SECONDS:
-                return found if lag <= SLACK * found.lag and rate <= SLACK * found.rate else None
-        return None
+    def calm(self, sizes: range, at: float, lag: float, rate: float, restart_seconds: float) -> Vain | None:
+        """Return the smallest of `sizes`, from the present one on, beyond which growth would be in vain, or None."""
+        found = [
+            vain
+            for vain in self.vain
+            if vain.size in sizes
+            and vain.times >= TIMES
+            and at - vain.at <= FORGOTTEN_SECONDS
+            and rate <= SLACK * vain.rate
+            and lag + (rate * restart_seconds if vain.size > sizes.start else 0.0) <= SLACK * vain.lag
+        ]
+        return min(found, default=None)
 
     def seen(self, found: Vain, at: float) -> Hindsight:
         """Return the hindsight after a load of the same kind was seen."""
         return self._replace(vain=tuple(found._replace(at=at) if old is found else old for old in self.vain))
 
 
-def _with(vain: tuple[Vain, ...], size: int, lag: float, rate: float, at: float) -> tuple[Vain, ...]:
+def _with(vain: tuple[Vain, ...], done: Shadow) -> tuple[Vain, ...]:
     """Return what was in vain with one more growth; of the loads one size came through, the largest counts."""
+    size, at, _, _, lag, rate = done
+    times, others = 1, []
     for old in vain:
         if old.size == size:
-            new = Vain(size, old.times + 1, max(old.lag, lag), max(old.rate, rate), at)
-            return tuple(new if found is old else found for found in vain)
-    return (*vain, Vain(size, 1, lag, rate, at))[-KEPT:]
+            times, lag, rate = old.times + 1, max(old.lag, lag), max(old.rate, rate)
+        else:
+            others.append(old)
+    return (*others[-KEPT + 1 :], Vain(size, times, lag, rate, at))
 
 
 NO_HINDSIGHT = Hindsight()

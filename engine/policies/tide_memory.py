@@ -10,9 +10,12 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from engine.policies.tide_capacity import UNBOUND, Pace, Row
-from engine.policies.tide_forecast import UNSEEN, Forecast
+from engine.case import Case
+from engine.policies.tide_capacity import Row, learn, learn_overhead, learn_stages
+from engine.policies.tide_forecast import UNSEEN, Forecast, Smoothing
 from engine.policies.tide_hindsight import NO_HINDSIGHT, Hindsight, Shadow, Vain
+from engine.policies.tide_pace import UNBOUND, Pace
+from engine.state import Slice
 
 
 @dataclass(slots=True)
@@ -51,10 +54,39 @@ class Memory:
                 known[name] = read(known[name])
         return Memory(**known)
 
+    def learn(self, case: Case, smoothing: Smoothing) -> None:
+        """Take the newest snapshot into forecast and capacity."""
+        rate = newest_rate(case.state.window)
+        if rate is not None:
+            self.forecast = self.forecast.update(case.at, rate, smoothing)
+        fresh = case.snapshot.batches
+        if fresh:
+            self.pace = self.pace.learned(fresh, case.evidence.lag_records)
+        if self.incarnation != case.state.incarnation:
+            # The first batches of a run load code, state and backlog: they do not show its capacity.
+            self.incarnation = case.state.incarnation
+            self.batches = -1
+        elif fresh and case.current and self.batches < 0:
+            self.batches = 0
+        elif fresh and case.current and case.newest is not None:
+            self.batches = min(self.batches + len(fresh), 1000)
+            self.overhead = learn_overhead(self.overhead, fresh)
+            self.rows = learn(self.rows, case.current, case.newest, self.overhead or 0.0)
+        if case.snapshot.stages:
+            self.stages = learn_stages(self.stages, case.snapshot.stages)
+
     def wire(self) -> dict[str, Any]:
         """Return the memory as JSON values, without what is as in a new one."""
         pairs = zip(_NAMES, _VALUES(self), _VALUES(_NEW), strict=True)
         return {name: _listed(value) for name, value, new in pairs if value != new}
+
+
+def newest_rate(window: tuple[Slice, ...]) -> float | None:
+    """Return the arrival rate of the newest stretch of the window."""
+    if len(window) < 2 or window[-1].arrived is None or window[-2].arrived is None:
+        return None
+    gap = window[-1].at - window[-2].at
+    return (window[-1].arrived - window[-2].arrived) / gap if gap > 0 else None
 
 
 def _listed(value: Any) -> Any:
