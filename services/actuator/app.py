@@ -65,7 +65,8 @@ class _Lane:
     future: Future[Any] | None = None
     message: Any = None
     cancelled: threading.Event = field(default_factory=threading.Event)
-    paused: bool = False
+    paused: bool = True
+    """At first as well: librdkafka keeps the pause of a partition that is taken away and comes back."""
 
 
 class Actuator:

@@ -256,6 +256,24 @@ def test_two_actuators_share_the_work(shell: Shell) -> None:
     assert sorted(run.spec.job_id for run in shell.cluster.runs.values()) == [spec.job_id for spec in specs]
 
 
+def test_a_partition_that_comes_back_is_taken_up_again(shell: Shell) -> None:
+    """A partition that was taken away in the middle of a command, and came back, is consumed again (F14, I2)."""
+    shell.cluster.submit_seconds = 3.0  # long enough for the rebalance to come in between
+    specs = [shell.add_job(f"job-{number}") for number in range(6)]
+    commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
+    shell.start()
+    while len(shell.results()) < 2:
+        time.sleep(0.1)
+    second = shell.start()
+    for command in commands:
+        assert shell.wait_for_end(command).phase is Phase.VERIFIED
+    second.stop()
+    shell.cluster.submit_seconds = 0.0
+    commands = [shell.command(spec, CommandKind.RESCALE, 4, 2) for spec in specs]
+    for command in commands:
+        assert shell.wait_for_end(command, 30).phase is Phase.VERIFIED
+
+
 def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path: Path) -> None:
     """Runs of one epoch follow each other, an older epoch is refused, and garbage in the key is replaced (F24)."""
     fence = RedisFence(shell.redis, shell.settings.redis_prefix)
