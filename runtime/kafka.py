@@ -23,7 +23,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from runtime.dead_letters import bare
 from runtime.settings import ServiceSettings
+from schemas.dead_letter import DeadLetter
 from schemas.envelope import Record, encode
 from schemas.topics import TOPICS
 from schemas.wire import Wire
@@ -54,8 +56,13 @@ class Publisher:
         self._producer = Producer(producer_config(settings) | overrides)
 
     def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Hand an event to the producer; `flush` tells whether it arrived."""
-        self.send_record(encode(event, key=key, trace_id=trace_id))
+        """Hand an event to the producer; `flush` tells whether it arrived. A dead letter too large goes bare."""
+        try:
+            self.send_record(encode(event, key=key, trace_id=trace_id))
+        except KafkaException as error:
+            if not isinstance(event, DeadLetter) or error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            self.send_record(encode(bare(event), trace_id=trace_id))
 
     def send_record(self, record: Record) -> None:
         """Hand an encoded event to the producer."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from engine.decide import ENGINE_VERSION, step
 from engine.state import JobState
 from runtime.clock import Clock
-from runtime.dead_letters import DeadLetterLimit, dead_letter
+from runtime.dead_letters import DeadLetterLimit, bare, dead_letter
 from schemas.decision import Decision, Neighbour, Observed, decision_id
 from schemas.envelope import Unreadable, decode, trace_from
 from schemas.job import JobSpec
@@ -234,10 +234,7 @@ class Handler:
         try:
             await self._outbox.publish(letter, key=incoming.key)
         except TooLargeToPublish:
-            # Base64 makes a record a third larger than the broker may take; it still lies where the letter says.
-            bare = f"{letter.error} (bytes left out: too large for this topic)"
-            letter = letter.model_copy(update={"key": None, "value": None, "headers": (), "error": bare})
-            await self._outbox.publish(letter)
+            await self._outbox.publish(bare(letter))
 
     def _may_wait(self, partition: int) -> bool:
         """Whether to wait for newer specs: at most every five seconds, so that strangers' snapshots delay nobody.

@@ -22,11 +22,13 @@ from schemas.dead_letter import DeadLetter
 from schemas.envelope import decode
 from schemas.job import JobSpec
 from schemas.result import ActionResult, Phase
-from schemas.topics import COMMANDS, DEAD_LETTERS, RESULTS
+from schemas.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
 from services.actuator.app import Actuator, build
 from services.actuator.backends import DriverState, Run
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
+from services.decider.settings import DeciderSettings
+from services.decider.specs import SpecsInForce
 from tests.support.events import job
 
 
@@ -200,6 +202,29 @@ def test_poison_is_buried_and_its_neighbours_live(shell: Shell) -> None:
     assert shell.wait_for_end(second).phase is Phase.VERIFIED
     assert [letter.value for letter in shell.letters()] == poison
     assert shell.cluster.most_alive == 1
+
+
+def test_poison_too_large_for_a_dead_letter_is_buried_without_its_bytes(shell: Shell) -> None:
+    """A record that base64 makes larger than an event may be is buried as well, and the one behind it done (F38)."""
+    spec = shell.add_job("a")
+    producer = Producer({"bootstrap.servers": shell.settings.bootstrap_servers, "partitioner": "murmur2_random"})
+    producer.produce(COMMANDS.named(shell.settings.topic_prefix), b"{" + 900_000 * b"x", b"a")
+    producer.produce(JOBS.named(shell.settings.topic_prefix), b"{" + 900_000 * b"x", b"b")
+    producer.flush(10)
+    shell.start()
+    assert shell.wait_for_end(shell.command(spec, CommandKind.START, 2, 1)).phase is Phase.VERIFIED
+    decider = DeciderSettings(
+        bootstrap_servers=shell.settings.bootstrap_servers, topic_prefix=shell.settings.topic_prefix
+    )
+    specs = SpecsInForce(decider, SystemClock(), poll_seconds=0.1)
+    failures: list[BaseException] = []
+    specs.start(on_failure=failures.append)
+    specs.stop()
+    assert not failures
+    assert specs.get("a") == spec
+    found = sorted((letter.topic.rpartition(".")[2], letter.value) for letter in shell.letters())
+    assert found == [("commands", None), ("jobs", None)]
+    assert all("too large" in letter.error for letter in shell.letters())
 
 
 def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
