@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -96,6 +97,7 @@ class LogDirectory:
         self._on_broken = on_broken
         self._done: set[str] = set()
         self._unnamed: dict[str, _Followed] = {}
+        self._refused: dict[str, str] = {}
         self._jobs: dict[str, list[_Followed]] = {}
         self._by_stem: dict[str, _Followed] = {}
 
@@ -133,8 +135,10 @@ class LogDirectory:
                 if known is not None and known.log.path.name != entry.name:
                     known.log.renamed(Path(entry.path))
                 elif stem not in self._done and (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
-                    fresh.append((entry.stat().st_mtime, Path(entry.path)))
+                    with suppress(FileNotFoundError):  # gone or renamed since it was listed
+                        fresh.append((entry.stat().st_mtime, Path(entry.path)))
         self._done &= listed
+        self._refused = {stem: error for stem, error in self._refused.items() if stem in listed}
         for _, path in sorted(fresh, reverse=True):
             self._identify(path)
 
@@ -153,6 +157,11 @@ class LogDirectory:
         except UnreadableLog as error:
             log.warning("event log passed over: %s", error)
             self._done.add(stem)
+            return
+        except OSError as error:  # another user's, perhaps: Spark lets only owner and group read
+            if self._refused.get(stem) != str(error):
+                log.warning("event log passed over until it can be read: %s", error)
+            self._refused[stem] = str(error)
             return
         self._done.add(stem)
         self._adopt(stem, followed)
