@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -225,6 +228,38 @@ def test_poison_too_large_for_a_dead_letter_is_buried_without_its_bytes(shell: S
     found = sorted((letter.topic.rpartition(".")[2], letter.value) for letter in shell.letters())
     assert found == [("commands", None), ("jobs", None)]
     assert all("too large" in letter.error for letter in shell.letters())
+
+
+HEADER = """
+import asyncio, sys
+from aiokafka import AIOKafkaProducer
+
+class Latin(str):
+    def encode(self, *_):
+        return b"caf\\xe9"
+
+async def main(servers, *topics):
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        for topic in topics:
+            await producer.send_and_wait(topic, b"{}", key=b"a", headers=[(Latin("cafe"), b"1")])
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_a_header_whose_name_is_no_text_is_passed_over(shell: Shell) -> None:
+    """A record with such a header is judged by its value; here it is buried, and the one behind it done (F38)."""
+    spec = shell.add_job("a")
+    topics = [topic.named(shell.settings.topic_prefix) for topic in (COMMANDS, JOBS)]
+    subprocess.run(
+        [sys.executable, "-c", HEADER, shell.settings.bootstrap_servers, *topics],
+        env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"},  # only its Python code can be made to write such a thing
+        check=True,
+        timeout=60,
+    )
+    shell.start()
+    assert shell.wait_for_end(shell.command(spec, CommandKind.START, 2, 1)).phase is Phase.VERIFIED
+    assert [letter.value for letter in shell.letters()] == [b"{}"]
 
 
 def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
