@@ -55,6 +55,7 @@ class Launch:
         self._queries: list[Any] = []
         self._stopping = threading.Event()
         self._ended = threading.Event()
+        self._complaint = ""
         driver = _DRIVER_DIR.search(str(Path.cwd()))  # a standalone worker starts a driver in a folder of its id
         self._facts: dict[str, Any] = {
             "submission_id": driver[0] if driver else _process_id(os.getppid()),
@@ -69,8 +70,9 @@ class Launch:
 
     def report(self, **facts: Any) -> None:
         """Write what is known of this run, `facts` added."""
-        self._facts |= facts
-        self._control.write_running(self._token, self._facts)
+        told = self._facts | facts
+        self._control.write_running(self._token, told)
+        self._facts = told
 
     def check_fence(self) -> None:
         """Raise `Fenced` if a newer run is allowed, or if this one is to stop before it began."""
@@ -97,14 +99,16 @@ class Launch:
     def watch(self) -> None:
         """Wait for the stop marker, then end all queries; runs in its own thread for as long as the driver lives."""
         while (asked := self.asked_to_stop()) is None:
-            if "idle_at" not in self._facts and self._all_idle():
-                self.report(idle_at=_now())  # no batch will tell that this run is well
+            self._tell_idle()
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self._token} is asked to stop within {asked:g} s")
         self._stopping.set()
         with self._lock:
             queries = list(self._queries)
-        self._end(queries, time.monotonic() + asked)
+        try:
+            self._end(queries, time.monotonic() + asked)
+        except OSError as error:
+            self._say(f"how the queries ended could not be written: {error}")
         self._ended.set()
         time.sleep(_LEAVE_SECONDS)
         self._say(f"the script did not end {_LEAVE_SECONDS:g} s after its queries: ending the driver")
@@ -121,8 +125,8 @@ class Launch:
         """Return the seconds this run has to end, or None while no marker asks it to."""
         try:
             marker = self._control.stop_marker()
-        except ControlError as error:
-            self._say(f"stop marker ignored: {error}")
+        except (ControlError, OSError) as error:  # looked at again: a disk may come back
+            self._complain(f"stop marker ignored: {error}")
             return None
         return marker[1] if marker is not None and marker[0] > self._token else None
 
@@ -148,6 +152,20 @@ class Launch:
             thread.join(max(0.0, deadline - time.monotonic()) + 10.0)
         clean = len(outcomes) == len(queries) and all(facts["clean"] for facts in outcomes.values())
         self._control.write_stopped(self._token, {"clean": clean, "queries": outcomes, "stopped_at": _now()})
+
+    def _tell_idle(self) -> None:
+        """Say once that all queries are idle: no batch will tell that this run is well."""
+        if "idle_at" not in self._facts and self._all_idle():
+            try:
+                self.report(idle_at=_now())
+            except OSError as error:
+                self._complain(f"not told that the queries are idle: {error}")
+
+    def _complain(self, text: str) -> None:
+        """Say what is wrong, and not again until something else is."""
+        if text != self._complaint:
+            self._say(text)
+        self._complaint = text
 
     def _all_idle(self) -> bool:
         """Whether every query has come round once and found nothing to do."""

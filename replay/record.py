@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
 from runtime.clock import Clock, SystemClock
-from runtime.kafka import TopicReader
+from runtime.kafka import TopicReader, headers_of
 from runtime.settings import ServiceSettings
 from schemas.topics import JOBS, TOPICS, Topic
 
@@ -123,7 +123,7 @@ def _read(
                 timestamp_ms=message.timestamp()[1],
                 key=message.key(),
                 value=message.value(),
-                headers=tuple(message.headers() or ()),
+                headers=tuple(headers_of(message) or ()),
             )
             done += 1
             if progress and done % EVERY == 0:

@@ -66,3 +66,12 @@ def dead_letter(
         value=kept(value),
         headers=tuple((name, kept(raw)) for name, raw in headers or ()),
     )
+
+
+def bare(letter: DeadLetter) -> DeadLetter:
+    """Return a dead letter without the record's bytes, for when base64 makes it larger than the broker may take.
+
+    The record still lies where the letter says.
+    """
+    error = f"{letter.error} (bytes left out: too large for this topic)"
+    return letter.model_copy(update={"key": None, "value": None, "headers": (), "error": error})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from confluent_kafka import Message
 
-from runtime.kafka import TopicReader
+from runtime.kafka import TopicReader, headers_of
 from runtime.settings import ServiceSettings
 from schemas.envelope import Headers, Unreadable, decode
 from schemas.job import JobSpec
@@ -71,7 +71,7 @@ class JobsView:
             job_id = (key or b"").decode("utf-8", "replace")
             return job_id if self._specs.pop(job_id, None) else None
         try:
-            spec = self._read(key, value, message.headers())
+            spec = self._read(key, value, headers_of(message))
         except Unreadable as error:
             log.warning("jobs topic, offset %s: unreadable spec kept out: %s", message.offset(), error)
             if self._on_unreadable:

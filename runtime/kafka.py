@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from operator import methodcaller
+from typing import Any, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -23,8 +24,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from runtime.dead_letters import bare
 from runtime.settings import ServiceSettings
-from schemas.envelope import Record, encode
+from schemas.dead_letter import DeadLetter
+from schemas.envelope import Headers, Record, encode
 from schemas.topics import TOPICS
 from schemas.wire import Wire
 
@@ -54,8 +57,13 @@ class Publisher:
         self._producer = Producer(producer_config(settings) | overrides)
 
     def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Hand an event to the producer; `flush` tells whether it arrived."""
-        self.send_record(encode(event, key=key, trace_id=trace_id))
+        """Hand an event to the producer; `flush` tells whether it arrived. A dead letter too large goes bare."""
+        try:
+            self.send_record(encode(event, key=key, trace_id=trace_id))
+        except KafkaException as error:
+            if not isinstance(event, DeadLetter) or error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            self.send_record(encode(bare(event), trace_id=trace_id))
 
     def send_record(self, record: Record) -> None:
         """Hand an encoded event to the producer."""
@@ -133,6 +141,22 @@ def group_consumer(settings: ServiceSettings, group: str, **overrides: Any) -> C
             **overrides,
         }
     )
+
+
+_headers = methodcaller("headers")
+
+
+def headers_of(message: Message) -> Headers | None:
+    """Return a record's headers; none where a name is not UTF-8.
+
+    For such a record the client returns a broken list and leaves an error behind, which shows at once as SystemError
+    only in a call from C; what would be looked at later crashes the process.
+    """
+    try:
+        return cast("Headers | None", _headers(message))
+    except SystemError:
+        message.set_headers([])
+        return None
 
 
 class TopicReader:

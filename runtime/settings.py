@@ -7,16 +7,30 @@ Secrets may be given as files (`/run/secrets/tidegate_redis_password`), as conta
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "TIDEGATE_"
 SECRETS_DIR = Path("/run/secrets")
 NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STACK_ID"})
 """Variables of the embedded stack, which services may inherit."""
+
+
+def without_login(text: str) -> str:
+    """Return a text with user and password of a URL as stars."""
+    return re.sub(r"(?<=://)\S*@", "**********@", text)
+
+
+def wrong_settings(service: str, error: ValidationError) -> str:
+    """Return a line for each setting that cannot be."""
+    return "".join(
+        f"{service}: {'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}\n"
+        for problem in error.errors(include_url=False, include_input=False)
+    )
 
 
 class ServiceSettings(BaseSettings):
@@ -27,6 +41,7 @@ class ServiceSettings(BaseSettings):
         frozen=True,
         extra="forbid",
         use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # passwords are among it
         secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
     )
 
@@ -68,7 +83,7 @@ class ServiceSettings(BaseSettings):
 
     def redacted(self) -> dict[str, str]:
         """Return the settings for printing; secrets are stars."""
-        return {name: str(getattr(self, name)) for name in type(self).model_fields}
+        return {name: without_login(str(getattr(self, name))) for name in type(self).model_fields}
 
     def kafka(self) -> dict[str, str]:
         """Return librdkafka's connection settings."""

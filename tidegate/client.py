@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from pydantic import model_validator
 
 from runtime.jobs import JobsView
-from runtime.kafka import TopicReader
+from runtime.kafka import TopicReader, headers_of
 from runtime.settings import RedisSettings, ServiceSettings
 from schemas.command import ScalingCommand
 from schemas.dead_letter import DeadLetter
@@ -128,7 +128,7 @@ def received(
             if message.value() is None and model is JobSpec:
                 continue  # a tombstone: the job was removed
             try:
-                event = decode(model, message.value(), message.headers(), message.key())
+                event = decode(model, message.value(), headers_of(message), message.key())
             except Unreadable as error:
                 on_error(BadRecord(topic, message.partition(), message.offset(), error, message.value()))
                 continue

@@ -9,14 +9,19 @@ import os
 import sys
 
 from confluent_kafka import KafkaException
+from pydantic import ValidationError
 
 from runtime.kafka import TopicsDoNotFit, ensure_topics
-from runtime.settings import ServiceSettings
+from runtime.settings import ServiceSettings, wrong_settings
 
 
 def main() -> int:
     """Create and check; `PARTITIONS` and `REPLICATION` say how."""
-    settings = ServiceSettings()
+    try:
+        settings = ServiceSettings()
+    except ValidationError as error:
+        sys.stderr.write(wrong_settings("topics", error))
+        return 2
     partitions, replication = int(os.environ.get("PARTITIONS", "8")), int(os.environ.get("REPLICATION", "1"))
     try:
         created = ensure_topics(settings, partitions=partitions, replication=replication)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from runtime.clock import SystemClock
 from runtime.logs import configure
+from runtime.settings import wrong_settings
 from services.actuator.app import build
 from services.actuator.settings import ActuatorSettings
 
@@ -18,7 +19,7 @@ def main() -> int:
     try:
         settings = ActuatorSettings()
     except ValidationError as error:
-        sys.stderr.write(f"actuator: {error}\n")
+        sys.stderr.write(wrong_settings("actuator", error))
         return 2
     configure("actuator", settings)
     actuator = build(settings, clock=SystemClock())

@@ -19,6 +19,7 @@ CODES: dict[str, str] = {
     "NO_BACKEND": "no backend of the spec's kind is set up in this actuator",
     "ALREADY_RUNNING": "a start of a job that runs; it is left alone",
     "UNREADABLE_CHECKPOINT": "the checkpoint is where this actuator cannot read",
+    "BROKEN_FILES": "the job's control directory or checkpoint cannot be read or written, or holds what is not ours",
     "OUTFENCED": "a newer epoch or another actuator holds the job's fence",
     "STOP_FAILED": "the old run could not be ended; nothing was started",
     "NOT_SUBMITTED": "the cluster did not take the new run",

@@ -27,7 +27,7 @@ from runtime.clock import Clock
 from runtime.dead_letters import DeadLetterLimit, dead_letter
 from runtime.health import Health
 from runtime.jobs import JobsView
-from runtime.kafka import Publisher, TopicReader, check_topics, group_consumer
+from runtime.kafka import Publisher, TopicReader, check_topics, group_consumer, headers_of
 from schemas.command import ScalingCommand
 from schemas.envelope import Unreadable, decode, trace_from
 from schemas.job import JobSpec
@@ -65,7 +65,8 @@ class _Lane:
     future: Future[Any] | None = None
     message: Any = None
     cancelled: threading.Event = field(default_factory=threading.Event)
-    paused: bool = False
+    paused: bool = True
+    """At first as well: librdkafka keeps the pause of a partition that is taken away and comes back."""
 
 
 class Actuator:
@@ -134,7 +135,7 @@ class Actuator:
         try:
             for message in reader.read_to_end():
                 try:
-                    self._carrier.ledger.take(decode(ActionResult, message.value(), message.headers()))
+                    self._carrier.ledger.take(decode(ActionResult, message.value(), headers_of(message)))
                 except Unreadable as error:
                     # our own topic: an unreadable result may hide a start, so nothing may be done on top of it
                     raise RuntimeError(f"results[{message.partition()}]@{message.offset()}: {error}") from error
@@ -180,7 +181,7 @@ class Actuator:
 
     def _begin(self, lane: _Lane, message: Any) -> None:
         try:
-            command = decode(ScalingCommand, message.value(), message.headers(), message.key())
+            command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
         except Unreadable as error:
             self._bury(message, error)
             self._store(message)
@@ -188,7 +189,7 @@ class Actuator:
         self._limit.good()
         lane.message = message
         lane.future = self._pool.submit(
-            self._carrier.carry, command, self._spec(command), lane.cancelled, trace_from(message.headers())
+            self._carrier.carry, command, self._spec(command), lane.cancelled, trace_from(headers_of(message))
         )
 
     def _spec(self, command: ScalingCommand) -> JobSpec | None:
@@ -211,7 +212,7 @@ class Actuator:
             offset=message.offset(),
             key=message.key(),
             value=message.value(),
-            headers=message.headers(),
+            headers=headers_of(message),
             seen_at=self._clock.now(),
         )
         self._producer.publish(letter, key=message.key())

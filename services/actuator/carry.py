@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from launcher.control import Control
+from launcher.control import Control, ControlError
 from runtime.clock import Clock
 from schemas.command import CommandKind, ScalingCommand
 from schemas.job import JobSpec
@@ -16,12 +16,16 @@ from schemas.wire import Scalar
 from services.actuator import starting, stopping
 from services.actuator.admission import refusal
 from services.actuator.backends import Backend
+from services.actuator.checkpoint import CheckpointError
 from services.actuator.fence import Fence
 from services.actuator.ledger import Ledger
 from services.actuator.restart import Action, Event, Restart, advance, next_action, resume
-from services.actuator.task import Outcome, Task
+from services.actuator.task import Abandoned, Outcome, Task
 
 log = logging.getLogger(__name__)
+
+FILES_SECONDS = 1.0
+"""Between two tries while the job's files cannot be used."""
 
 Publish = Callable[[ActionResult, str | None], None]
 """Publishes a result (of a trace) and returns when the broker has acknowledged it."""
@@ -67,9 +71,7 @@ class Carrier:
             return state.phase
         task = self._task(command, spec, cancelled)
         while (action := next_action(state)) is not Action.NOTHING:
-            task.check()
-            outcome = self._act(action, task, state, taken_over=taken_over)
-            task.check()
+            outcome = self._step(action, task, state, taken_over=taken_over)
             taken_over = False
             state = self._tell(command, state, outcome, trace_id)
         return state.phase
@@ -93,6 +95,25 @@ class Carrier:
             known_submissions=tuple(self.ledger.job(command.job_id).submissions),
             claimed=self.ledger.submissions(),
         )
+
+    def _step(self, action: Action, task: Task, state: Restart, *, taken_over: bool) -> Outcome:
+        """Do an action, again for some time while the job's files cannot be used: one job's must not end all jobs'."""
+        deadline = self.clock.monotonic() + task.spec.application.stop_deadline_seconds
+        outcome: Outcome | None = None
+        while True:
+            try:
+                task.check()
+                outcome = outcome or self._act(action, task, state, taken_over=taken_over)
+                task.check()
+            except (ControlError, CheckpointError, OSError) as error:
+                if self.clock.monotonic() > deadline:
+                    return Outcome(Event.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
+                log.warning("job %s: %s is held up by its files: %s", task.spec.job_id, action.value, error)
+                taken_over = True  # how far it came is as unknown as after a predecessor
+                if task.cancelled.wait(FILES_SECONDS):
+                    raise Abandoned(f"command {task.command.command_id} is left to the next actuator") from error
+            else:
+                return outcome
 
     def _act(self, action: Action, task: Task, state: Restart, *, taken_over: bool) -> Outcome:
         match action:

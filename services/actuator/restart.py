@@ -64,6 +64,8 @@ class Event(Enum):
     SILENT = "silent"
     ORPHANED = "orphaned"
     """The job's spec was removed while the command was under way."""
+    BROKEN = "broken"
+    """The job's own files, control directory or checkpoint, cannot be used."""
 
 
 class IllegalMove(RuntimeError):
@@ -118,7 +120,9 @@ MOVES: dict[tuple[Phase | None, Event], Phase] = {
     (Phase.RUNNING, Event.SILENT): Phase.STOPPING,
 }
 
-MOVES |= {(phase, Event.ORPHANED): Phase.FAILED for phase in ACTIONS if phase is not None}
+MOVES |= {
+    (phase, event): Phase.FAILED for phase in ACTIONS if phase is not None for event in (Event.ORPHANED, Event.BROKEN)
+}
 
 
 def begin(command: ScalingCommand, last_good: int | None) -> Restart:

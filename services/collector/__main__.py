@@ -15,6 +15,7 @@ from runtime.dead_letters import TooManyDeadLetters
 from runtime.jobs import JobsView
 from runtime.kafka import Publisher
 from runtime.logs import configure
+from runtime.settings import wrong_settings
 from services.collector.app import build
 from services.collector.master import HttpMaster
 from services.collector.offsets import KafkaOffsets
@@ -52,9 +53,7 @@ def main() -> int:
     try:
         settings = CollectorSettings()
     except ValidationError as error:
-        for problem in error.errors(include_url=False):
-            where = ".".join(map(str, problem["loc"])) or "settings"
-            sys.stderr.write(f"collector: {where}: {problem['msg']}\n")
+        sys.stderr.write(wrong_settings("collector", error))
         return 2
     configure("collector", settings)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from runtime.clock import Clock
 from runtime.dead_letters import DeadLetterLimit, dead_letter
 from runtime.health import Health
+from runtime.kafka import headers_of
 from schemas.dead_letter import DeadLetter
 from schemas.envelope import Unreadable
 from schemas.job import JobSpec
@@ -234,7 +235,7 @@ def build(
                 offset=message.offset(),
                 key=message.key(),
                 value=message.value(),
-                headers=message.headers(),
+                headers=headers_of(message),
                 seen_at=clock.now(),
             )
         )

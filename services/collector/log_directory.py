@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -96,6 +97,9 @@ class LogDirectory:
         self._on_broken = on_broken
         self._done: set[str] = set()
         self._unnamed: dict[str, _Followed] = {}
+        self._refused: dict[str, str] = {}
+        self._strangers: dict[str, str] = {}
+        """By stem, whose the logs are that nobody wants; more is not kept of them: a directory may see thousands."""
         self._jobs: dict[str, list[_Followed]] = {}
         self._by_stem: dict[str, _Followed] = {}
 
@@ -104,7 +108,8 @@ class LogDirectory:
 
         A job without any log has a reading without runs. Raises `OSError` if the directory cannot be listed.
         """
-        self._find()
+        self._forget_all_but(wanted)
+        self._find(wanted)
         readings = {}
         for job_id, interval in wanted.items():
             followed = self._jobs.get(job_id, [])
@@ -119,7 +124,15 @@ class LogDirectory:
                 )
         return readings
 
-    def _find(self) -> None:
+    def _forget_all_but(self, wanted: Collection[str]) -> None:
+        """Let go of the logs of jobs that are no longer wanted; they are found again like those of a stranger."""
+        for job_id in self._jobs.keys() - wanted:
+            stems = {stem for stem, each in self._by_stem.items() if each in self._jobs[job_id]}
+            self._by_stem = {stem: each for stem, each in self._by_stem.items() if stem not in stems}
+            self._done -= stems
+            del self._jobs[job_id]
+
+    def _find(self, wanted: Collection[str]) -> None:
         """Identify the logs that have appeared, newest first, and follow renames."""
         fresh: list[tuple[float, Path]] = []
         listed: set[str] = set()
@@ -129,16 +142,23 @@ class LogDirectory:
                     continue
                 stem = log_stem(entry.name)
                 listed.add(stem)
+                if self._strangers.get(stem) in wanted:
+                    self._done.discard(stem)
+                    del self._strangers[stem]
                 known = self._by_stem.get(stem)
                 if known is not None and known.log.path.name != entry.name:
                     known.log.renamed(Path(entry.path))
                 elif stem not in self._done and (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
-                    fresh.append((entry.stat().st_mtime, Path(entry.path)))
+                    with suppress(FileNotFoundError):  # gone or renamed since it was listed
+                        fresh.append((entry.stat().st_mtime, Path(entry.path)))
         self._done &= listed
+        self._strangers = {stem: job_id for stem, job_id in self._strangers.items() if stem in listed}
+        self._unnamed = {stem: followed for stem, followed in self._unnamed.items() if stem in listed}
+        self._refused = {stem: error for stem, error in self._refused.items() if stem in listed}
         for _, path in sorted(fresh, reverse=True):
-            self._identify(path)
+            self._identify(path, wanted)
 
-    def _identify(self, path: Path) -> None:
+    def _identify(self, path: Path, wanted: Collection[str]) -> None:
         stem = log_stem(path.name)
         try:
             followed = self._unnamed.pop(stem, None) or _Followed(path, self._on_broken)
@@ -154,12 +174,21 @@ class LogDirectory:
             log.warning("event log passed over: %s", error)
             self._done.add(stem)
             return
+        except OSError as error:  # another user's, perhaps: Spark lets only owner and group read
+            if self._refused.get(stem) != str(error):
+                log.warning("event log passed over until it can be read: %s", error)
+            self._refused[stem] = str(error)
+            return
         self._done.add(stem)
-        self._adopt(stem, followed)
+        job_id = str(followed.run.job_id)
+        if job_id in wanted:
+            self._adopt(stem, job_id, followed)
+        else:
+            self._strangers[stem] = job_id
 
-    def _adopt(self, stem: str, followed: _Followed) -> None:
+    def _adopt(self, stem: str, job_id: str, followed: _Followed) -> None:
         """Follow a run if it is its job's newest."""
-        job = self._jobs.setdefault(str(followed.run.job_id), [])
+        job = self._jobs.setdefault(job_id, [])
         if job and _start(followed) <= _start(job[-1]):
             return
         followed.log.skip_to_recent()

@@ -2,8 +2,9 @@
 
 When several queries run in one application, their micro-batches stand side by side (`batch_id` is then unique only
 with the query), the input of a batch is summed over its sources, and the committed offset of a partition is the
-lowest among the queries that read it: what is behind it is not done by all. `query_id` is that of the query that
-started first.
+lowest among the queries that read it: what is behind it is not done by all. A query that has ended well reads no more,
+so it counts only for topics that no other reads; one that failed has left work undone. `query_id` is that of the query
+that started first.
 """
 
 from __future__ import annotations
@@ -83,6 +84,11 @@ class _Query:
     committed: Offsets = field(default_factory=dict)
     operators: tuple[StateOperator, ...] = ()
 
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, and not by a failure."""
+        return not self.active and self.failure is None
+
 
 @dataclass(frozen=True, slots=True)
 class _StageRun:
@@ -144,8 +150,11 @@ class Run:
     def committed(self) -> Offsets:
         """The lowest committed offset of each partition over the queries; the run before's until there is one."""
         lowest: dict[str, dict[int, int]] = {}
+        reading = {topic for query in self._queries.values() if not query.done for topic in query.committed}
         for query in self._queries.values():
             for topic, offsets in query.committed.items():
+                if query.done and topic in reading:
+                    continue
                 of_topic = lowest.setdefault(topic, {})
                 for partition, offset in offsets.items():
                     of_topic[partition] = min(offset, of_topic.get(partition, offset))

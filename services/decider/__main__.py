@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from runtime.kafka import TopicsDoNotFit
 from runtime.logs import configure
+from runtime.settings import wrong_settings
 from services.decider.app import run
 from services.decider.settings import DeciderSettings
 
@@ -19,9 +20,7 @@ def main() -> int:
     try:
         settings = DeciderSettings()
     except ValidationError as error:
-        for problem in error.errors(include_url=False):
-            where = ".".join(map(str, problem["loc"])) or "settings"
-            sys.stderr.write(f"decider: {where}: {problem['msg']}\n")
+        sys.stderr.write(wrong_settings("decider", error))
         return 2
     configure("decider", settings)
     # Until Faust's own handlers are there: a start, with its reading of topics, can be ended as well (as process 1 of

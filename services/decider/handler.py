@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from engine.decide import ENGINE_VERSION, step
 from engine.state import JobState
 from runtime.clock import Clock
-from runtime.dead_letters import DeadLetterLimit, dead_letter
+from runtime.dead_letters import DeadLetterLimit, bare, dead_letter
 from schemas.decision import Decision, Neighbour, Observed, decision_id
 from schemas.envelope import Unreadable, decode, trace_from
 from schemas.job import JobSpec
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 CONSUMER = "decider"
 CATCH_UP_EVERY_SECONDS = 5.0
+AHEAD_SECONDS = 300.0
+"""How far a snapshot's clock may be ahead of ours. It is decided on and held by a guard until there, and then the job
+is without decisions for as long as the clock was ahead; from there on it is buried."""
 DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
 """Phases in which the master shows none of the job's slots as used, though all of them are spoken for."""
 
@@ -74,6 +77,7 @@ class Handler:
         began = self._clock.monotonic()
         try:
             snapshot = decode(MetricSnapshot, incoming.value, incoming.headers, incoming.key)
+            self._refuse_the_future(snapshot)
             spec = await self._spec_of(snapshot, incoming.partition)
         except Unreadable as error:
             self._metrics.snapshots.labels("buried").inc()
@@ -120,6 +124,16 @@ class Handler:
             return
         await self._keep(incoming.partition, key, record.told(result))
         self._metrics.results.labels("taken").inc()
+
+    def _refuse_the_future(self, snapshot: MetricSnapshot) -> None:
+        """Raise `Unreadable` for a sequence that no clock should give: decided on, it would shut out all before it."""
+        ahead = snapshot.sequence - self._clock.now().timestamp()
+        if ahead > AHEAD_SECONDS:
+            detail = (
+                f"sequence: {snapshot.sequence} is {ahead:.0f} s in the future, at most {AHEAD_SECONDS:g} are taken"
+            )
+            self._warn(snapshot.job_id, detail)
+            raise _Unwanted("INVALID", detail)
 
     async def _spec_of(self, snapshot: MetricSnapshot, partition: int) -> JobSpec:
         """Return the spec in force, or raise `Unreadable` for a snapshot that nobody has asked for."""
@@ -234,10 +248,7 @@ class Handler:
         try:
             await self._outbox.publish(letter, key=incoming.key)
         except TooLargeToPublish:
-            # Base64 makes a record a third larger than the broker may take; it still lies where the letter says.
-            bare = f"{letter.error} (bytes left out: too large for this topic)"
-            letter = letter.model_copy(update={"key": None, "value": None, "headers": (), "error": bare})
-            await self._outbox.publish(letter)
+            await self._outbox.publish(bare(letter))
 
     def _may_wait(self, partition: int) -> bool:
         """Whether to wait for newer specs: at most every five seconds, so that strangers' snapshots delay nobody.
@@ -259,4 +270,4 @@ class Handler:
 
 
 class _Unwanted(Unreadable):
-    """A snapshot that can be read and has no job to decide for."""
+    """A snapshot that can be read, and that there is nothing to decide on."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from runtime.kafka import TopicReader
+from runtime.kafka import TopicReader, headers_of
 from runtime.settings import ServiceSettings
 from schemas.command import ScalingCommand
 from schemas.envelope import Unreadable, decode
@@ -72,7 +72,7 @@ def _read(settings: ServiceSettings, topic: str, model: type[E], since: datetime
     try:
         for message in reader.read_to_end():
             try:
-                yield decode(model, message.value(), message.headers(), message.key())
+                yield decode(model, message.value(), headers_of(message), message.key())
             except Unreadable:
                 continue
     finally:

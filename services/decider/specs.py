@@ -17,7 +17,7 @@ from engine.validate import check_spec
 from runtime.clock import Clock
 from runtime.dead_letters import dead_letter
 from runtime.jobs import JobsView
-from runtime.kafka import Publisher
+from runtime.kafka import Publisher, headers_of
 from runtime.settings import ServiceSettings
 from schemas.envelope import Unreadable
 from schemas.job import JobSpec
@@ -152,7 +152,7 @@ class SpecsInForce:
             offset=message.offset(),
             key=message.key(),
             value=message.value(),
-            headers=message.headers(),
+            headers=headers_of(message),
             seen_at=self._clock.now(),
         )
         self._publisher.publish(letter, key=message.key() or b"")

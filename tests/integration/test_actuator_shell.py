@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -22,11 +25,13 @@ from schemas.dead_letter import DeadLetter
 from schemas.envelope import decode
 from schemas.job import JobSpec
 from schemas.result import ActionResult, Phase
-from schemas.topics import COMMANDS, DEAD_LETTERS, RESULTS
+from schemas.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
 from services.actuator.app import Actuator, build
 from services.actuator.backends import DriverState, Run
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
+from services.decider.settings import DeciderSettings
+from services.decider.specs import SpecsInForce
 from tests.support.events import job
 
 
@@ -202,6 +207,61 @@ def test_poison_is_buried_and_its_neighbours_live(shell: Shell) -> None:
     assert shell.cluster.most_alive == 1
 
 
+def test_poison_too_large_for_a_dead_letter_is_buried_without_its_bytes(shell: Shell) -> None:
+    """A record that base64 makes larger than an event may be is buried as well, and the one behind it done (F38)."""
+    spec = shell.add_job("a")
+    producer = Producer({"bootstrap.servers": shell.settings.bootstrap_servers, "partitioner": "murmur2_random"})
+    producer.produce(COMMANDS.named(shell.settings.topic_prefix), b"{" + 900_000 * b"x", b"a")
+    producer.produce(JOBS.named(shell.settings.topic_prefix), b"{" + 900_000 * b"x", b"b")
+    producer.flush(10)
+    shell.start()
+    assert shell.wait_for_end(shell.command(spec, CommandKind.START, 2, 1)).phase is Phase.VERIFIED
+    decider = DeciderSettings(
+        bootstrap_servers=shell.settings.bootstrap_servers, topic_prefix=shell.settings.topic_prefix
+    )
+    specs = SpecsInForce(decider, SystemClock(), poll_seconds=0.1)
+    failures: list[BaseException] = []
+    specs.start(on_failure=failures.append)
+    specs.stop()
+    assert not failures
+    assert specs.get("a") == spec
+    found = sorted((letter.topic.rpartition(".")[2], letter.value) for letter in shell.letters())
+    assert found == [("commands", None), ("jobs", None)]
+    assert all("too large" in letter.error for letter in shell.letters())
+
+
+HEADER = """
+import asyncio, sys
+from aiokafka import AIOKafkaProducer
+
+class Latin(str):
+    def encode(self, *_):
+        return b"caf\\xe9"
+
+async def main(servers, *topics):
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        for topic in topics:
+            await producer.send_and_wait(topic, b"{}", key=b"a", headers=[(Latin("cafe"), b"1")])
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_a_header_whose_name_is_no_text_is_passed_over(shell: Shell) -> None:
+    """A record with such a header is judged by its value; here it is buried, and the one behind it done (F38)."""
+    spec = shell.add_job("a")
+    topics = [topic.named(shell.settings.topic_prefix) for topic in (COMMANDS, JOBS)]
+    subprocess.run(
+        [sys.executable, "-c", HEADER, shell.settings.bootstrap_servers, *topics],
+        env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"},  # only its Python code can be made to write such a thing
+        check=True,
+        timeout=60,
+    )
+    shell.start()
+    assert shell.wait_for_end(shell.command(spec, CommandKind.START, 2, 1)).phase is Phase.VERIFIED
+    assert [letter.value for letter in shell.letters()] == [b"{}"]
+
+
 def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
     """Repeated, old, expired and unknown: each command has one end, and one start at most (I2, I3)."""
     spec = shell.add_job("a")
@@ -254,6 +314,24 @@ def test_two_actuators_share_the_work(shell: Shell) -> None:
     for command in commands:
         assert shell.wait_for_end(command).phase is Phase.VERIFIED
     assert sorted(run.spec.job_id for run in shell.cluster.runs.values()) == [spec.job_id for spec in specs]
+
+
+def test_a_partition_that_comes_back_is_taken_up_again(shell: Shell) -> None:
+    """A partition that was taken away in the middle of a command, and came back, is consumed again (F14, I2)."""
+    shell.cluster.submit_seconds = 3.0  # long enough for the rebalance to come in between
+    specs = [shell.add_job(f"job-{number}") for number in range(6)]
+    commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
+    shell.start()
+    while len(shell.results()) < 2:
+        time.sleep(0.1)
+    second = shell.start()
+    for command in commands:
+        assert shell.wait_for_end(command).phase is Phase.VERIFIED
+    second.stop()
+    shell.cluster.submit_seconds = 0.0
+    commands = [shell.command(spec, CommandKind.RESCALE, 4, 2) for spec in specs]
+    for command in commands:
+        assert shell.wait_for_end(command, 30).phase is Phase.VERIFIED
 
 
 def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path: Path) -> None:

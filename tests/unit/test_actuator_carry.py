@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Callable
@@ -199,6 +200,45 @@ def test_a_command_is_done_once(world: World) -> None:
     told, drivers = len(world.topic), len(world.drivers)
     assert world.carry(command()) is None
     assert (len(world.topic), len(world.drivers)) == (told, drivers)
+
+
+def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbage in one job's control directory is that command's failure, named; it raises nothing that ends all."""
+    world.start()
+    monkeypatch.setattr(world, "tick", lambda: None)
+    (world.control.path / "fence").write_text("garbage")
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "BROKEN_FILES"
+    assert str(world.control.path / "fence") in world.topic[-1].sentence
+    assert world.carry(command()) is None
+
+
+@pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running"])
+def test_files_that_come_back_let_the_command_go_on(world: World, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control directory that is away for seconds, from any phase on, is waited for; one driver at a time (I4)."""
+    world.start()
+    read, tick = Control._read, world.tick
+    refused: list[str] = []
+
+    def away(control: Control, name: str) -> dict[str, Any] | None:
+        if world.phases()[-1:] == [phase] and len(refused) < 3:
+            refused.append(name)
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(control, name)
+
+    def elsewhere() -> None:
+        """The drivers are on other machines, where the directory is still there."""
+        with monkeypatch.context() as patched:
+            patched.setattr(Control, "_read", read)
+            tick()
+
+    monkeypatch.setattr(Control, "_read", away)
+    monkeypatch.setattr(world, "tick", elsewhere)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert len(refused) == 3
+    assert world.most_alive == 1
 
 
 def test_an_older_epoch_is_rejected(world: World) -> None:

@@ -44,6 +44,17 @@ def ndjson(events: list[bytes]) -> str:
     return "".join(event.decode() + "\n" for event in events)
 
 
+def test_a_line_that_is_not_utf8_is_named(spec_file: Path, tmp_path: Path) -> None:
+    """Bytes that are no text end it with the place, in a file and on standard input alike; lines before count."""
+    seen = tmp_path / "seen.ndjson"
+    seen.write_bytes(value_of(SNAPSHOTS[0]) + b'\n{"job_id": "\xe9"}\n')
+    for name, given in ((str(seen), None), ("-", seen.read_bytes())):
+        ran = CliRunner().invoke(app, ["decide", "--spec", str(spec_file), "--snapshots", name], input=given)
+        assert ran.exit_code == 2
+        assert f"{name if given is None else 'standard input'}:2: " in ran.stderr.replace("\n", "")
+        assert len(lines_of(ran.stdout)) == 1
+
+
 def test_it_prints_the_decision_of_the_engine_on_every_snapshot(spec_file: Path) -> None:
     """Each line is byte for byte what the engine decides on that snapshot."""
     state, expected = JobState.new(), []

@@ -99,7 +99,7 @@ def test_an_instant_is_taken_as_it_is() -> None:
     assert instant_of("2026-01-31T14:00:00+02:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "10", "-5m", "2026-01-31T12:00:00", "10 parsecs"])
+@pytest.mark.parametrize("text", ["", "soon", "10", "-5m", "2026-01-31T12:00:00", "10 parsecs", "999999999d"])
 def test_what_is_no_age_and_no_instant_is_refused(text: str) -> None:
     """A time without unit or offset is refused by name and value, not guessed."""
     with pytest.raises(Problem, match="--since"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.events import job
 from tidegate.cli.problems import Problem
-from tidegate.cli.specfile import parse_specs
+from tidegate.cli.specfile import load_specs, parse_specs
 
 GOOD = """\
 job_id: rates
@@ -32,6 +33,24 @@ def refused(text: str) -> str:
     with pytest.raises(Problem) as caught:
         parse_specs(text, "job.yaml")
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        (b"job_id: caf\xe9\n", "byte 11 is not UTF-8"),
+        (b"job_id: a\n? [b, c]\n: 1\n", ":2: a field's name is a text"),
+        (b"job_id: " + 5000 * b"[", "nested too deeply"),
+    ],
+)
+def test_what_is_no_spec_at_all_is_said_in_a_line(raw: bytes, named: str, tmp_path: Path) -> None:
+    """Latin-1, a list as a field's name, brackets without end: a problem with the file's name, no traceback."""
+    path = tmp_path / "job.yaml"
+    path.write_bytes(raw)
+    with pytest.raises(Problem) as caught:
+        load_specs(path)
+    assert str(caught.value).startswith(str(path))
+    assert named in str(caught.value)
 
 
 def test_a_yaml_spec_becomes_the_job_it_says() -> None:

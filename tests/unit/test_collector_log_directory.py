@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,49 @@ def test_the_application_name_stands_in_for_the_id(tmp_path: Path) -> None:
     assert lines != recorded()
     rolling(tmp_path, lines)
     assert newest(read(LogDirectory(tmp_path, limit_bytes=LIMIT))["recorded"]).app_id == APP_ID
+
+
+def test_a_log_that_may_not_be_read_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another user's log in a shared directory is named once and passed over, and found when it may be read."""
+    for name in ("a", "b"):
+        rolling(tmp_path, as_app(recorded(), job_id=name, app_id=f"app-{name}"), app_id=f"app-{name}")
+    opened = Path.open
+
+    def guarded(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name.endswith("_app-b"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *args, **kwargs)
+
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", guarded)
+        for _ in range(2):
+            found = read(directory, "a", "b")
+            assert newest(found["a"]).app_id == "app-a"
+            assert found["b"].runs == ()
+    assert len([record for record in caplog.records if "Permission denied" in record.message]) == 1
+    assert newest(read(directory, "a", "b")["b"]).app_id == "app-b"
+
+
+def test_nothing_is_kept_of_logs_that_nobody_wants(tmp_path: Path) -> None:
+    """Applications of others that come and go leave nothing in memory; one that is wanted later is found."""
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    for number in range(60):
+        name = f"nightly-{number}"
+        rolling(
+            tmp_path, as_app(recorded(), job_id=name, app_id=f"app-{number}"), app_id=f"app-{number}", codec=".zstd"
+        )
+        read(directory, "mine")
+        if number == 9:
+            tracemalloc.start()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 50 * 4_000, "of 50 logs"
+    assert newest(read(directory, "nightly-3")["nightly-3"]).app_id == "app-3"
+    assert read(directory, "mine")["mine"].runs == ()
+    assert newest(read(directory, "nightly-3", "mine")["nightly-3"]).app_id == "app-3"
 
 
 def test_the_newest_run_holds(tmp_path: Path) -> None:

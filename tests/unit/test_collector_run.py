@@ -54,6 +54,19 @@ def test_every_batch_is_in_exactly_one_interval() -> None:
     assert cuts == {0: [], 10: [], 20: [], 30: [0, 1], 40: [2, 3], 50: [4], 60: []}
 
 
+@pytest.mark.parametrize(("failure", "committed"), [(None, 900), ("boom", 500)])
+def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None, committed: int) -> None:
+    """After a backfill of the same topic has ended, what the other query commits counts; a failed one is behind."""
+    run = fresh()
+    run.apply(QueryStarted("backfill", T))
+    run.apply(progress(0, 1, query="backfill", offset=500))
+    run.apply(QueryTerminated("backfill", failure))
+    assert run.committed == {"rec": {0: 500}}, "nobody else reads it"
+    run.apply(QueryStarted("q", T))
+    run.apply(progress(0, 10, offset=900))
+    assert run.committed == {"rec": {0: committed}}
+
+
 def test_stage_figures_are_those_of_the_tasks() -> None:
     """Busy time is the sum over tasks, median and slowest are averaged over the runs of the stage."""
     run = fresh()

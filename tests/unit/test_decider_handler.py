@@ -356,6 +356,19 @@ def test_new_jobs_of_two_partitions_are_both_waited_for() -> None:
     assert (bench.letters(), bench.specs.waits) == ([], 2)
 
 
+def test_a_snapshot_from_far_in_the_future_is_buried() -> None:
+    """A sequence hours ahead is not decided on, so those of now still are; it is no sign of a flood (F35)."""
+    bench = Bench(limit=1)
+    bench.take(snapshot(1))
+    for _ in range(3):
+        bench.raw(encode(snapshot(1000)).value)
+    bench.take(snapshot(2))
+    assert [decision.sequence for decision in bench.decisions()] == [snapshot(1).sequence, snapshot(2).sequence]
+    letters = bench.letters()
+    assert {letter.code for letter in letters} == {"INVALID"}
+    assert str(snapshot(1000).sequence) in letters[0].error
+
+
 def test_a_snapshot_of_another_pipeline_is_buried() -> None:
     """A job that moved to another pipeline is decided by that pipeline's worker only."""
     bench = Bench(job("rates", pipeline_id="shop"))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import types
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,55 @@ _LOOP = ["o.a.s.MicroBatchExecution.executeOneBatch", "o.a.s.ProcessingTimeExecu
 def test_the_stack_tells_where_a_query_is(frames: list[str], place: Place) -> None:
     """Only between triggers and inside the sink's execution is a query in a place where it may be told to end."""
     assert place_of(frames) is place
+
+
+class _Left(BaseException):
+    """The driver's process ended here."""
+
+
+class _IdleQuery:
+    """A query that finds nothing to do."""
+
+    status = types.MappingProxyType({"message": "Waiting for data to arrive"})
+
+
+def test_a_disk_that_is_away_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control directory that cannot be read or written for a while: the stop marker is still seen afterwards."""
+    launch, control, said = _launch(tmp_path, Token(5, 1))
+    launch.start_query(lambda _writer: _IdleQuery(), _Writer())
+    read, write, looks = Control._read, Control._write, []
+    away = OSError(errno.ESTALE, "Stale file handle")
+
+    def reading(control: Control, name: str) -> dict[str, object] | None:
+        looks.append(name)
+        if len(looks) < 4:
+            raise away
+        if len(looks) == 6:
+            control.request_stop(Token(5, 2), "c", 0.1)
+        return read(control, name)
+
+    def writing(control: Control, name: str, data: dict[str, object]) -> None:
+        if len(looks) < 3 or name.startswith("stopped"):
+            raise away
+        write(control, name, data)
+
+    def leave(code: int) -> None:
+        raise _Left(code)
+
+    monkeypatch.setattr(Control, "_read", reading)
+    monkeypatch.setattr(Control, "_write", writing)
+    monkeypatch.setattr("launcher.launch.os._exit", leave)
+    monkeypatch.setattr("launcher.launch.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr(launch, "_end", lambda *_: control.write_stopped(Token(5, 1), {}))
+    with pytest.raises(_Left):
+        launch.watch()
+    launch.finish()
+    assert "idle_at" in (control.running(Token(5, 1)) or {}), "told when it could be"
+    assert [line.partition(":")[0] for line in said][:2] == [
+        "stop marker ignored",
+        "not told that the queries are idle",
+    ]
+    assert len(said) < 10
 
 
 def test_files_are_json_for_people(tmp_path: Path) -> None:

@@ -102,11 +102,11 @@ def instant_of(since: str | None, name: str = "--since") -> datetime | None:
     """Return the instant an option means: an age before now, or an RFC 3339 instant; raises `Problem` otherwise."""
     if since is None:
         return None
-    if matched := _AGE.match(since.strip()):
-        return datetime.now(UTC) - timedelta(seconds=float(matched[1]) * _UNITS[matched[2]])
     try:
+        if matched := _AGE.match(since.strip()):
+            return datetime.now(UTC) - timedelta(seconds=float(matched[1]) * _UNITS[matched[2]])
         instant = datetime.fromisoformat(since)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for an age before the first year
         instant = None
     if instant is None or instant.tzinfo is None:
         raise Problem(

@@ -16,6 +16,7 @@ import typer
 from confluent_kafka.admin import AdminClient
 
 from runtime.kafka import check_topics, ensure_topics
+from runtime.settings import without_login
 from schemas.topics import TOPICS
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
 from tidegate.cli.problems import NO, problem_of
@@ -168,10 +169,15 @@ def _redis(settings: ClientSettings) -> Finding:
         with client:
             version = client.info("server")["redis_version"]
     except redis.RedisError as error:
-        return Finding("fail", "Redis", f"{settings.redis_url}: {error}", remedy)
+        return Finding("fail", "Redis", f"{without_login(settings.redis_url)}: {error}", remedy)
     if password is None:
-        return Finding("warn", "Redis", f"{version} at {settings.redis_url}, open without a password", "set a password")
-    return Finding("ok", "Redis", f"{version} at {settings.redis_url}, the password is right")
+        return Finding(
+            "warn",
+            "Redis",
+            f"{version} at {without_login(settings.redis_url)}, open without a password",
+            "set a password",
+        )
+    return Finding("ok", "Redis", f"{version} at {without_login(settings.redis_url)}, the password is right")
 
 
 def _master(info: StackInfo) -> str:

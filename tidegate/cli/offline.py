@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -87,12 +88,17 @@ def decided(
 
 
 def _opened(name: str) -> TextIO:
-    return sys.stdin if name == "-" else Path(name).open(encoding="utf-8")
+    """Open a file of lines; bytes that are not UTF-8 come through, so that their line can be named."""
+    if name != "-":
+        return Path(name).open(encoding="utf-8", errors="surrogateescape")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return sys.stdin
 
 
 def read_events(path: Path, model: type[W]) -> list[W]:
     """Return the events of an NDJSON file; a bad line raises `Problem`."""
-    with path.open(encoding="utf-8") as lines:
+    with _opened(str(path)) as lines:
         return list(_events(lines, str(path), model))
 
 
@@ -113,10 +119,10 @@ def _value(line: str) -> bytes:
     try:
         whole = json.loads(line)
     except ValueError:
-        return line.encode()
+        return line.encode(errors="surrogateescape")
     if isinstance(whole, dict) and "offset" in whole and isinstance(whole.get("value"), str):
-        return str(whole["value"]).encode()
-    return line.encode()
+        return str(whole["value"]).encode(errors="surrogateescape")
+    return line.encode(errors="surrogateescape")
 
 
 def _summarize(decisions: list[Decision]) -> None:

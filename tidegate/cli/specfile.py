@@ -26,6 +26,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a field's name is a text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value}: written twice", key.start_mark)
             seen.add(key.value)
@@ -40,7 +42,11 @@ _Loader.yaml_implicit_resolvers = {
 
 def load_specs(path: Path) -> list[JobSpec]:
     """Return the JobSpecs of a file, one per YAML document; raises `Problem` naming everything that is wrong."""
-    return parse_specs(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path}: byte {error.start} is not UTF-8", "the file is read as YAML or JSON in UTF-8") from None
+    return parse_specs(text, str(path))
 
 
 def parse_specs(text: str, name: str) -> list[JobSpec]:
@@ -62,6 +68,8 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
         raise Problem(f"{name}:{line}: {error.problem}", "the file is read as YAML or JSON") from None
     except yaml.YAMLError as error:
         raise Problem(f"{name}: {error}", "the file is read as YAML or JSON in UTF-8") from None
+    except RecursionError:
+        raise Problem(f"{name}: nested too deeply", "deploy/examples has a spec that works") from None
     finally:
         loader.dispose()
     if problems:

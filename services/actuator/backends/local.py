@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from runtime.settings import NOT_SETTINGS, PREFIX
 from schemas.job import JobSpec
 from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Run, python_env
 
@@ -36,7 +37,7 @@ class Local:
             with log.open("ab") as out:
                 child = subprocess.Popen(
                     [f"{home}/bin/spark-submit", *run.submit_args(master)],
-                    env=os.environ | python_env() | app.env,
+                    env=_environment() | python_env() | app.env,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
@@ -81,6 +82,11 @@ class Local:
             for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
             if _leads(pid) and all(word in _words(pid) for word in wanted)
         )
+
+
+def _environment() -> dict[str, str]:
+    """Return what a driver inherits: not the actuator's settings, whose passwords are none of the job's business."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_SETTINGS}
 
 
 def _start_tick(pid: int) -> int | None:

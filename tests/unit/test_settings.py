@@ -1,0 +1,52 @@
+"""Settings: what is wrong is named, and no secret is ever printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from services.actuator.settings import ActuatorSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRETS = {"TIDEGATE_REDIS_PASSWORD": "hunter2", "TIDEGATE_SASL_PASSWORD": "hunter2"}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("-m", "services.actuator"),
+        ("-m", "services.collector"),
+        ("-m", "services.decider"),
+        ("deploy/kafka/create_topics.py",),
+    ],
+)
+def test_wrong_settings_are_named_without_their_secrets(program: tuple[str, ...]) -> None:
+    """A misspelt variable beside a password: exit code 2, one line that names it, and no password."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+    environment = {**inherited, **SECRETS, "PYTHONPATH": str(ROOT), "TIDEGATE_LOG_LEVLE": "DEBUG"}
+    ended = subprocess.run(
+        [sys.executable, *program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert "TIDEGATE_LOG_LEVLE" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert "hunter2" not in ended.stderr
+
+
+def test_no_error_of_settings_shows_what_was_given() -> None:
+    """Also where the error is printed as it is, by a program of `replay` or in a traceback."""
+    with pytest.raises(ValidationError) as caught:
+        ActuatorSettings(sasl_password=SecretStr("hunter2"), redis_url="http://bob:hunter2@redis")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_password_in_the_url_is_not_shown() -> None:
+    """The settings are logged at the start; a password that somebody put into the URL is stars there."""
+    settings = ActuatorSettings(redis_url="rediss://bob:hunter2@redis:6379/0")
+    assert settings.redacted()["redis_url"] == "rediss://**********@redis:6379/0"
+    assert "hunter2" not in str(settings.redacted())
