@@ -34,7 +34,7 @@ from engine.policies.tide_capacity import CapacityModel, model, shape_of, useful
 from engine.policies.tide_forecast import Smoothing
 from engine.policies.tide_memory import Memory, newest_rate
 from engine.policies.tide_options import TideOptions
-from engine.policies.tide_play import Play, Prices
+from engine.policies.tide_play import Choice, Play, Prices
 from engine.reasons import Reason
 from schemas.decision import Expectation, Figure
 
@@ -217,9 +217,7 @@ class Tide:
         """Return the cheapest size, unless waiting is cheaper still."""
         o, current, play = self.options, case.current, self._play(case, memory, known, lag)
         prices, stay = play.prices, play.stay()
-        tried = play.sizes if known.pace.records is not None else [row.size for row in memory.rows]
-        useless = [size for size, until in memory.useless if until > case.at and size > current]
-        best, cost, late = play.cheapest(stay, tried, min(useless, default=math.inf), o.doubt)
+        best, cost, late = stay if play.settled(stay) else self._cheapest(case, memory, play, stay)
         saved = stay.cost - cost
         numbers: dict[str, Figure] = {
             "demand": max(play.demand, play.stretches[1][1]),
@@ -260,14 +258,17 @@ class Tide:
             return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, play)
         return self._answer(case, best, "TIDE_SHRINK", numbers, memory, play)
 
+    def _cheapest(self, case: Case, memory: Memory, play: Play, stay: Choice) -> Choice:
+        """Return the cheapest size of those that are not known to be useless."""
+        tried = play.sizes if play.known.pace.records is not None else [row.size for row in memory.rows]
+        useless = [size for size, until in memory.useless if until > case.at and size > case.current]
+        return play.cheapest(stay, tried, min(useless, default=math.inf), self.options.doubt)
+
     def _play(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Play:
         """Return the play of the case: the horizon in stretches, each with the upper bound of its demand."""
         o, restart = self.options, self._restart_seconds(case)
         spans = _spans(restart, o.horizon_seconds)
-        forecast = memory.forecast.believed().ahead(spans, self.smoothing)
-        stretches = [
-            (seconds, rate + o.confidence * error) for (_, seconds), (rate, error) in zip(spans, forecast, strict=True)
-        ]
+        stretches = memory.forecast.believed().ahead(spans, self.smoothing, o.confidence)
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
         sizes = useful_sizes(scaling.min_parallelism, scaling.max_parallelism, known.shape, cores)
         return Play(

@@ -164,8 +164,10 @@ class Forecast(NamedTuple):
             return self
         return self._replace(level=self.surprise, trend=0.0, swing=0.0, surprise=None, run=1)
 
-    def ahead(self, stretches: Sequence[tuple[float, float]], smoothing: Smoothing) -> list[tuple[float, float]]:
-        """Return (expected rate, standard deviation of its error) of the mean over each (from, seconds) ahead."""
+    def ahead(
+        self, stretches: Sequence[tuple[float, float]], smoothing: Smoothing, deviations: float
+    ) -> list[tuple[float, float]]:
+        """Return (seconds, mean rate to be ready for) of each (from, seconds) ahead, `deviations` above the expected."""
         level, trend, swing, variance = self.level, self.trend * smoothing.damping, self.swing, self.variance
         fade, now = self.fade, self.at if self._whole_day else None
         decay, damping = math.log(max(fade, 1e-9)) / self.interval, -1.0 / smoothing.damping
@@ -179,7 +181,7 @@ class Forecast(NamedTuple):
                 rate *= self._season_ratio(now, middle)
             share = together / seconds if seconds > together else 1.0
             error = math.sqrt(variance * share * (1.0 - left * left))
-            found.append((max(0.0, rate), error))
+            found.append((seconds, max(0.0, rate) + deviations * error))
         return found
 
     @property

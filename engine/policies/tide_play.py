@@ -98,6 +98,10 @@ class Play:
         late = self.late(size, self.lag)
         return Choice(size, self.slot * size + self.prices.late_second * late, late)
 
+    def settled(self, stay: Choice) -> bool:
+        """Whether the present size is never late, so that it need not grow, and nothing smaller would be enough."""
+        return stay.late == 0.0 and self.enough < len(self.sizes) and self.sizes[self.enough] >= self.known.size
+
     def cheapest(self, stay: Choice, tried: Container[float], useless: float, doubt: float) -> Choice:
         """Return the cheapest size, with what it costs.
 
@@ -106,8 +110,6 @@ class Play:
         restart too; from the size `useless` on there is none.
         """
         known, sizes, current, first = self.known, self.sizes, self.known.size, self.enough
-        if stay.late == 0.0 and first < len(sizes) and sizes[first] >= current:
-            return stay  # what is never late need not grow, and nothing smaller would be enough
         late_now = self.lag_at_stop > known.rate * self.objective_seconds
         sure = 1.0 - self.headroom - doubt
         best = stay

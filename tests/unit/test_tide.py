@@ -105,8 +105,10 @@ def ramp(forecast: Forecast, rates: list[float], start: float = 0.0) -> Forecast
 
 def ahead(forecast: Forecast, middle: float, seconds: float = 10.0) -> tuple[float, float]:
     """Return (rate, deviation) of the mean over `seconds` around `middle` ahead."""
-    ((rate, deviation),) = forecast.ahead([(middle - 0.5 * seconds, seconds)], SMOOTHING)
-    return rate, deviation
+    stretch = [(middle - 0.5 * seconds, seconds)]
+    ((_, rate),) = forecast.ahead(stretch, SMOOTHING, 0.0)
+    ((_, upper),) = forecast.ahead(stretch, SMOOTHING, 1.0)
+    return rate, upper - rate
 
 
 def test_a_steady_load_is_forecast_as_it_is() -> None:
