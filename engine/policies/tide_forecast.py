@@ -167,7 +167,7 @@ class Forecast(NamedTuple):
     def ahead(
         self, stretches: Sequence[tuple[float, float]], smoothing: Smoothing, deviations: float
     ) -> list[tuple[float, float]]:
-        """Return (seconds, mean rate to be ready for) of each (from, seconds) ahead, `deviations` above the expected."""
+        """Return (seconds, mean rate to be ready for, `deviations` above the expected) of each (from, seconds)."""
         level, trend, swing, variance = self.level, self.trend * smoothing.damping, self.swing, self.variance
         fade, now = self.fade, self.at if self._whole_day else None
         decay, damping = math.log(max(fade, 1e-9)) / self.interval, -1.0 / smoothing.damping
