@@ -1,4 +1,7 @@
-"""What has been done, per command and per job, as the results topic tells it. The topic is the truth."""
+"""What has been done, per command and per job, as the results topic tells it. The topic is the truth.
+
+Of a command that has ended only that is kept: its results are of no more use, and would fill the memory.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from schemas.command import CommandKind
 from schemas.result import ActionResult, Phase
 
 _GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
+ENDED_KEPT = 100_000
+"""Commands remembered to have ended; one that is older has expired, and is refused for that."""
 
 
 @dataclass(slots=True)
@@ -29,16 +34,23 @@ class Ledger:
 
     def __init__(self, results: Iterable[ActionResult] = ()) -> None:
         self._commands: dict[str, dict[str, ActionResult]] = {}
+        self._ended: dict[str, None] = {}
+        """Ids of commands, the newest last."""
         self._jobs: dict[str, JobRecord] = {}
         for result in results:
             self.take(result)
 
     def take(self, result: ActionResult) -> None:
         """Take in a result, from the topic or just produced."""
-        known = self._commands.setdefault(result.command_id, {})
-        if result.result_id in known:
+        if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
             return
-        known[result.result_id] = result
+        if result.phase.terminal:
+            self._commands.pop(result.command_id, None)
+            self._ended[result.command_id] = None
+            if len(self._ended) > ENDED_KEPT:
+                del self._ended[next(iter(self._ended))]
+        else:
+            self._commands.setdefault(result.command_id, {})[result.result_id] = result
         job = self._jobs.setdefault(result.job_id, JobRecord())
         if result.phase is not Phase.REJECTED:
             job.epoch = max(job.epoch, result.epoch)
@@ -51,12 +63,12 @@ class Ledger:
             job.incarnation = result.incarnation or job.incarnation
 
     def results(self, command_id: str) -> list[ActionResult]:
-        """Return a command's results, oldest first; none if nothing was done."""
+        """Return the results of a command under way, oldest first; none if nothing was done, or it has ended."""
         return list(self._commands.get(command_id, {}).values())
 
     def ended(self, command_id: str) -> bool:
         """Whether nothing more is to be done for a command."""
-        return any(result.phase.terminal for result in self.results(command_id))
+        return command_id in self._ended
 
     def find(self, command_id: str, phase: Phase, attempt: int | None = None) -> ActionResult | None:
         """Return a command's newest result of a phase (of an attempt), or None."""

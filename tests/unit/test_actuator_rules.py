@@ -246,3 +246,15 @@ def test_a_result_read_twice_changes_nothing() -> None:
     ledger = Ledger([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
     ledger.take(stopped)
     assert ledger.job("rates").submissions == ["driver-2"]
+
+
+def test_of_a_command_that_has_ended_only_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger of a process that lives for months holds what is under way, and bounded ids of what was."""
+    monkeypatch.setattr("services.actuator.ledger.ENDED_KEPT", 2)
+    ledger = Ledger([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.ACCEPTED)])
+    assert ledger.ended("c")
+    assert ledger.results("c") == []
+    for name in ("d", "e"):
+        ledger.take(_result(Phase.REJECTED, of=name))
+    assert [ledger.ended(name) for name in ("c", "d", "e")] == [False, True, True]
+    assert ledger.job("rates").last_good == 4
