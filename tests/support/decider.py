@@ -14,7 +14,8 @@ from typing import Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import redis
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 from runtime.kafka import Publisher, TopicReader, ensure_topics
@@ -51,9 +52,20 @@ def wait_for(what: str, done: Callable[[], bool], seconds: float = 30.0) -> None
 
 
 class Flow:
-    """One separate Tidegate on shared servers: its settings, its topics, a publisher."""
+    """One separate Tidegate on shared servers: its settings, its topics, a publisher.
 
-    def __init__(self, name: str, bootstrap_servers: str, redis_url: str, *, partitions: int = 4) -> None:
+    `largest_snapshot` is how many bytes a record of the snapshots may have, where the broker's limit will not do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bootstrap_servers: str,
+        redis_url: str,
+        *,
+        partitions: int = 4,
+        largest_snapshot: int | None = None,
+    ) -> None:
         parts = urlsplit(redis_url)
         bare = urlunsplit(parts._replace(netloc=f"{parts.hostname}:{parts.port}"))
         self.settings = DeciderSettings(
@@ -66,6 +78,12 @@ class Flow:
             redis_retry_seconds=0.5,
         )
         self._partitions = partitions
+        if largest_snapshot is not None:
+            # The topic is made with its limit: one raised later is confirmed before the broker goes by it.
+            limit = {"max.message.bytes": str(largest_snapshot)}
+            admin = AdminClient(self.settings.kafka())  # must outlive its answers
+            topic = NewTopic(self.topic(MetricSnapshot), partitions, 1, config=limit)
+            admin.create_topics([topic])[topic.topic].result(timeout=30)
         ensure_topics(self.settings, partitions=partitions)
         self.publisher = Publisher(self.settings)
         self.redis = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=5)
@@ -79,11 +97,18 @@ class Flow:
     def send_raw(
         self, model: type[Wire], records: Sequence[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]
     ) -> None:
-        """Publish (key, value, headers) as they are to the topic of a model, all to the partition of the first key."""
+        """Publish (key, value, headers) as they are to partition 0 of a model's topic; fail if one does not arrive."""
+        refused = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                refused.append(f"{len(message.value() or b'')} bytes under key {message.key()!r}: {error.str()}")
+
         producer = Producer({**self.settings.kafka(), "partitioner": "murmur2_random", "message.max.bytes": 8_000_000})
         for key, value, headers in records:
-            producer.produce(self.topic(model), value, key, headers=headers, partition=0)
+            producer.produce(self.topic(model), value, key, headers=headers, partition=0, on_delivery=delivered)
         assert producer.flush(30) == 0
+        assert not refused, refused
 
     def topic(self, model: type[Wire]) -> str:
         """Return the name of a model's topic."""
@@ -109,7 +134,10 @@ class Flow:
             found[:] = self.read(model)
             return len(found) >= count
 
-        wait_for(f"{count} on {self.topic(model)}, found {len(found)}", enough, seconds)
+        try:
+            wait_for(f"{count} on {self.topic(model)}", enough, seconds)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}, found {len(found)}") from None
         return found
 
     def committed_to_the_end(self, model: type[Wire] = MetricSnapshot) -> bool:
