@@ -87,8 +87,9 @@ class Launch:
         with self._lock:  # a stop marker that comes now waits for the query, so it cannot miss it
             try:
                 self.check_fence()
-                if not self._queries:
-                    self.report(application_id=writer._spark.sparkContext.applicationId, started_at=_now())
+                application_id = writer._spark.sparkContext.applicationId
+                if application_id != self._facts.get("application_id"):  # a script may begin a new session
+                    self.report(application_id=application_id, started_at=_now())
             except Fenced as fenced:
                 self._say(fenced.text)
                 raise

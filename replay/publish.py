@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m replay.publish", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--from", dest="directory", type=Path, required=True, metavar="DIR")
     parser.add_argument("--bootstrap-servers", help="default: TIDEGATE_BOOTSTRAP_SERVERS or 127.0.0.1:9092")
-    parser.add_argument("--topic-prefix", help="default: TIDEGATE_TOPIC_PREFIX or tidegate.")
+    parser.add_argument("--topic-prefix", required=True, help="services on these topics take it for what is measured")
     parser.add_argument("--speed", default="1", metavar="X|max", help="recorded seconds in one second (default 1)")
     parser.add_argument("--rebase", action="store_true", help="move every instant, sequence and id to now")
     parser.add_argument("--jobs-first", action="store_true", help="publish the recorded specs first")

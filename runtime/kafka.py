@@ -231,8 +231,12 @@ class TopicReader:
 
 
 def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication: int = 1) -> list[str]:
-    """Create the Tidegate topics that do not exist; return the names of those created."""
+    """Create the Tidegate topics that do not exist; return the names of those created.
+
+    Raises `KafkaException` where no broker answers, `TopicsDoNotFit` where those that exist cannot carry the flow.
+    """
     admin = AdminClient(settings.kafka())
+    admin.list_topics(timeout=10)  # where no broker answers, this says so sooner
     wanted = [
         NewTopic(
             topic.named(settings.topic_prefix),
@@ -246,7 +250,7 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
     created = []
     for name, future in admin.create_topics(wanted, request_timeout=30).items():
         try:
-            future.result(timeout=30)
+            future.result(timeout=40)
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:

@@ -26,7 +26,8 @@ def main() -> int:
     try:
         created = ensure_topics(settings, partitions=partitions, replication=replication)
     except (TopicsDoNotFit, KafkaException) as error:
-        sys.stderr.write(f"topics at {settings.bootstrap_servers}: {error}\n")
+        why = error.args[0].str() if isinstance(error, KafkaException) else error
+        sys.stderr.write(f"topics at {settings.bootstrap_servers}: {why}\n")
         return 2
     sys.stdout.write(f"created {', '.join(created)}\n" if created else "all topics are there\n")
     return 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 
 from pydantic import ValidationError
 
 from runtime.clock import SystemClock
+from runtime.kafka import TopicsDoNotFit
 from runtime.logs import configure
 from runtime.settings import wrong_settings
 from services.actuator.app import build
@@ -15,14 +17,18 @@ from services.actuator.settings import ActuatorSettings
 
 
 def main() -> int:
-    """Run the actuator; return 0 after a signal, 2 for settings that cannot be, 75 if another has overtaken it."""
+    """Run the actuator; return 0 after a signal, 2 for settings or topics that do not fit, 75 if it was overtaken."""
     try:
         settings = ActuatorSettings()
     except ValidationError as error:
         sys.stderr.write(wrong_settings("actuator", error))
         return 2
     configure("actuator", settings)
-    actuator = build(settings, clock=SystemClock())
+    try:
+        actuator = build(settings, clock=SystemClock())
+    except TopicsDoNotFit as error:
+        logging.getLogger("actuator").critical("%s", error)
+        return 2
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: actuator.stop())
     return actuator.run()

@@ -18,6 +18,7 @@ CODES: dict[str, str] = {
     "INVALID_SIZE": "the size is outside the spec's bounds or not whole executors",
     "NO_BACKEND": "no backend of the spec's kind is set up in this actuator",
     "ALREADY_RUNNING": "a start of a job that runs; it is left alone",
+    "FOREIGN_DRIVER": "the job runs in an application that Tidegate did not start; nothing is started beside it",
     "UNREADABLE_CHECKPOINT": "the checkpoint is where this actuator cannot read",
     "BROKEN_FILES": "the job's control directory or checkpoint cannot be read or written, or holds what is not ours",
     "OUTFENCED": "a newer epoch or another actuator holds the job's fence",

@@ -94,6 +94,7 @@ class Carrier:
             cancelled=cancelled,
             known_submissions=tuple(self.ledger.job(command.job_id).submissions),
             claimed=self.ledger.submissions(),
+            claimed_applications=self.ledger.applications(),
         )
 
     def _step(self, action: Action, task: Task, state: Restart, *, taken_over: bool) -> Outcome:

@@ -81,6 +81,10 @@ class Ledger:
         """Return the cluster ids of the drivers that Tidegate knows to be some job's."""
         return frozenset(submission for job in list(self._jobs.values()) for submission in job.submissions)
 
+    def applications(self) -> frozenset[str]:
+        """Return the ids of the applications that Tidegate knows to be some job's newest."""
+        return frozenset(job.incarnation for job in list(self._jobs.values()) if job.incarnation is not None)
+
     def job(self, job_id: str) -> JobRecord:
         """Return what was done to a job; an empty record if nothing was."""
         return self._jobs.get(job_id, JobRecord())

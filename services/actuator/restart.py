@@ -8,7 +8,7 @@ else can do that action again: every action is written so that doing it twice is
     ACCEPTED   FIND what runs; nothing was touched yet     Found · NothingRuns · Refused · Unknown · Outfenced
     STOPPING   STOP it at a batch boundary, or by force    Gone · WouldNotStop · Outfenced
     STOPPED    ANNOUNCE the start, or be done (`stop`)     Announced · Done · Outfenced
-    STARTING   SUBMIT the run with the attempt's size      Submitted · NotSubmitted · Outfenced
+    STARTING   SUBMIT the run with the attempt's size      Submitted · NotSubmitted · Refused · Outfenced
     RUNNING    VERIFY by the first committed batch         Committed · Silent
 
 The fence is raised inside STOP and ANNOUNCE, always before the cluster is touched. An attempt that fails (it was
@@ -49,6 +49,7 @@ class Event(Enum):
 
     ADMITTED = "admitted"
     REFUSED = "refused"
+    """It may not be done, or the job runs in an application that is not ours."""
     OUTFENCED = "outfenced"
     FOUND = "found"
     NOTHING_RUNS = "nothing runs"
@@ -115,6 +116,7 @@ MOVES: dict[tuple[Phase | None, Event], Phase] = {
     (Phase.STOPPED, Event.DONE): Phase.VERIFIED,
     (Phase.STARTING, Event.SUBMITTED): Phase.RUNNING,
     (Phase.STARTING, Event.NOT_SUBMITTED): Phase.STOPPING,
+    (Phase.STARTING, Event.REFUSED): Phase.FAILED,
     (Phase.STARTING, Event.OUTFENCED): Phase.FAILED,
     (Phase.RUNNING, Event.COMMITTED): Phase.VERIFIED,
     (Phase.RUNNING, Event.SILENT): Phase.STOPPING,

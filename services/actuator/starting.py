@@ -9,6 +9,7 @@ without a write should it come later, and it is submitted anew.
 from __future__ import annotations
 
 from launcher.control import Token
+from services.actuator import strangers
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
 from services.actuator.fence import Fence
 from services.actuator.restart import Event, Restart
@@ -33,7 +34,10 @@ def announce(task: Task, fence: Fence) -> Outcome:
 
 
 def submit(task: Task, fence: Fence, state: Restart, *, taken_over: bool) -> Outcome:
-    """Submit the run, unless a predecessor did; `taken_over` says that STARTING was announced by another process."""
+    """Submit the run, unless a predecessor did, or the job runs in an application that is not ours.
+
+    `taken_over` says that STARTING was announced by another process.
+    """
     if taken_over:
         adopted = _adopt(task)
         if adopted is not None:
@@ -43,6 +47,9 @@ def submit(task: Task, fence: Fence, state: Restart, *, taken_over: bool) -> Out
         task.token = fence.take(task.control, task.spec.job_id, task.command.epoch, task.owner)
         if task.token is None:
             return Outcome(Event.OUTFENCED, "A newer command holds the job's fence; nothing was started.", "OUTFENCED")
+    refused = _beside_a_stranger(task)
+    if refused is not None:
+        return refused
     task.check()
     begun = task.clock.monotonic()
     try:
@@ -108,6 +115,18 @@ def verify(task: Task, begun_seconds_ago: float, before: str, last_commit_at: fl
             limit = task.spec.application.start_deadline_seconds
             return Outcome(Event.SILENT, f"No batch was committed within {limit:g} s.", "NOT_VERIFIED")
         task.wait(POLL_SECONDS)
+
+
+def _beside_a_stranger(task: Task) -> Outcome | None:
+    """Return why nothing may be started; a cluster that does not say what runs is asked for some time."""
+    deadline = task.clock.monotonic() + UNANSWERED_SECONDS
+    while True:
+        try:
+            return strangers.refusal(task)
+        except (BackendUnreachable, BackendRefused) as error:
+            if task.clock.monotonic() > deadline:
+                return Outcome(Event.NOT_SUBMITTED, f"What runs cannot be told: {error}.", "NOT_SUBMITTED")
+        task.wait(1.0)
 
 
 def _has_ended(task: Task, submission_id: str | None) -> bool:

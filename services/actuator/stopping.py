@@ -14,6 +14,7 @@ from typing import Any
 
 from launcher.control import ControlError
 from schemas.command import CommandKind
+from services.actuator import strangers
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.checkpoint import CheckpointError
 from services.actuator.fence import Fence
@@ -65,17 +66,27 @@ def find(task: Task, patience_seconds: float) -> Outcome:
     while True:
         try:
             runs, facts = live_runs(task), _checkpoint_facts(task)
+            refused = _refusal(task, runs)
         except (BackendUnreachable, BackendRefused, CheckpointError, ControlError) as error:
             if task.clock.monotonic() > deadline:
                 return Outcome(Event.UNKNOWN, f"What runs cannot be told: {error}.", "STOP_FAILED")
             task.wait(1.0)
             continue
-        if runs and task.command.kind is CommandKind.START:
-            sentence = f"The job runs already, as {runs[-1].submission_id}; it was left alone."
-            return Outcome(Event.REFUSED, sentence, "ALREADY_RUNNING", submission_id=runs[-1].submission_id)
+        if refused is not None:
+            return refused
         if runs:
             return Outcome(Event.FOUND, submission_id=runs[-1].submission_id)
         return Outcome(Event.NOTHING_RUNS, "The job does not run.", details=facts)
+
+
+def _refusal(task: Task, runs: list[LiveRun]) -> Outcome | None:
+    """Return Refused if what runs forbids the command, else None; raise `BackendUnreachable` when nobody can say."""
+    if runs and task.command.kind is CommandKind.START:
+        sentence = f"The job runs already, as {runs[-1].submission_id}; it was left alone."
+        return Outcome(Event.REFUSED, sentence, "ALREADY_RUNNING", submission_id=runs[-1].submission_id)
+    if runs and task.command.kind is CommandKind.STOP:
+        return None
+    return strangers.refusal(task, unsaid=sum("application_id" not in run.facts for run in runs))
 
 
 def stop(task: Task, fence: Fence) -> Outcome:
@@ -135,7 +146,7 @@ def _gone(task: Task, submission_id: str, facts: dict[str, Any]) -> bool:
     if _process_alive(task, facts):
         return False
     application_id = facts.get("application_id")
-    return application_id is None or not task.backend.application_alive(task.spec, str(application_id))
+    return application_id is None or str(application_id) not in task.backend.applications(task.spec)
 
 
 def _process_alive(task: Task, facts: dict[str, Any]) -> bool:

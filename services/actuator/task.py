@@ -50,6 +50,8 @@ class Task:
     """Drivers submitted since the job was last known to be stopped, by the ledger."""
     claimed: frozenset[str] = frozenset()
     """Drivers that are known to be some job's, by the ledger."""
+    claimed_applications: frozenset[str] = frozenset()
+    """Applications that are known to be some job's, by the ledger."""
     gone: set[str] = field(default_factory=set)
     """Runs and drivers seen to have ended, which is for ever."""
     token: Token | None = None

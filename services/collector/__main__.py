@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from runtime.clock import SystemClock
 from runtime.dead_letters import TooManyDeadLetters
 from runtime.jobs import JobsView
-from runtime.kafka import Publisher
+from runtime.kafka import Publisher, TopicsDoNotFit, check_topics
 from runtime.logs import configure
 from runtime.settings import wrong_settings
 from services.collector.app import build
@@ -49,7 +49,7 @@ async def serve(settings: CollectorSettings) -> None:
 
 
 def main() -> int:
-    """Return the exit code: 0 after a signal, 2 for bad settings, 1 when the service could not go on."""
+    """Return the exit code: 0 after a signal, 2 for settings or topics that do not fit, 1 where it cannot go on."""
     try:
         settings = CollectorSettings()
     except ValidationError as error:
@@ -58,7 +58,11 @@ def main() -> int:
     configure("collector", settings)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request
     try:
+        check_topics(settings)
         asyncio.run(serve(settings))
+    except TopicsDoNotFit as error:
+        log.critical("%s", error)
+        return 2
     except (TooManyDeadLetters, KafkaException, TimeoutError) as error:
         log.critical("cannot go on: %s", error)
         return 1

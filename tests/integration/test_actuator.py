@@ -8,6 +8,7 @@ import pytest
 
 from schemas.command import CommandKind
 from schemas.result import Phase
+from services.actuator.checkpoint import read_checkpoints
 from tests.support.actuator import Rig
 from tests.support.provider import StackProvider
 
@@ -61,3 +62,40 @@ def test_start_rescale_stop(rig: Rig) -> None:
     assert set(counts.values()) == {1}
     actuator.terminate()
     assert actuator.wait(20) == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_path: Path) -> None:
+    """Beside a driver of the job's name that is not ours nothing is started; after its end the job is (I4)."""
+    rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path, job_id="rates")  # its script's name for itself
+    try:
+        rig.load()
+        by_hand = rig.submit_by_hand()
+        rig.start_actuator()
+        deadline = time.monotonic() + 120
+        while not (committed := _commits(rig)):
+            assert time.monotonic() < deadline, "the driver submitted by hand commits nothing"
+            time.sleep(0.3)
+        (theirs,) = (app["id"] for app in rig.master()["activeapps"] if app["name"] == "rates")
+
+        rescale = rig.command(CommandKind.RESCALE, 4, before=2)
+        end = rig.wait_for_end(rescale)
+        assert (end.phase, end.code) == (Phase.REJECTED, "FOREIGN_DRIVER"), end
+        assert theirs in end.sentence
+        assert rig.phases(rescale) == ["accepted", "rejected"]
+        assert not rig.drivers()
+        assert theirs in {app["id"] for app in rig.master()["activeapps"]}
+        while _commits(rig) <= committed:
+            assert time.monotonic() < deadline, "the driver submitted by hand was disturbed"
+            time.sleep(0.3)
+
+        rig.kill_driver(by_hand)
+        end = rig.wait_for_end(rig.command(CommandKind.START, 2))  # at once: the master may still list what is ending
+        assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
+    finally:
+        rig.close()
+
+
+def _commits(rig: Rig) -> int:
+    """Return the number of the newest batch committed to the job's checkpoint; 0 before the second."""
+    return max((c.newest_commit or 0 for c in read_checkpoints(rig.spec.application.checkpoint_location)), default=0)

@@ -66,9 +66,9 @@ class IdleCluster:
         """Refuse: nothing here needs force."""
         raise AssertionError(f"{spec.job_id}: {submission_id} was killed")
 
-    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
-        """Return False: the drivers hold no slots."""
-        return not (spec and application_id)
+    def applications(self, spec: JobSpec) -> dict[str, str]:
+        """Return the applications of the drivers that live, by their jobs' names."""
+        return {f"app-{d}": self.runs[d].spec.job_id for d in self.live_drivers(spec)}
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the drivers that were not asked to stop."""

@@ -24,8 +24,9 @@ from typing import Any
 import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from typing_extensions import override
 
-from launcher.control import Control
+from launcher.control import Control, Token
 from runtime.clock import SystemClock
 from runtime.kafka import Publisher, TopicReader, ensure_topics
 from runtime.logs import configure
@@ -36,6 +37,8 @@ from schemas.result import ActionResult, Phase
 from schemas.topics import RESULTS
 from schemas.wire import Wire
 from services.actuator.app import build
+from services.actuator.backends import LAUNCHER, Run
+from services.actuator.backends.standalone import Standalone
 from services.actuator.settings import ActuatorSettings
 from tidegate.stack import StackInfo
 
@@ -73,6 +76,7 @@ class Rig:
         self.publisher = Publisher(self.settings)
         self.publisher.publish(self.spec)
         self.actuators: list[subprocess.Popen[bytes]] = []
+        self.by_hand: list[str] = []
         self.epoch = 0
         self.records = 0
         self._stop = threading.Event()
@@ -132,6 +136,16 @@ class Rig:
         self._stop.set()
         for thread in self._threads:
             thread.join(30)
+
+    def submit_by_hand(self, parallelism: int = 2) -> str:
+        """Run the job's script without the launcher, as somebody does who knows nothing of Tidegate; return the id."""
+        with contextlib.closing(_ByHand()) as cluster:
+            self.by_hand.append(cluster.submit(Run(self.spec, Token(0), parallelism)))
+        return self.by_hand[-1]
+
+    def kill_driver(self, driver: str) -> None:
+        """End a driver by force."""
+        httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{driver}", timeout=10, trust_env=False)
 
     def start_actuator(self, kill: str | None = None, pause: str | None = None) -> subprocess.Popen[bytes]:
         """Start an actuator; at a point such as `after:stopping` or `before:running` it is killed, or paused, there."""
@@ -278,13 +292,22 @@ class Rig:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(10)
-        for driver, state in self.drivers().items():
-            if state in ("RUNNING", "SUBMITTED"):
-                httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{driver}", timeout=10, trust_env=False)
+        alive = [driver for driver, state in self.drivers().items() if state in ("RUNNING", "SUBMITTED")]
+        for driver in [*alive, *self.by_hand]:
+            self.kill_driver(driver)
 
 
 def _clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+
+
+class _ByHand(Standalone):
+    """Submits a job's script as it is."""
+
+    @override
+    def arguments(self, run: Run) -> list[str]:
+        words, app = super().arguments(run), run.spec.application
+        return [*words[: words.index(str(LAUNCHER))], app.script, *app.args]
 
 
 class SignallingProducer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -47,7 +47,12 @@ class World:
     obeys: bool = True
     """Whether drivers stop when they are asked to."""
     refuses: bool = False
-    down: bool = False
+    down_until: float = 0.0
+    on_result: Callable[[ActionResult], object] = lambda _result: None
+    strangers: dict[str, str] = field(default_factory=dict)
+    """Names by id of applications that somebody else started."""
+    leave_at: float | None = None
+    """When the strangers are gone."""
     most_alive: int = 0
 
     @property
@@ -64,6 +69,10 @@ class World:
     @property
     def control(self) -> Control:
         return Control(self.folder / "control", "rates")
+
+    @property
+    def down(self) -> bool:
+        return self.seconds < self.down_until
 
     # the clock
     def now(self) -> datetime:
@@ -102,8 +111,12 @@ class World:
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         self.drivers[submission_id] = DriverState.ENDED
 
-    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
-        return False
+    def applications(self, spec: JobSpec) -> Mapping[str, str]:
+        if self.down:
+            raise BackendUnreachable("no answer")
+        here = self.leave_at is None or self.seconds < self.leave_at
+        ours = {f"app-{driver}": "rates" for driver in self.live_drivers(spec) if not self._new(driver)}
+        return ours | (self.strangers if here else {})
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         return frozenset(driver for driver, state in self.drivers.items() if state.alive)
@@ -138,6 +151,7 @@ class World:
             self.die_at = None
             raise Died
         self.topic.append(result)
+        self.on_result(result)
         if self.die_at == ("after", result.phase):
             self.die_at = None
             raise Died
@@ -317,7 +331,7 @@ def test_a_stop_leaves_nothing_running(world: World) -> None:
 def test_a_cluster_that_does_not_answer_is_not_touched(world: World) -> None:
     """If nobody can say what runs, the command fails and nothing is started (F29, I4)."""
     world.start()
-    world.down = True
+    world.down_until = float("inf")
     assert world.carry(command()) is Phase.FAILED
     assert world.topic[-1].code == "STOP_FAILED"
     assert len(world.drivers) == 1
@@ -422,3 +436,82 @@ def test_results_are_readable(world: World) -> None:
     assert told["stopped"].startswith("The old run ended at a batch boundary after")
     assert told["verified"].startswith("Batch ")
     assert json.loads(str(next(r for r in world.topic if r.phase is Phase.STOPPED).details["last_batches"])) == {}
+
+
+@pytest.mark.parametrize("kind", [CommandKind.START, CommandKind.RESCALE, CommandKind.STOP])
+def test_beside_a_driver_that_somebody_else_started_nothing_is_done(world: World, kind: CommandKind) -> None:
+    """An application of the job's name that no run of ours is: no second driver, and words that say what to do (I4)."""
+    world.strangers = {"app-by-hand": "rates", "app-other": "orders"}
+    of = command(kind, to=0 if kind is CommandKind.STOP else 4)
+    assert world.carry(of) is Phase.REJECTED
+    assert not world.drivers
+    assert world.topic[-1].code == "FOREIGN_DRIVER"
+    assert "runs as app-by-hand, found by its name and not started by Tidegate" in world.topic[-1].sentence
+    assert world.phases() == ["accepted", "rejected"]
+
+
+def test_a_run_of_ours_beside_a_stranger_is_left_alone(world: World) -> None:
+    """A rescale is rejected before anything is stopped; a stop ends what is ours."""
+    world.start()
+    world.strangers = {"app-by-hand": "rates"}
+    assert world.carry(command()) is Phase.REJECTED
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
+    assert list(world.drivers.values()) == [DriverState.ENDED]
+
+
+def test_an_application_on_its_way_out_is_waited_for(world: World) -> None:
+    """What a run of ours leaves behind, that ended before it said which application it is, rejects nothing."""
+    world.start()
+    facts = {"submission_id": "driver-1-0", "epoch": 1, "run": 1}
+    world.control.write_running(world.tokens["driver-1-0"], facts)
+    world.strangers = {"app-unsaid": "rates"}
+
+    def linger(result: ActionResult) -> None:
+        if result.phase is Phase.STOPPED:
+            world.leave_at = world.seconds + 5
+
+    world.on_result = linger
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.leave_at is not None
+    assert world.asked_at["driver-1-1"] >= world.leave_at
+    assert world.most_alive == 1
+
+
+def test_an_application_of_another_job_is_no_stranger(world: World) -> None:
+    """Scripts may give several jobs the same name: what was verified as one job's is not another's."""
+    world.start()
+    theirs = {"command_id": "theirs", "result_id": "theirs", "job_id": "orders", "incarnation": "app-orders"}
+    world.topic.append(world.topic[-1].model_copy(update=theirs))
+    world.strangers = {"app-orders": "rates"}
+    assert world.carry(command()) is Phase.VERIFIED
+
+
+@pytest.mark.parametrize("attempt", [1, 2], ids=["ordered size", "roll-back"])
+def test_a_stranger_that_comes_during_the_restart_keeps_us_from_starting(world: World, attempt: int) -> None:
+    """Asked again in the instant before each start: the command fails, and no driver is put beside the stranger."""
+    world.start()
+    world.works = lambda size: size == 2
+    world.on_result = lambda result: (
+        world.strangers.update({"app-by-hand": "rates"})
+        if (result.phase, result.attempt) == (Phase.STARTING, attempt)
+        else None
+    )
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "FOREIGN_DRIVER"
+    assert len(world.sizes) == attempt
+    assert not world.live_drivers(world.spec)
+
+
+@pytest.mark.parametrize("seconds", [30, 600])
+def test_a_cluster_that_does_not_answer_is_asked_again_before_a_start(world: World, seconds: int) -> None:
+    """Nothing is started while nobody can say what runs; the answer is waited for, but not for ever (F29)."""
+    world.start()
+    world.on_result = lambda result: (
+        setattr(world, "down_until", world.seconds + seconds)
+        if (result.phase, result.attempt) == (Phase.STARTING, 1)
+        else None
+    )
+    end = world.carry(command())
+    assert (end, world.topic[-1].code) == ((Phase.VERIFIED, "OK") if seconds == 30 else (Phase.FAILED, "NOT_SUBMITTED"))
+    assert list(world.sizes.values()) == ([2, 4] if seconds == 30 else [2])

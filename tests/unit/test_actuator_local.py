@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -31,3 +33,28 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     seen = (tmp_path / "rates-1-1.log").read_text()
     assert "TIDEGATE_STACK_ID=stack-1" in seen
     assert "hunter2" not in seen
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (["--name", "rates", "rates.py"], True),
+        (["--conf", "spark.app.name=rates", "pyspark-shell"], True),
+        (["--name", "rates-2", "rates.py"], False),
+        (["--name", "rates", "launcher/__main__.py", "--control-dir", "/c", "--job-id", "rates"], False),
+    ],
+    ids=["spark-submit", "python", "another job", "the launcher's"],
+)
+def test_a_driver_that_names_the_job_is_seen(tmp_path: Path, words: list[str], seen: bool) -> None:
+    """A stranger's driver on this machine is known by its command line; our own are not among the strangers' (I4)."""
+    command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    with subprocess.Popen([*command, "org.apache.spark.deploy.SparkSubmit", *words], stdout=subprocess.PIPE) as driver:
+        try:
+            assert driver.stdout is not None
+            driver.stdout.readline()
+            found = Local(tmp_path).applications(job("rates"))
+        finally:
+            driver.kill()
+    assert [name for key, name in found.items() if key.startswith(f"{driver.pid}-")] == ["rates"] * seen
+    driver.wait(10)
+    assert not [key for key in Local(tmp_path).applications(job("rates")) if key.startswith(f"{driver.pid}-")]

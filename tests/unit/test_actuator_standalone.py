@@ -77,13 +77,16 @@ def test_a_master_that_cannot_say_is_not_taken_for_an_absence(answer: Any) -> No
 def test_a_standby_master_knows_nothing() -> None:
     """Who is alive is told only by a master that is ALIVE."""
     with pytest.raises(BackendUnreachable, match="RECOVERING"):
-        _answering({"status": "RECOVERING", "activeapps": []}).application_alive(_spec(), "app-1")
+        _answering({"status": "RECOVERING", "activeapps": []}).applications(_spec())
     alive = {
         "status": "ALIVE",
-        "activeapps": [{"id": "app-1", "state": "WAITING"}, {"id": "app-2", "state": "FINISHED"}],
+        "activeapps": [
+            {"id": "app-1", "name": "rates", "state": "WAITING"},
+            {"id": "app-2", "name": "rates", "state": "FINISHED"},
+            {"id": "app-3", "name": "orders", "state": "RUNNING"},
+        ],
     }
-    assert _answering(alive).application_alive(_spec(), "app-1")
-    assert not _answering(alive).application_alive(_spec(), "app-2")
+    assert _answering(alive).applications(_spec()) == {"app-1": "rates", "app-3": "orders"}
 
 
 def test_a_submission_carries_script_and_size() -> None:

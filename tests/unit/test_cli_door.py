@@ -60,6 +60,16 @@ def test_a_broker_that_is_not_there_is_an_error_of_one_line() -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize("more", [[], ["--rebase"]], ids=["as it was", "moved to now"])
+def test_a_recording_is_published_only_where_one_says(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """Without a prefix on the command line, variable or not, nothing is published: it could scale the live jobs."""
+    monkeypatch.setenv("TIDEGATE_TOPIC_PREFIX", "live.")
+    ran = CliRunner().invoke(app, ["replay", "publish", "--from", "noon", "-b", "127.0.0.1:1", *more])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: publishing needs --topic-prefix")
+    assert len(ran.stderr.splitlines()) == 2, "the error and its hint"
+
+
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_exits_130(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:

@@ -86,6 +86,17 @@ def test_the_phases_of_the_command_are_told_in_order() -> None:
     assert "no result yet" in "\n".join(explain(decision))
 
 
+def test_a_last_command_that_came_to_nothing_is_told() -> None:
+    """A decision without an order says how the last order ended, unless it was done or came later."""
+    decision = decide_all(job(), steady(12, rate=3000, capacity=1000))[-1]
+    rejected = result("a", Phase.REJECTED, 10, code="FOREIGN_DRIVER", sentence="Somebody else's runs.")
+    done, later = result("b", Phase.VERIFIED, 5), result("c", Phase.FAILED, 13, sentence="Later.")
+    text = "\n".join(explain(decision, [rejected, done, later]))
+    assert "rescale rejected  Somebody else's runs.  [FOREIGN_DRIVER]" in text
+    assert "Later." not in text
+    assert "the last command" not in "\n".join(explain(decision, [done]))
+
+
 def test_decisions_that_say_the_same_are_one_line() -> None:
     """A stretch of equal decisions is one change with a count; an order always stands alone."""
     decisions = decide_all(job(), steady(12, rate=3000, capacity=1000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -145,6 +146,19 @@ def test_a_verified_restart_teaches_size_and_downtime() -> None:
     assert state.in_flight is None
     assert decision.current_parallelism == 8
     assert [seconds for _, seconds in state.restarts] == [17.5]
+
+
+def test_what_is_rejected_is_ordered_again_only_after_the_cooldown() -> None:
+    """An actuator that rejects every rescale, as beside a driver that is not ours, is asked once in a cooldown."""
+    spec = job(guards={"cooldown": {"up_seconds": 60}})
+    state, ordered = JobState.new(), list[int]()
+    results: tuple[ActionResult, ...] = ()
+    for number, each in enumerate(overloaded(40)):
+        state, decision = step(state, each, spec, observed(each, results=results))
+        results = (result(decision.decision_id, Phase.REJECTED, number),) if decision.command else ()
+        ordered += [number] if decision.command else []
+    assert len(ordered) > 2
+    assert all(after - before >= 6 for before, after in pairwise(ordered)), "60 s, ten seconds apart"
 
 
 def test_a_rolled_back_restart_keeps_the_last_good_size() -> None:

@@ -213,3 +213,15 @@ def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
     (control.path / "stop").write_text("{")
     assert launch.asked_to_stop() is None
     assert "stop marker ignored" in said[-1]
+
+
+def test_the_application_told_is_that_of_the_newest_session(tmp_path: Path) -> None:
+    """A script may stop its session and begin another: the application it runs in now is the one that is ours."""
+    control = Control(tmp_path, "rates")
+    launch = Launch(control, Token(1), 2, print)
+    for application in ("app-1", "app-1", "app-2"):
+        spark = types.SimpleNamespace(sparkContext=types.SimpleNamespace(applicationId=application))
+        launch.start_query(lambda _writer: object(), types.SimpleNamespace(_spark=spark))
+        facts = control.running(Token(1))
+        assert facts is not None
+        assert facts["application_id"] == application

@@ -9,7 +9,7 @@ from datetime import datetime
 from engine.reasons import REASONS
 from schemas.command import ScalingCommand
 from schemas.decision import Decision, Evidence, Figure, RedisView
-from schemas.result import ActionResult
+from schemas.result import ActionResult, Phase
 from tidegate.screen import clock, figure, size
 
 
@@ -130,7 +130,7 @@ def _remedies(decision: Decision) -> list[str]:
 def _command(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
     command = decision.command
     if command is None:
-        return []
+        return _came_to_nothing(decision, results)
     lines = [
         "",
         _ordered(command),
@@ -142,6 +142,16 @@ def _command(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
             text += f" (downtime {result.downtime_seconds:.1f} s)"
         lines.append(f"  {after:+7.1f} s  {result.phase.value:<11}  {text}")
     return lines if len(lines) > 2 else [*lines, "  no result yet"]
+
+
+def _came_to_nothing(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
+    """Return how the last command before a decision without one ended, if its size is not what the job has."""
+    ends = [r for r in results if r.phase.terminal and r.at <= decision.decided_at and r.job_id == decision.job_id]
+    last = max(ends, key=lambda r: r.at, default=None)
+    if last is None or last.phase is Phase.VERIFIED:
+        return []
+    ended = f"{last.kind.value} {last.phase.value}"
+    return ["", f"the last command, {clock(last.at)} UTC", f"  {ended}  {last.sentence}  [{last.code}]"]
 
 
 def _ordered(command: ScalingCommand) -> str:

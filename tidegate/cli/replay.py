@@ -72,14 +72,23 @@ def publish(
     jobs: Annotated[bool, typer.Option("--jobs", help="Publish the recorded job specs first.")] = False,
     job: Job = None,
     bootstrap_servers: Bootstrap = None,
-    topic_prefix: Prefix = None,
+    topic_prefix: Annotated[
+        str | None, typer.Option("--topic-prefix", help="Prefix of the topics to publish into; must be given.")
+    ] = None,
 ) -> None:
     """Publish the snapshots of a recording again.
 
-    To try services or policies on them; give it a topic prefix of its own. Missing topics of the prefix are created.
+    To try services or policies on them, under a topic prefix of its own: services on the same topics act on what is
+    published as on what is measured, and scale the jobs. So the prefix must be given here; TIDEGATE_TOPIC_PREFIX does
+    not count. Missing topics of the prefix are created.
 
     Example:  tidegate replay publish --from noon --topic-prefix try. --speed 10 --rebase --jobs
     """
+    if topic_prefix is None:
+        raise Problem(
+            "publishing needs --topic-prefix: services on the topics it writes to would scale jobs by a recording",
+            "give it a prefix of its own, such as --topic-prefix try.",
+        )
     settings = connect(bootstrap_servers, topic_prefix)
     factor = _speed(speed)
     check_reachable(settings)

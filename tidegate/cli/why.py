@@ -19,6 +19,8 @@ from tidegate.screen import age, clock, figure, stdout, styled, table
 
 LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)
 """How far back to look for a newest decision, one after the other: most jobs decide every few seconds."""
+LAST_COMMAND = timedelta(hours=1)
+"""How far before a decision without a command the end of the last one is still told."""
 
 
 def quiet(_bad: BadRecord) -> None:
@@ -37,7 +39,8 @@ def why(
 ) -> None:
     """Tell why a job has the size it has.
 
-    That is the newest decision, with its numbers and every guard that bent it. With --since, what changed over that
+    That is the newest decision, with its numbers and every guard that bent it, and what became of its command, or of
+    the last one before if that came to nothing. With --since, what changed over that
     time, a line per stretch of decisions that said the same; the number in the column `at` is what --at takes.
 
     Example:  tidegate why rates --since 10m
@@ -55,10 +58,8 @@ def why(
     if as_json:
         typer.echo(value_of(decision).decode())
         return
-    results: list[ActionResult] = []
-    if decision.command is not None:
-        since_command = decision.decided_at - timedelta(minutes=1)
-        results = [r.event for r in received(ActionResult, settings, job=job, since=since_command, on_error=quiet)]
+    back = decision.decided_at - (timedelta(minutes=1) if decision.command is not None else LAST_COMMAND)
+    results = [r.event for r in received(ActionResult, settings, job=job, since=back, on_error=quiet)]
     for line in explain(decision, results):
         stdout().print(Text(line, style="bold" if line == decision.sentence else ""))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -95,8 +96,8 @@ class Backend(Protocol):
         """End a driver by force; ending one that has ended is fine."""
         ...
 
-    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
-        """Return whether the application still holds, or waits for, slots."""
+    def applications(self, spec: JobSpec) -> Mapping[str, str]:
+        """Return the names, by id, of all applications of the cluster, whosesoever, that hold or wait for slots."""
         ...
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:

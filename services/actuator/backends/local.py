@@ -12,11 +12,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 from runtime.settings import NOT_SETTINGS, PREFIX
 from schemas.job import JobSpec
 from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Run, python_env
+
+_SUBMIT = b"org.apache.spark.deploy.SparkSubmit"
 
 
 class Local:
@@ -69,17 +72,25 @@ class Local:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(int(submission_id.partition("-")[0]), signal.SIGKILL)
 
-    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
-        """Return False: a local application is its driver's process."""
-        del spec, application_id
-        return False
+    def applications(self, spec: JobSpec) -> dict[str, str]:
+        """Return the drivers of this machine that name the job on their command line and are not the launcher's.
+
+        Seen are `spark-submit --name JOB` and, of a program run by `python` itself, the name it gives its session.
+        Not seen are a script under `spark-submit` that names itself, and drivers in another container or on another
+        machine, also where `master` is a cluster's: this backend asks no master.
+        """
+        return {
+            f"{pid}-{_start_tick(pid)}": spec.job_id
+            for pid in _processes()
+            if _SUBMIT in (words := _words(pid)) and b"--control-dir" not in words and _named(words, spec.job_id)
+        }
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all process groups of this machine that run the launcher for the spec's job."""
         wanted = [os.fsencode(LAUNCHER), b"--job-id", os.fsencode(spec.job_id)]
         return frozenset(
             f"{pid}-{_start_tick(pid)}"
-            for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+            for pid in _processes()
             if _leads(pid) and all(word in _words(pid) for word in wanted)
         )
 
@@ -97,6 +108,16 @@ def _start_tick(pid: int) -> int | None:
         return None
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] == "Z" else int(fields[19])
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _named(words: list[bytes], name: str) -> bool:
+    """Return whether a `spark-submit` with these words gives its application the name."""
+    wanted = os.fsencode(name)
+    return (b"--name", wanted) in pairwise(words) or b"spark.app.name=" + wanted in words
 
 
 def _leads(pid: int) -> bool:

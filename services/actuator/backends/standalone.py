@@ -74,12 +74,13 @@ class Standalone:
         """End a driver by force; ending one that has ended is fine."""
         self._ask("POST", f"{_rest(spec)}/v1/submissions/kill/{submission_id}")
 
-    def application_alive(self, spec: JobSpec, application_id: str) -> bool:
-        """Return whether the application still holds, or waits for, slots."""
-        return any(
-            app.get("id") == application_id and app.get("state") in _ALIVE_APPLICATION
-            for app in self._master(spec).get("activeapps", [])
-        )
+    def applications(self, spec: JobSpec) -> dict[str, str]:
+        """Return the names, by id, of all applications that hold or wait for slots.
+
+        A driver that has not registered its application yet is not among them: the master has no name for it.
+        """
+        listed = self._master(spec).get("activeapps", [])
+        return {str(app["id"]): str(app["name"]) for app in listed if app.get("state") in _ALIVE_APPLICATION}
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that the master counts as active."""
