@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -31,6 +33,15 @@ def test_every_help_has_an_example_and_the_exit_codes(words: list[str]) -> None:
     example = ran.stdout.partition("Example:")[2]
     assert "tidegate " + " ".join(words) in " ".join(example.split())
     assert "Exit codes:" in ran.stdout
+
+
+def test_it_is_a_module_too() -> None:
+    """`python -m tidegate` is the same command, for where the script is not on the path."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate", "version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == CliRunner().invoke(app, ["version"]).stdout
 
 
 def test_the_commands_of_the_door_are_all_there() -> None:
