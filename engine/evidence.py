@@ -18,6 +18,9 @@ from engine.state import JobState, Slice
 from schemas.decision import Evidence
 from schemas.snapshot import MetricSnapshot, StageTasks
 
+UNSEEN = (Slice(0.0, None, None),)
+"""Stands for a window without a snapshot: of what is summed up over it nothing is known."""
+
 FIT_MIN_BATCHES = 6
 FIT_MIN_SPREAD = 0.05
 """A fit over batches of nearly one size says nothing: their relative variance must be at least this, squared."""
@@ -25,24 +28,13 @@ FIT_MIN_SPREAD = 0.05
 
 def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     """Return the evidence of a state whose window already holds `snapshot`."""
-    window = state.window
+    window = state.window or UNSEEN
     partitions = sum([count for _, count in state.topics]) or None
     skew, single = _stage_figures(snapshot.stages, snapshot.slots_granted or current)
     operators = snapshot.state_operators
     state_bytes = sum(s.memory_bytes for s in operators) if operators else None
     state_partitions = min(s.partitions for s in operators) if operators else None
     missing = tuple(part.value for part in snapshot.missing) if snapshot.missing else ()
-    if not window:
-        return Evidence(
-            partitions=partitions,
-            slots_granted=snapshot.slots_granted,
-            task_skew=skew,
-            single_task_share=single,
-            state_bytes=state_bytes,
-            state_partitions=state_partitions,
-            gc_ratio=snapshot.gc_ratio,
-            missing=missing,
-        )
     # The first slice is the baseline of the counters; only its lag counts, and as the origin of times.
     first, last = window[0], window[-1]
     origin, behind = first.at, first.lag
@@ -75,7 +67,7 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     lag = last.lag
     return Evidence(
         window_seconds=last.at - origin,
-        snapshots=len(window),
+        snapshots=len(state.window),
         arrival_rate=_growth(window, "arrived"),
         processing_rate=_growth(window, "committed"),
         true_processing_rate=true_rate,

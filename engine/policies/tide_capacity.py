@@ -185,11 +185,11 @@ class CapacityModel:
     pace: Pace
     floor: float = 0.0
     """A rate the present size is known to have kept up with."""
-    rate: float = 0.0
+    rate: float = field(init=False)
     """Capacity of the present size, records/s."""
-    costs: dict[int, float] = field(default_factory=dict)
+    costs: dict[int, float] = field(init=False, default_factory=dict)
     """Seconds per record by size, as far as they were asked for."""
-    capacities: dict[int, float] = field(default_factory=dict)
+    capacities: dict[int, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rate = self.capacity(self.size)

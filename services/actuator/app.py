@@ -180,8 +180,9 @@ class Actuator:
             self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def _begin(self, lane: _Lane, message: Any) -> None:
+        headers = headers_of(message)
         try:
-            command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
+            command = decode(ScalingCommand, message.value(), headers, message.key())
         except Unreadable as error:
             self._bury(message, error)
             self._store(message)
@@ -189,7 +190,7 @@ class Actuator:
         self._limit.good()
         lane.message = message
         lane.future = self._pool.submit(
-            self._carrier.carry, command, self._spec(command), lane.cancelled, trace_from(headers_of(message))
+            self._carrier.carry, command, self._spec(command), lane.cancelled, trace_from(headers)
         )
 
     def _spec(self, command: ScalingCommand) -> JobSpec | None:
