@@ -38,7 +38,7 @@ from schemas.job import JobSpec
 from schemas.snapshot import JobState as ClusterState
 from schemas.snapshot import MetricSnapshot
 
-ENGINE_VERSION = "3"
+ENGINE_VERSION = "4"
 """Part of every decision's id: raised by each change that can make a decision differ."""
 
 KEYFRAME_EVERY = 100

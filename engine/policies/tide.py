@@ -57,7 +57,7 @@ class Tide:
             "the restart included"
         ),
         "TIDE_SHRINK": Reason(
-            "at most {demand:.0f} records/s are expected and {size} slots can do {capacity_then:.0f}/s: "
+            "at most {demand:.0f} records/s are expected to last and {size} slots can do {capacity_then:.0f}/s: "
             "that saves {saved:.0f} slot-seconds in {horizon:.0f} s, the restart paid"
         ),
         "TIDE_HOLD": Reason(
@@ -220,7 +220,7 @@ class Tide:
         best, cost, late = stay if play.settled(stay) else self._cheapest(case, memory, play, stay)
         saved = stay.cost - cost
         numbers: dict[str, Figure] = {
-            "demand": max(play.demand, play.stretches[1][1]),
+            "demand": max(play.demand, play.stretches[1][1]) if best >= current else play.lasting,
             "lag": int(lag),
             "current": current,
             "size": best,

@@ -23,10 +23,12 @@ is off by little; noise that lasts does not average out. With the effective numb
 where the last factor takes off what is known of the present swing.
 
 A rate that is three deviations of past one-step errors off what was expected is a *surprise*: a jump, or an outlier.
-The line stays, the surprise stands beside it; the next rate settles which it was. If it was a jump, a new line begins
-where it was measured, and if the second rate went on in the same direction, the slope between the two is its trend: a
-crowd that gathers. A step in the middle of an interval looks the same at first; of the two mistakes a size too large
-for some minutes is the cheaper.
+The line stays, the surprise stands beside it; the next rate settles which it was. A second one on the same side is a
+jump if it is also farther from the line than three deviations of the swings. If not, it is a swing: where swings last,
+one that came at once is still there an interval later, and a second look at it confirms nothing. After a jump a new
+line begins where it was measured, and if the second rate went on in the same direction, the slope between the two is
+its trend: a crowd that gathers. A step in the middle of an interval looks the same at first; of the two mistakes a size
+too large for some minutes is the cheaper.
 
 *Silence* is no surprise: producers that stop send later what they kept back, so the level outlasts a silence.
 
@@ -45,7 +47,8 @@ BINS = 48
 PRIOR_RATES = 3
 """A new line begins as if it had gone through this many rates of its level: the first ones show no trend yet."""
 SURPRISING = 3.0
-"""Deviations beyond which a rate is a surprise; one-step errors count as no more than this."""
+"""Deviations beyond which a rate is a surprise (of one-step errors, which count as no more than this), and two on end
+are a jump (of the swings)."""
 
 GOING_ON = 1.5
 """Deviations that a second surprise must lie beyond the first to be a crowd that gathers."""
@@ -125,17 +128,17 @@ class Forecast(NamedTuple):
         variance = self.variance + weight * (off * off - self.variance)
         covariance = self.covariance + weight * (off * self.swing - self.covariance)
         trend, swing, run = self.trend, fade * self.swing, self.run
-        surprise: float | None = None
-        if not surprising:
+        before, surprise = self.surprise, None
+        if surprising and (before is None or (before > expected) is not (error > 0)):
+            surprise = rate
+        elif not surprising or before is None or abs(rate - level) <= SURPRISING * math.sqrt(variance):
             keep = math.exp(-gap / smoothing.level)
             n = run + PRIOR_RATES
             level += max(1.0 - keep * keep, (4 * n + 2) / ((n + 1) * (n + 2))) * off
             trend += max((1.0 - keep) ** 2, 6.0 / ((n + 1) * (n + 2))) * off / gap
             swing, run = rate - level, run + 1
-        elif self.surprise is None or (self.surprise > expected) is not (error > 0):
-            surprise = rate
         else:
-            further = rate - self.surprise
+            further = rate - before
             goes_on = further * error > 0 and abs(further) > max(
                 GOING_ON * deviation, SURPRISING * LEAST_DEVIATION * rate
             )

@@ -83,8 +83,8 @@ class Play:
         self.slot = prices.core_second * horizon_seconds
         """What a slot costs over the horizon."""
         self.demand = stretches[0][1]
-        self.lasting = max([demand for _, demand in stretches[1:]])
-        """The largest demand expected after the restart."""
+        self.lasting = stretches[-1][1]
+        """The demand expected to last. What is above it for a minute or two is lag, and played as such."""
         self.enough = bisect_left(sizes, self.lasting / (1.0 - headroom), key=known.capacity)
         """Place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
         self.rising = max(0.0, self.demand - known.rate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from engine.decide import step
 from engine.policies.tide_capacity import Row, Shape, effective, learn, model, useful_sizes
 from engine.policies.tide_forecast import DAY_SECONDS, Forecast, Smoothing
+from engine.policies.tide_play import Play, Prices
 from engine.state import JobState, Slice, to_wire
 from schemas.decision import Decision
 from schemas.result import ActionResult, Phase
@@ -111,6 +113,15 @@ def ahead(forecast: Forecast, middle: float, seconds: float = 10.0) -> tuple[flo
     return rate, upper - rate
 
 
+def swinging(seed: int = 2) -> Forecast:
+    """Return the forecast after 300 rates around 500, off by a noise of deviation 60 of which 90 % is left each time."""
+    noise, rates, swing = random.Random(seed), [], 0.0
+    for _ in range(300):
+        swing = 0.9 * swing + noise.gauss(0.0, 26.0)
+        rates.append(500.0 + swing)
+    return ramp(Forecast(), rates)
+
+
 def test_a_steady_load_is_forecast_as_it_is() -> None:
     """No trend is read into a steady load, and its interval closes."""
     forecast = ramp(Forecast(), [500.0] * 60)
@@ -137,13 +148,21 @@ def test_noise_that_comes_and_goes_averages_out_and_noise_that_stays_does_not() 
     """The interval is that of the mean over a stretch: it closes for independent errors, hardly for lasting ones."""
     noise = random.Random(2)
     loose = ramp(Forecast(), [500.0 + noise.gauss(0.0, 60.0) for _ in range(300)])
-    lasting, swing = [], 0.0
-    for _ in range(300):
-        swing = 0.9 * swing + noise.gauss(0.0, 26.0)  # with the same deviation of 60
-        lasting.append(500.0 + swing)
-    bound = ramp(Forecast(), lasting)
+    bound = swinging()
     assert ahead(loose, 120.0, 120.0)[1] < 0.6 * ahead(loose, 120.0, 10.0)[1]
     assert ahead(bound, 120.0, 120.0)[1] > 0.7 * ahead(bound, 120.0, 10.0)[1]
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_swing_that_comes_at_once_is_no_jump_where_swings_last(seed: int, side: float) -> None:
+    """An interval later it is still there, which confirms nothing; what no swing has reached is a jump at once."""
+    forecast = swinging(seed)
+    swung = ramp(forecast, [forecast.level + side * 120.0] * 2, start=3000.0)
+    jumped = ramp(forecast, [forecast.level + side * 400.0] * 2, start=3000.0)
+    assert swung.surprise is None
+    assert ahead(swung, 600.0)[0] == pytest.approx(forecast.level, abs=60.0)
+    assert ahead(jumped, 600.0)[0] == pytest.approx(forecast.level + side * 400.0, abs=60.0)
 
 
 def test_the_season_counts_once_a_day_was_seen() -> None:
@@ -207,6 +226,28 @@ class Plant:
                     ),
                 )
         return ordered
+
+
+@pytest.mark.parametrize(("soon", "size"), [(1.1, 7), (1.9, 8)])
+def test_an_excess_of_a_minute_is_lag_and_no_demand(soon: float, size: int) -> None:
+    """A size that works it off within the objective is enough; one that would be late is not."""
+    known = model(batches(8, [1000, 2000, 4000], 0.5, 0.01, 56), 8, even(56), 30.0)
+    assert known is not None
+    smaller = known.capacity(7)
+    stretches = [(40.0, 0.8 * smaller), (60.0, soon * smaller), (120.0, 0.9 * smaller), (380.0, 0.8 * smaller)]
+    play = Play(
+        known,
+        (6, 7, 8),
+        Prices(1.0, 16.0, 240.0),
+        stretches,
+        lag=1000.0,
+        objective_seconds=60.0,
+        reserve=0.1,
+        headroom=0.02,
+        restarts=True,
+        horizon_seconds=600.0,
+    )
+    assert play.cheapest(play.stay(), (7,), math.inf, doubt=0.1).size == size
 
 
 def test_a_step_is_answered_once_and_right() -> None:
