@@ -5,40 +5,44 @@ A benchmark is a module with `main() -> list[Row]`; helpers of benchmarks have n
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable
+from types import ModuleType
 
 import bench
 from bench.table import Row, render
 
 
-def benchmarks() -> dict[str, Callable[[], list[Row]]]:
+def benchmarks() -> dict[str, ModuleType]:
     """Return the benchmarks by name, in the order of their names."""
-    found = {}
-    for module in sorted(pkgutil.iter_modules(bench.__path__), key=lambda m: m.name):
-        if module.name != "__main__":
-            main = getattr(importlib.import_module(f"bench.{module.name}"), "main", None)
-            if main is not None:
-                found[module.name] = main
-    return found
+    names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__")
+    modules = {name: importlib.import_module(f"bench.{name}") for name in names}
+    return {name: module for name, module in modules.items() if hasattr(module, "main")}
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
     """Run the named benchmarks, or all; return the exit status."""
     known = benchmarks()
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        sys.stderr.write(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}\n")
-        return 2
+    about = "\n".join(f"  {name:<10} {(module.__doc__ or '').splitlines()[0]}" for name, module in known.items())
+    parser = argparse.ArgumentParser(
+        "python -m bench",
+        description="Measure Tidegate beside a floor or a peer, and print one table. Exits 1 if a bar is missed.",
+        epilog=f"benchmarks:\n{about}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="*", metavar="NAME", help="benchmark to run; all if none")
+    names = parser.parse_args().name
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
     rows: list[Row] = []
     for name in names or known:
         sys.stderr.write(f"bench {name} …\n")
-        rows += known[name]()
+        rows += known[name].main()
     print(render(rows))
     return 0 if all(row.met for row in rows) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

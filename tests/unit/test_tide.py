@@ -114,7 +114,7 @@ def ahead(forecast: Forecast, middle: float, seconds: float = 10.0) -> tuple[flo
 
 
 def swinging(seed: int = 2) -> Forecast:
-    """Return the forecast after 300 rates around 500, off by a noise of deviation 60 of which 90 % is left each time."""
+    """Return the forecast after 300 rates around 500, off by noise of deviation 60, 90 % of it left each time."""
     noise, rates, swing = random.Random(seed), [], 0.0
     for _ in range(300):
         swing = 0.9 * swing + noise.gauss(0.0, 26.0)
