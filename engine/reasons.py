@@ -59,7 +59,8 @@ REASONS: dict[str, Reason] = {
         "the job is in advise mode, so the change is only shown", "set `mode: active` to have it done"
     ),
     "REDIS_UNREACHABLE": Reason(
-        "Redis does not answer, so cooldown and pool cannot be checked and nothing is changed", "bring Redis back"
+        "Redis does not answer as it should, so cooldown and pool cannot be checked and nothing is changed",
+        "bring Redis back, or correct its address or password: the decider's log names the error",
     ),
     "REDIS_REBUILDING": Reason("Redis was emptied and is being rebuilt from the topics; nothing is changed until then"),
     "COMMAND_IN_FLIGHT": Reason(

@@ -60,7 +60,7 @@ def record(
 
     Args:
         settings: where the broker is, and the topics' prefix.
-        directory: must not exist, or be empty.
+        directory: must not exist, or be empty and not the present one.
         topics: what to record.
         since: records with a Kafka timestamp from then on, except of `jobs`.
         until: records with a Kafka timestamp before then.
@@ -73,6 +73,11 @@ def record(
     Raises:
         CannotRecord: the directory is in use, or a topic cannot be read.
     """
+    directory = directory.resolve()
+    if directory == Path.cwd():
+        raise CannotRecord(
+            f"{directory} is the present directory; a recording needs one of its own, such as ./recording"
+        )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise CannotRecord(f"{directory} exists already; a recording is never written over")
     if since is not None and until is not None and since >= until:

@@ -30,7 +30,6 @@ from runtime.jobs import JobsView
 from runtime.kafka import Publisher, TopicReader, check_topics, group_consumer, headers_of
 from schemas.command import ScalingCommand
 from schemas.envelope import Unreadable, decode, trace_from
-from schemas.job import JobSpec
 from schemas.result import ActionResult
 from schemas.topics import COMMANDS, RESULTS
 from schemas.wire import Wire
@@ -59,11 +58,15 @@ class Producer(Protocol):
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition: the command being carried out, and those that came before the pause took effect."""
+    """One partition: the command in work, and those that came before the pause took effect."""
 
     waiting: deque[Any] = field(default_factory=deque)
-    future: Future[Any] | None = None
     message: Any = None
+    command: ScalingCommand | None = None
+    """Waits for its spec, until `spec_by`."""
+    spec_by: float = 0.0
+    future: Future[Any] | None = None
+    """Of the command, from its first step on."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     paused: bool = True
     """At first as well: librdkafka keeps the pause of a partition that is taken away and comes back."""
@@ -116,7 +119,7 @@ class Actuator:
         try:
             while not self._stopping.is_set():
                 self._health.beat()
-                busy = any(lane.future is not None for lane in self._lanes.values())
+                busy = any(lane.message is not None for lane in self._lanes.values())
                 message = self._consumer.poll(0.05 if busy else 0.25)
                 self._jobs.poll()
                 if message is not None:
@@ -173,35 +176,32 @@ class Actuator:
             phase = future.result()  # a failed step ends the process: the next one starts from the results
             self._ended.labels(phase or "repeated").inc()
             self._store(message)
-        while lane.future is None and lane.waiting and not self._stopping.is_set():
-            self._begin(lane, lane.waiting.popleft())
-        if lane.paused and lane.future is None and not lane.waiting:
+        while lane.message is None and lane.waiting and not self._stopping.is_set():
+            self._read(lane, lane.waiting.popleft())
+        if lane.command is not None and not self._stopping.is_set():
+            self._begin(lane, lane.command)
+        if lane.paused and lane.message is None and not lane.waiting:
             lane.paused = False
             self._consumer.resume([TopicPartition(self._topic, partition)])
 
-    def _begin(self, lane: _Lane, message: Any) -> None:
-        headers = headers_of(message)
+    def _read(self, lane: _Lane, message: Any) -> None:
         try:
-            command = decode(ScalingCommand, message.value(), headers, message.key())
+            lane.command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
         except Unreadable as error:
             self._bury(message, error)
             self._store(message)
             return
         self._limit.good()
-        lane.message = message
-        lane.future = self._pool.submit(
-            self._carrier.carry, command, self._spec(command), lane.cancelled, trace_from(headers)
-        )
+        lane.message, lane.spec_by = message, self._clock.monotonic() + SPEC_SECONDS
 
-    def _spec(self, command: ScalingCommand) -> JobSpec | None:
-        deadline = self._clock.monotonic() + SPEC_SECONDS
-        while True:
-            spec = self._jobs.get(command.job_id)
-            late = self._clock.monotonic() > deadline or self._stopping.is_set()
-            if late or (spec is not None and spec.version >= command.spec_version):
-                return spec
-            self._stopping.wait(0.05)
-            self._jobs.poll()
+    def _begin(self, lane: _Lane, command: ScalingCommand) -> None:
+        """Begin the command, unless its spec may still come; other partitions do not wait for it."""
+        spec = self._jobs.get(command.job_id)
+        if (spec is None or spec.version < command.spec_version) and self._clock.monotonic() < lane.spec_by:
+            return
+        lane.command = None
+        trace_id = trace_from(headers_of(lane.message))
+        lane.future = self._pool.submit(self._carrier.carry, command, spec, lane.cancelled, trace_id)
 
     def _bury(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)

@@ -278,6 +278,24 @@ def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
     assert len(set(ids)) == len(ids)
 
 
+def test_commands_of_a_removed_job_hold_up_only_their_partition(shell: Shell) -> None:
+    """While one waits for a spec that does not come, another partition's commands are carried out (I2)."""
+    specs = [shell.add_job(f"job-{number}") for number in range(8)]
+    gone = shell.command(specs[0].model_copy(update={"job_id": "gone"}), CommandKind.START, 2, 1)
+    for spec in specs:
+        shell.command(spec, CommandKind.START, 2, 1)
+    lanes: dict[int, list[str]] = {}
+    for message in shell._read(COMMANDS):
+        lanes.setdefault(message.partition(), []).append(decode(ScalingCommand, message.value(), None).command_id)
+    (elsewhere,) = [ids for ids in lanes.values() if gone.command_id not in ids]
+    assert len(elsewhere) >= 3
+    shell.start()
+    given_up = shell.wait_for_end(gone)
+    assert given_up.code == "NO_SUCH_JOB"
+    done = [end for end in shell.results() if end.phase is Phase.VERIFIED and end.at < given_up.at]
+    assert {end.command_id for end in done} == set(elsewhere)
+
+
 def test_redis_down_does_not_stop_the_actuator(shell: Shell) -> None:
     """Without Redis the ledger and the control directory decide: a new command is done, an old one not (F21)."""
     nowhere = redis.Redis(host="127.0.0.1", port=1, socket_timeout=0.2, socket_connect_timeout=0.2)

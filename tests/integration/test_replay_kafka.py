@@ -144,7 +144,9 @@ def test_a_recording_can_be_cut_by_time_and_job(filled: ServiceSettings, tmp_pat
     assert sum(e.records for e in early.files) == 0
 
 
-def test_a_recording_is_whole_or_absent(settings: ServiceSettings, tmp_path: Path) -> None:
+def test_a_recording_is_whole_or_absent(
+    settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What cannot be recorded leaves no folder behind, and nothing is ever written over."""
     absent = settings.model_copy(update={"topic_prefix": "there-is-none."})
     with pytest.raises(CannotRecord, match=r"there-is-none\.jobs"):
@@ -153,6 +155,10 @@ def test_a_recording_is_whole_or_absent(settings: ServiceSettings, tmp_path: Pat
     record(settings, tmp_path / "rec", topics=(JOBS,))
     with pytest.raises(CannotRecord, match="never written over"):
         record(settings, tmp_path / "rec")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(CannotRecord, match="present directory"):
+        record(settings, Path())
 
 
 @pytest.mark.timeout(300)

@@ -328,7 +328,7 @@ ROWS = [
         lambda: growth(redis=RedisView.UNREACHABLE),
         held,
         "REDIS_UNREACHABLE",
-        "Redis does not answer, so cooldown and pool cannot be checked and nothing is changed",
+        "Redis does not answer as it should, so cooldown and pool cannot be checked and nothing is changed",
     ),
     Row(
         "advise",

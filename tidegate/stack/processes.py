@@ -104,6 +104,8 @@ def end_all(
                 # A paused process does not see SIGTERM before it goes on.
                 _signal_one(record, signal.SIGCONT)
         time.sleep(0.05)
+    for pid in list(_children):
+        _reap(pid)
     return []
 
 
@@ -115,12 +117,17 @@ def _signal_one(record: ProcessRecord, number: signal.Signals) -> None:
 
 def _stat(pid: int) -> tuple[str, int]:
     """State letter and start time of a process; `("", -1)` if it is gone or only waits to be reaped."""
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        del _children[pid]
+    _reap(pid)
     try:
         # The command name, in parentheses, may hold anything; the fields after it are plain (proc_pid_stat(5)).
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return "", -1
     return ("", -1) if fields[0] in "ZX" else (fields[0], int(fields[19]))
+
+
+def _reap(pid: int) -> None:
+    """Lets go of a child of ours that has ended."""
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
