@@ -11,6 +11,9 @@ What is late while restarting is late afterwards too, and counted then: so more 
 
     cost(p) = core price · p · horizon + late price · seconds late + restart price [p ≠ current]
 
+The demand of the last stretch is the one that *lasts*. A reduction must hold it, and a growth that does not is charged
+with the next restart too. What is above it for a minute or two on the way there is only lag, and counted as such.
+
 Two things come from micro-batches. A stop waits for the end of the running batch, while more arrives. And lag falls
 only when a batch commits: the first one after a restart takes all that waited, or as much as a batch ever took.
 """
@@ -84,7 +87,7 @@ class Play:
         """What a slot costs over the horizon."""
         self.demand = stretches[0][1]
         self.lasting = stretches[-1][1]
-        """The demand expected to last. What is above it for a minute or two is lag, and played as such."""
+        """The demand expected to last."""
         self.enough = bisect_left(sizes, self.lasting / (1.0 - headroom), key=known.capacity)
         """Place of the smallest size that holds what lasts, with its headroom; past the end if none does."""
         self.rising = max(0.0, self.demand - known.rate)
@@ -105,7 +108,7 @@ class Play:
     def cheapest(self, stay: Choice, tried: Container[float], useless: float, doubt: float) -> Choice:
         """Return the cheapest size, with what it costs.
 
-        A reduction must hold what is expected, and of a size not `tried` the share `doubt` is taken off; it pays its
+        A reduction must hold what lasts, and of a size not `tried` the share `doubt` is taken off; it pays its
         restart by patience, and is none while the job is late. A growth that will not last is charged with the next
         restart too; from the size `useless` on there is none.
         """
