@@ -18,17 +18,18 @@ it decides how wide the interval must be. A queue feels sums: of n rates on end,
 is off by little; noise that lasts does not average out. With the effective number of independent observations among n
 (Bayley & Hammersley, 1946), over the n intervals around h ahead
 
-    error(h)²    = v · min(1, (1 + φ) / (1 - φ) / n) · (1 - φ^(2h/Δ))
+    error(h)²    = v · min(1, (1 + φ) / (1 - φ) / n) · (1 - φ^(2h/Δ))  +  v · min(1, (1 + φ) / (1 - φ) · (g - (1 - θ²)))
 
-where the last factor takes off what is known of the present swing.
+where (1 - φ^(2h/Δ)) takes off what is known of the present swing. The second part is what a young line is off itself:
+the end of a line fitted to n rates has g times their variance. What an old line is off is in its swings already.
 
 A rate that is three deviations of past one-step errors off what was expected is a *surprise*: a jump, or an outlier.
 The line stays, the surprise stands beside it; the next rate settles which it was. A second one on the same side is a
-jump if it is also farther from the line than three deviations of the swings. If not, it is a swing: where swings last,
-one that came at once is still there an interval later, and a second look at it confirms nothing. After a jump a new
-line begins where it was measured, and if the second rate went on in the same direction, the slope between the two is
-its trend: a crowd that gathers. A step in the middle of an interval looks the same at first; of the two mistakes a size
-too large for some minutes is the cheaper.
+jump if it is also farther from the line than three and a half deviations of the swings. If not, it is a swing: where
+swings last, one that came at once is still there an interval later, and a second look at it confirms nothing. After a
+jump a new line begins where it was measured, and if the second rate went on in the same direction, the slope between
+the two is its trend: a crowd that gathers. A step in the middle of an interval looks the same at first; of the two
+mistakes a size too large for some minutes is the cheaper.
 
 *Silence* is no surprise: producers that stop send later what they kept back, so the level outlasts a silence.
 
@@ -47,9 +48,9 @@ BINS = 48
 PRIOR_RATES = 3
 """A new line begins as if it had gone through this many rates of its level: the first ones show no trend yet."""
 SURPRISING = 3.0
-"""Deviations beyond which a rate is a surprise (of one-step errors, which count as no more than this), and two on end
-are a jump (of the swings)."""
-
+"""Deviations beyond which a rate is a surprise; one-step errors count as no more than this."""
+JUMPING = 3.5
+"""Deviations of the swings beyond which two surprises on end are a jump and no swing."""
 GOING_ON = 1.5
 """Deviations that a second surprise must lie beyond the first to be a crowd that gathers."""
 MOST_GROWTH = 1.0
@@ -131,10 +132,10 @@ class Forecast(NamedTuple):
         before, surprise = self.surprise, None
         if surprising and (before is None or (before > expected) is not (error > 0)):
             surprise = rate
-        elif not surprising or before is None or abs(rate - level) <= SURPRISING * math.sqrt(variance):
+        elif not surprising or before is None or abs(rate - level) <= JUMPING * math.sqrt(variance):
             keep = math.exp(-gap / smoothing.level)
             n = run + PRIOR_RATES
-            level += max(1.0 - keep * keep, (4 * n + 2) / ((n + 1) * (n + 2))) * off
+            level += _gain(keep, run) * off
             trend += max((1.0 - keep) ** 2, 6.0 / ((n + 1) * (n + 2))) * off / gap
             swing, run = rate - level, run + 1
         else:
@@ -176,6 +177,8 @@ class Forecast(NamedTuple):
         decay, damping = math.log(max(fade, 1e-9)) / self.interval, -1.0 / smoothing.damping
         together = (1.0 + fade) / (1.0 - fade) * self.interval
         exp, found = math.exp, []
+        keep = exp(-self.interval / smoothing.level)
+        young = min(1.0, together / self.interval * (_gain(keep, self.run) - (1.0 - keep * keep)))
         for start, seconds in stretches:
             middle = start + 0.5 * seconds
             left = exp(decay * middle)
@@ -183,7 +186,7 @@ class Forecast(NamedTuple):
             if now is not None:
                 rate *= self._season_ratio(now, middle)
             share = together / seconds if seconds > together else 1.0
-            error = math.sqrt(variance * share * (1.0 - left * left))
+            error = math.sqrt(variance * (share * (1.0 - left * left) + young))
             found.append((seconds, max(0.0, rate) + deviations * error))
         return found
 
@@ -210,6 +213,12 @@ class Forecast(NamedTuple):
 
 UNSEEN = Forecast()
 """Of a job whose arrivals were not seen yet."""
+
+
+def _gain(keep: float, run: int) -> float:
+    """Return g after `run` rates on a line that keeps the share `keep` of its memory from one to the next."""
+    n = run + PRIOR_RATES
+    return max(1.0 - keep * keep, (4 * n + 2) / ((n + 1) * (n + 2)))
 
 
 def _fade(interval: float, variance: float, covariance: float, seen: int, smoothing: Smoothing) -> float:

@@ -165,6 +165,15 @@ def test_a_swing_that_comes_at_once_is_no_jump_where_swings_last(seed: int, side
     assert ahead(jumped, 600.0)[0] == pytest.approx(forecast.level + side * 400.0, abs=60.0)
 
 
+def test_a_young_line_is_trusted_less_than_an_old_one() -> None:
+    """After a jump in a noisy load the interval is wide until rates have shown where the new line is."""
+    forecast = swinging()
+    jumped = ramp(forecast, [1000.0] * 2, start=3000.0)
+    settled = ramp(jumped, [1000.0] * 200, start=3020.0)
+    assert ahead(jumped, 600.0, 300.0)[1] > 1.2 * ahead(forecast, 600.0, 300.0)[1]
+    assert ahead(settled, 600.0, 300.0)[1] < 0.5 * ahead(jumped, 600.0, 300.0)[1]
+
+
 def test_the_season_counts_once_a_day_was_seen() -> None:
     """A load that doubles every day at noon is expected to, from the second day on."""
     forecast = Forecast()
