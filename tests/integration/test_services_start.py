@@ -62,10 +62,9 @@ def test_a_service_does_not_start_on_topics_that_do_not_fit(kafka: str, service:
 
 
 def test_topics_cannot_be_created_without_a_broker() -> None:
-    """Nobody listens: exit code 2, and after what the Kafka client has logged one line that says so."""
+    """Nobody listens: exit code 2, and beside what the Kafka client logs, before and after, one line that says so."""
     end = ended("deploy/kafka/create_topics.py", bootstrap_servers="127.0.0.1:1")
     assert end.returncode == 2
     assert "Traceback" not in end.stderr
-    client, last = end.stderr.splitlines()[:-1], end.stderr.splitlines()[-1]
-    assert last.startswith("topics at 127.0.0.1:1: ")
-    assert all("|rdkafka#" in line for line in client)
+    (ours,) = [line for line in end.stderr.splitlines() if "|rdkafka#" not in line]
+    assert ours.startswith("topics at 127.0.0.1:1: ")
