@@ -245,11 +245,13 @@ class Tide:
             gain = prices.core_second * (least - current) * wait  # the slots meanwhile
             rate = newest_rate(case.state.window) or 0.0
             calm = memory.hindsight.calm(range(current, best), case.at, lag, rate, play.stretches[0][0])
-            if calm is not None:
+            unsure = memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain)
+            # What may wait, waits: else more lag, at which there is no calm, could ask for less.
+            if calm is not None and (calm.size == current or not unsure):
                 memory.hindsight = memory.hindsight.seen(calm, case.at)
                 numbers |= {"times": calm.times, "most": calm.lag / known.capacity(calm.size), "rate": calm.rate}
                 return self._answer(case, calm.size, "TIDE_CALM", numbers | {"calm": calm.size}, memory, play)
-            if memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain):
+            if unsure:
                 return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, play)
             return self._answer(case, best, "TIDE_GROW", numbers, memory, play)
         patience = (memory.patience or o.patience) * prices.restart

@@ -8,10 +8,11 @@ M seconds (`level_seconds`): a rate that is off the line's level by e records/s 
 
 so a new line is fitted by least squares at first, and forgets when it has become long. What a rate is off the line
 then is a *swing*: of it the share φ is left one interval later. A trend is damped over D seconds (`damping_seconds`),
-since none is to be believed for ever (Gardner & McKenzie, 1985), and at most doubles the load. The rate h seconds
-ahead:
+since none is to be believed for ever (Gardner & McKenzie, 1985), and at most doubles or halves the load. The rate h
+seconds ahead:
 
-    forecast(h)  = level + min(level, trend · D · (1 - exp(-h/D))) + swing · φ^(h/Δ)
+    change(h)    = trend · D · (1 - exp(-h/D)), from -level/2 to level
+    forecast(h)  = level + change(h) + swing · φ^(h/Δ)
 
 How much swings last is learned, as covariance of neighbours over variance v (a first-order autoregression), because
 it decides how wide the interval must be. A queue feels sums: of n rates on end, each off by its own noise, the mean
@@ -55,6 +56,8 @@ GOING_ON = 1.5
 """Deviations that a second surprise must lie beyond the first to be a crowd that gathers."""
 MOST_GROWTH = 1.0
 """Share of the level that a trend is believed to add at most: what grows further will be seen in time to grow again."""
+MOST_FALL = 0.5
+"""Share of the level that a trend is believed to take off at most."""
 LEAST_DEVIATION = 0.03
 """Share of the level that is always taken for noise."""
 LEARNING = 0.02
@@ -182,7 +185,8 @@ class Forecast(NamedTuple):
         for start, seconds in stretches:
             middle = start + 0.5 * seconds
             left = exp(decay * middle)
-            rate = level + min(trend * (1.0 - exp(damping * middle)), MOST_GROWTH * level) + swing * left
+            change = min(max(trend * (1.0 - exp(damping * middle)), -MOST_FALL * level), MOST_GROWTH * level)
+            rate = level + change + swing * left
             if now is not None:
                 rate *= self._season_ratio(now, middle)
             share = together / seconds if seconds > together else 1.0

@@ -137,6 +137,13 @@ def test_a_ramp_is_seen_coming() -> None:
     assert ahead(forecast, 10_000.0)[0] < 690 + 300
 
 
+@pytest.mark.parametrize(("slope", "most"), [(10.0, 2.0), (-10.0, 0.5)])
+def test_a_trend_at_most_doubles_or_halves_the_load(slope: float, most: float) -> None:
+    """However steep the line is, what it has not shown yet is believed only so far."""
+    forecast = ramp(Forecast(), [1000.0] * 60)._replace(trend=slope)
+    assert ahead(forecast, 600.0)[0] == pytest.approx(most * 1000.0)
+
+
 def test_noise_widens_the_interval() -> None:
     """The interval is earned by past errors."""
     noise = random.Random(1)
