@@ -17,7 +17,7 @@ help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
-	$(BIN)/tidegate demo
+	$(BIN)/python -m demo
 
 test: setup  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
@@ -30,8 +30,8 @@ check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
-	$(BIN)/python -m schemas.generate --check
-	$(BIN)/python -m engine.catalogue --check
+	$(BIN)/python -m tools.schemas --check
+	$(BIN)/python -m tools.policy_pages --check
 
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
@@ -46,8 +46,8 @@ down: $(INSTALLED)  ## end them and everything they launched
 	$(BIN)/tidegate down
 
 schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies.md
-	$(BIN)/python -m schemas.generate
-	$(BIN)/python -m engine.catalogue
+	$(BIN)/python -m tools.schemas
+	$(BIN)/python -m tools.policy_pages
 
 lock: $(UV)  ## resolve all Python packages anew and write the lock files
 	$(COMPILE) --extra dev -o requirements.lock

@@ -22,13 +22,13 @@ from confluent_kafka import Message
 from pydantic import SecretStr
 
 from bench.table import Row
-from runtime.kafka import Publisher, TopicReader, ensure_topics
-from schemas.command import ScalingCommand
-from schemas.envelope import decode
-from schemas.job import Application, JobSpec, Scaling
-from schemas.snapshot import JobState, MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
-from schemas.topics import COMMANDS, DECISIONS, SNAPSHOTS
 from services.decider.settings import DeciderSettings
+from tidegate.events.command import ScalingCommand
+from tidegate.events.envelope import decode
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
+from tidegate.events.topics import COMMANDS, DECISIONS, SNAPSHOTS
+from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 from tidegate.stack import StackInfo, down, up
 
 ROUNDS = 3
@@ -226,7 +226,7 @@ def _snapshot(job_id: str, base: datetime, step: int, *, arriving: int, capacity
         sequence=sequence,
         interval_seconds=10,
         observed_at=at,
-        state=JobState.RUNNING,
+        state=ClusterState.RUNNING,
         incarnation="app-1",
         sources=(
             SourceOffsets(

@@ -12,9 +12,9 @@ from typing import Any
 
 import faust
 
-from schemas.topics import DECISIONS, SNAPSHOTS
 from services.decider.settings import DeciderSettings
 from services.decider.shell import RAW, new_app, prepare_topics
+from tidegate.events.topics import DECISIONS, SNAPSHOTS
 
 
 def run(settings: DeciderSettings, decision_bytes: int, state_bytes: int) -> None:

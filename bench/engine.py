@@ -8,8 +8,8 @@ from time import process_time
 
 from bench.streams import decided, spec_of
 from bench.table import Row
-from engine.decide import step
-from engine.state import JobState, to_wire
+from tidegate.engine.state import JobState, to_wire
+from tidegate.installed import engine
 
 COUNT = 4000
 ROUNDS = 10
@@ -27,7 +27,7 @@ def main() -> list[Row]:
         state = JobState.new()
         began = process_time()
         for snapshot, observed in pairs:
-            state, _decision = step(state, snapshot, spec, observed)
+            state, _decision = engine().step(state, snapshot, spec, observed)
         best = max(best, COUNT / (process_time() - began))
     size = len(json.dumps(to_wire(state), separators=(",", ":")))
     policy = spec.scaling.policy

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.streams import write_recording
 from bench.table import Row
-from replay.recompute import recompute
-from replay.source import from_files, start_session
+from tidegate.replay.recompute import recompute
+from tidegate.replay.source import from_files, start_session
 
 JOBS, PER_JOB, PARTITIONS = 100, 1000, 50
 BAR = 10_000

@@ -31,12 +31,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 from bench.table import Row
-from launcher.control import Token
-from runtime.clock import SystemClock
-from runtime.kafka import Publisher, ensure_topics
-from schemas.command import CommandKind, ScalingCommand
-from schemas.job import Application, JobSpec, Scaling
-from schemas.result import ActionResult, Phase
 from services.actuator.app import connect_redis
 from services.actuator.backends import LAUNCHER, Run
 from services.actuator.backends.standalone import Standalone
@@ -45,6 +39,12 @@ from services.actuator.checkpoint import read_checkpoints
 from services.actuator.fence import RedisFence
 from services.actuator.ledger import Ledger
 from services.actuator.settings import ActuatorSettings
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.result import ActionResult, Phase
+from tidegate.launcher.control import Token
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.stack import StackInfo, down, up
 
 ROUNDS = 7

@@ -15,17 +15,16 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from engine.decide import step
-from engine.state import JobState
-from replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
-from schemas.decision import Decision, Observed
-from schemas.envelope import encode
-from schemas.job import Application, JobSpec, Scaling
-from schemas.result import ActionResult, Phase, result_id
-from schemas.snapshot import JobState as ClusterState
-from schemas.snapshot import MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
-from schemas.topics import DECISIONS, PREFIX, SNAPSHOTS
-from schemas.wire import Wire
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, Observed
+from tidegate.events.envelope import encode
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
+from tidegate.events.topics import DECISIONS, PREFIX, SNAPSHOTS
+from tidegate.events.wire import Wire
+from tidegate.installed import engine
+from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 INTERVAL = 10
@@ -123,7 +122,7 @@ def decided(
             gc_ratio=0.02,
             pool=Pool(pool_id="default", slots_total=64, slots_used=slots, workers_alive=4),
         )
-        state, decision = step(state, snapshot, spec, Observed(at=at + timedelta(seconds=1), results=results))
+        state, decision = engine().step(state, snapshot, spec, Observed(at=at + timedelta(seconds=1), results=results))
         results = ()
         if decision.command is not None:
             slots = decision.command.to_parallelism

@@ -23,19 +23,7 @@ TIERS = {
     "faults": "the same with something broken on purpose",
     "e2e": "the whole loop on real Kafka, Redis and Spark",
 }
-OURS = (
-    "schemas",
-    "engine",
-    "twin",
-    "runtime",
-    "services",
-    "collector",
-    "decider",
-    "actuator",
-    "launcher",
-    "replay",
-    "tidegate",
-)
+OURS = ("tidegate", "services", "collector", "decider", "actuator", "demo")
 TESTS = Path(__file__).parent
 settings.register_profile("tidegate", deadline=None)  # no test is judged by the speed of the machine
 settings.load_profile("tidegate")

@@ -1,10 +1,24 @@
-"""The user's door: the `tidegate` command, the Python client, the embedded stack and the demo.
+"""Autoscaling for Spark Structured Streaming: subscribe to what Tidegate measures, decides and does.
 
 >>> from tidegate import decisions
 >>> for decision in decisions("127.0.0.1:9092", job="rates", follow=True):  # doctest: +SKIP
 ...     print(decision.final_parallelism, decision.sentence)
 """
 
-from tidegate.client import commands, dead_letters, decisions, jobs, results, snapshots
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.client import commands, dead_letters, decisions, jobs, results, snapshots
 
 __all__ = ["commands", "dead_letters", "decisions", "jobs", "results", "snapshots"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the client when one of its functions is asked for: inside a Spark driver there is no Kafka client."""
+    if name in __all__:
+        from tidegate import client  # noqa: PLC0415  (see above)
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

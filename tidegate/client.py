@@ -22,18 +22,18 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import model_validator
 
-from runtime.jobs import JobsView
-from runtime.kafka import TopicReader, headers_of
-from runtime.settings import RedisSettings, ServiceSettings
-from schemas.command import ScalingCommand
-from schemas.dead_letter import DeadLetter
-from schemas.decision import Decision
-from schemas.envelope import Unreadable, decode
-from schemas.job import JobSpec
-from schemas.result import ActionResult
-from schemas.snapshot import MetricSnapshot
-from schemas.topics import BY_MODEL
-from schemas.wire import Wire
+from tidegate.events.command import ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.decision import Decision
+from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import BY_MODEL
+from tidegate.events.wire import Wire
+from tidegate.runtime.jobs import JobsView
+from tidegate.runtime.kafka import TopicReader, headers_of
+from tidegate.runtime.settings import RedisSettings, ServiceSettings
 
 W = TypeVar("W", bound=Wire)
 REACH_SECONDS = 10.0

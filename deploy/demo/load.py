@@ -13,10 +13,10 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from runtime.kafka import Publisher
-from runtime.settings import ServiceSettings
-from schemas.envelope import Unreadable, decode
-from schemas.job import JobSpec
+from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.job import JobSpec
+from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.settings import ServiceSettings
 
 PARTITIONS = 8
 TICK = 0.1

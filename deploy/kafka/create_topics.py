@@ -1,4 +1,4 @@
-"""Creates the Tidegate topics that are missing, from the table in `schemas.topics`, and checks those that are there.
+"""Creates the Tidegate topics that are missing, and checks those that are there.
 
 Run in a service's image with its settings; exit code 0 when the topics fit, 2 with one line when they do not.
 """
@@ -11,8 +11,8 @@ import sys
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
-from runtime.kafka import TopicsDoNotFit, ensure_topics
-from runtime.settings import ServiceSettings, wrong_settings
+from tidegate.runtime.kafka import TopicsDoNotFit, ensure_topics
+from tidegate.runtime.settings import ServiceSettings, wrong_settings
 
 
 def main() -> int:

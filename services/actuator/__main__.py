@@ -8,12 +8,12 @@ import sys
 
 from pydantic import ValidationError
 
-from runtime.clock import SystemClock
-from runtime.kafka import TopicsDoNotFit
-from runtime.logs import configure
-from runtime.settings import wrong_settings
 from services.actuator.app import build
 from services.actuator.settings import ActuatorSettings
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka import TopicsDoNotFit
+from tidegate.runtime.logs import configure
+from tidegate.runtime.settings import wrong_settings
 
 
 def main() -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from schemas.command import CommandKind, ScalingCommand
-from schemas.job import JobSpec, Mode
 from services.actuator.checkpoint import CheckpointError, local_path
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import JobSpec, Mode
 
 CODES: dict[str, str] = {
     "NO_SUCH_JOB": "no JobSpec of that id is known",

@@ -23,16 +23,6 @@ import redis
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from prometheus_client import CollectorRegistry, Counter
 
-from runtime.clock import Clock
-from runtime.dead_letters import DeadLetterLimit, dead_letter
-from runtime.health import Health
-from runtime.jobs import JobsView
-from runtime.kafka import Publisher, TopicReader, check_topics, group_consumer, headers_of
-from schemas.command import ScalingCommand
-from schemas.envelope import Unreadable, decode, trace_from
-from schemas.result import ActionResult
-from schemas.topics import COMMANDS, RESULTS
-from schemas.wire import Wire
 from services.actuator.backends import Backend
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
@@ -41,6 +31,16 @@ from services.actuator.fence import RedisFence
 from services.actuator.ledger import Ledger
 from services.actuator.settings import ActuatorSettings
 from services.actuator.task import Abandoned
+from tidegate.events.command import ScalingCommand
+from tidegate.events.envelope import Unreadable, decode, trace_from
+from tidegate.events.result import ActionResult
+from tidegate.events.topics import COMMANDS, RESULTS
+from tidegate.events.wire import Wire
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.dead_letters import DeadLetterLimit, dead_letter
+from tidegate.runtime.health import Health
+from tidegate.runtime.jobs import JobsView
+from tidegate.runtime.kafka import Publisher, TopicReader, check_topics, group_consumer, headers_of
 
 log = logging.getLogger(__name__)
 

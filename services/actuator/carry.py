@@ -7,12 +7,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from launcher.control import Control, ControlError
-from runtime.clock import Clock
-from schemas.command import CommandKind, ScalingCommand
-from schemas.job import JobSpec
-from schemas.result import ActionResult, Phase, result_id
-from schemas.wire import Scalar
 from services.actuator import starting, stopping
 from services.actuator.admission import refusal
 from services.actuator.backends import Backend
@@ -21,6 +15,12 @@ from services.actuator.fence import Fence
 from services.actuator.ledger import Ledger
 from services.actuator.restart import Action, Event, Restart, advance, next_action, resume
 from services.actuator.task import Abandoned, Outcome, Task
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.wire import Scalar
+from tidegate.launcher.control import Control, ControlError
+from tidegate.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

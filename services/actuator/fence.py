@@ -20,7 +20,7 @@ from typing import Protocol, cast
 
 import redis
 
-from launcher.control import Control, Token
+from tidegate.launcher.control import Control, Token
 
 log = logging.getLogger(__name__)
 

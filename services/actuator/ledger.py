@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from schemas.command import CommandKind
-from schemas.result import ActionResult, Phase
+from tidegate.events.command import CommandKind
+from tidegate.events.result import ActionResult, Phase
 
 _GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
 ENDED_KEPT = 100_000

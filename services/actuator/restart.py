@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from schemas.command import CommandKind, ScalingCommand
-from schemas.result import ActionResult, Phase
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.result import ActionResult, Phase
 
 
 class Action(Enum):

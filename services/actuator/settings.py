@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from runtime.settings import RedisSettings
+from tidegate.runtime.settings import RedisSettings
 
 
 class ActuatorSettings(RedisSettings):

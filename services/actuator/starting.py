@@ -8,12 +8,12 @@ without a write should it come later, and it is submitted anew.
 
 from __future__ import annotations
 
-from launcher.control import Token
 from services.actuator import strangers
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
 from services.actuator.fence import Fence
 from services.actuator.restart import Event, Restart
 from services.actuator.task import Outcome, Task, batches_from_text
+from tidegate.launcher.control import Token
 
 POLL_SECONDS = 0.05
 ASK_SECONDS = 0.5

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.control import ControlError
-from schemas.command import CommandKind
 from services.actuator import strangers
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.checkpoint import CheckpointError
 from services.actuator.fence import Fence
 from services.actuator.restart import Event
 from services.actuator.task import Outcome, Task, batches_to_text
+from tidegate.events.command import CommandKind
+from tidegate.launcher.control import ControlError
 
 POLL_SECONDS = 0.2
 """Between two looks at the old run. Each asks the cluster, and what is slept here is downtime."""

@@ -7,9 +7,9 @@ its id: each run writes its application's into the control directory, and `verif
 
 from __future__ import annotations
 
-from schemas.command import CommandKind
 from services.actuator.restart import Event
 from services.actuator.task import Outcome, Task
+from tidegate.events.command import CommandKind
 
 LINGER_SECONDS = 10.0
 """How long a cluster may go on listing an application whose driver has just ended."""

@@ -7,14 +7,14 @@ import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from launcher.control import Control, Token
-from runtime.clock import Clock
-from schemas.command import ScalingCommand
-from schemas.job import JobSpec
-from schemas.wire import Scalar
 from services.actuator.backends import Backend
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.restart import Event
+from tidegate.events.command import ScalingCommand
+from tidegate.events.job import JobSpec
+from tidegate.events.wire import Scalar
+from tidegate.launcher.control import Control, Token
+from tidegate.runtime.clock import Clock
 
 
 class Abandoned(Exception):

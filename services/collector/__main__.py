@@ -10,16 +10,16 @@ import sys
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
-from runtime.clock import SystemClock
-from runtime.dead_letters import TooManyDeadLetters
-from runtime.jobs import JobsView
-from runtime.kafka import Publisher, TopicsDoNotFit, check_topics
-from runtime.logs import configure
-from runtime.settings import wrong_settings
 from services.collector.app import build
 from services.collector.master import HttpMaster
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.dead_letters import TooManyDeadLetters
+from tidegate.runtime.jobs import JobsView
+from tidegate.runtime.kafka import Publisher, TopicsDoNotFit, check_topics
+from tidegate.runtime.logs import configure
+from tidegate.runtime.settings import wrong_settings
 
 log = logging.getLogger("collector")
 

@@ -16,14 +16,6 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from runtime.clock import Clock
-from runtime.dead_letters import DeadLetterLimit, dead_letter
-from runtime.health import Health
-from runtime.kafka import headers_of
-from schemas.dead_letter import DeadLetter
-from schemas.envelope import Unreadable
-from schemas.job import JobSpec
-from schemas.snapshot import MetricSnapshot
 from services.collector.log_directory import LogDirectory
 from services.collector.metrics import Metrics
 from services.collector.outbox import Event, Outbox, Publishes
@@ -33,6 +25,14 @@ from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
 from services.collector.snapshots import Observed, snapshot
 from services.collector.sources import Logs, Master, Offsets, Sources
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.envelope import Unreadable
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.dead_letters import DeadLetterLimit, dead_letter
+from tidegate.runtime.health import Health
+from tidegate.runtime.kafka import headers_of
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ CLOSE_SECONDS = 5.0
 
 
 class Jobs(Protocol):
-    """Which jobs there are; `runtime.jobs.JobsView` is one. Touched by one thread only."""
+    """Which jobs there are; `tidegate.runtime.jobs.JobsView` is one. Touched by one thread only."""
 
     def load(self) -> None:
         """Read all jobs."""

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from runtime.settings import ServiceSettings
+from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 

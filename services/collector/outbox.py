@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
-from runtime.kafka import NotDelivered
-from schemas.wire import Wire
+from tidegate.events.wire import Wire
+from tidegate.runtime.kafka import NotDelivered
 
 log = logging.getLogger(__name__)
 
 
 class Publishes(Protocol):
-    """Where events go; `runtime.kafka.Publisher` is one."""
+    """Where events go; `tidegate.runtime.kafka.Publisher` is one."""
 
     def send(self, event: Wire, *, key: bytes | None = None) -> None:
         """Hand one event over."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
 
-from schemas.snapshot import MicroBatch, StageTasks, StateOperator
 from services.collector.events import (
     ApplicationEnded,
     ApplicationStarted,
@@ -29,6 +28,7 @@ from services.collector.events import (
     StageEnded,
     TaskEnded,
 )
+from tidegate.events.snapshot import MicroBatch, StageTasks, StateOperator
 
 MAX_BATCHES = 200
 MAX_STAGES = 200

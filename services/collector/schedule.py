@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from schemas.job import JobSpec
 from services.collector.run import Interval
+from tidegate.events.job import JobSpec
 
 log = logging.getLogger(__name__)
 

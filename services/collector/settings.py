@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from runtime.settings import ServiceSettings
+from tidegate.runtime.settings import ServiceSettings
 
 
 class CollectorSettings(ServiceSettings):

@@ -24,13 +24,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from schemas.job import JobSpec
-from schemas.snapshot import JobState, MetricSnapshot, Part, Pool, SourceOffsets, snapshot_id
 from services.collector.events import Offsets
 from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
 from services.collector.run import Reading
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, snapshot_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def snapshot(spec: JobSpec, seen: Observed, silence_seconds: float) -> MetricSna
     app = _app(spec, seen, run)
     named_only = app is not None and (run is None or run.app_id != app.id)  # alive, but its log is not there yet
     state = _state_by_master(seen, run, app, named_only) if has_master else _state_by_log(seen, run, silence_seconds)
-    alive = state in (JobState.STARTING, JobState.RUNNING)
+    alive = state in (ClusterState.STARTING, ClusterState.RUNNING)
     incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
     figures = None if named_only else run
 
@@ -70,11 +70,11 @@ def snapshot(spec: JobSpec, seen: Observed, silence_seconds: float) -> MetricSna
         not source.committed_offsets for source in sources
     ):
         missing.append(Part.COMMITTED_OFFSETS)
-    if seen.logs is None or not seen.logs.complete or (run is None and state is JobState.RUNNING):
+    if seen.logs is None or not seen.logs.complete or (run is None and state is ClusterState.RUNNING):
         missing += [Part.PROGRESS, Part.TASKS]
     if slots is None or (has_master and pool is None):
         missing.append(Part.CAPACITY)
-    if state is JobState.UNKNOWN:
+    if state is ClusterState.UNKNOWN:
         missing.append(Part.JOB_STATE)
 
     return MetricSnapshot(
@@ -129,39 +129,39 @@ def _app(spec: JobSpec, seen: Observed, run: Reading | None) -> App | None:
     return seen.master.completed.get(app_id) if app_id is not None else None
 
 
-def _state_by_master(seen: Observed, run: Reading | None, app: App | None, named_only: bool) -> JobState:
+def _state_by_master(seen: Observed, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:
     if app is not None and app.id in _active(seen):
         if run is None and seen.logs is None:
-            return JobState.RUNNING  # alive is known; how far it is would be in the log, which is named missing
+            return ClusterState.RUNNING  # alive is known; how far it is would be in the log, which is named missing
         if named_only or run is None or not run.query_seen:
-            return JobState.STARTING
+            return ClusterState.STARTING
         if not run.query_active:
-            return JobState.FAILED if run.failure else JobState.STOPPED
-        return JobState.RUNNING
+            return ClusterState.FAILED if run.failure else ClusterState.STOPPED
+        return ClusterState.RUNNING
     if run is not None and run.ended:
         return _ended(run)
     if seen.master is None or (seen.logs is None and seen.last_app_id is None):
-        return JobState.UNKNOWN
+        return ClusterState.UNKNOWN
     if app is not None and app.state == "FAILED":
-        return JobState.FAILED
-    return _ended(run) if run is not None else JobState.STOPPED
+        return ClusterState.FAILED
+    return _ended(run) if run is not None else ClusterState.STOPPED
 
 
-def _state_by_log(seen: Observed, run: Reading | None, silence_seconds: float) -> JobState:
+def _state_by_log(seen: Observed, run: Reading | None, silence_seconds: float) -> ClusterState:
     if seen.logs is None:
-        return JobState.UNKNOWN
+        return ClusterState.UNKNOWN
     if run is None:
-        return JobState.STOPPED
+        return ClusterState.STOPPED
     if run.ended or (run.query_seen and not run.query_active):
         return _ended(run)
     grown_at = seen.logs.grown_at
     if grown_at is None or (seen.observed_at - grown_at).total_seconds() > silence_seconds:
-        return JobState.UNKNOWN
-    return JobState.RUNNING if run.query_seen else JobState.STARTING
+        return ClusterState.UNKNOWN
+    return ClusterState.RUNNING if run.query_seen else ClusterState.STARTING
 
 
-def _ended(run: Reading) -> JobState:
-    return JobState.FAILED if run.failure else JobState.STOPPED
+def _ended(run: Reading) -> ClusterState:
+    return ClusterState.FAILED if run.failure else ClusterState.STOPPED
 
 
 def _committed(seen: Observed) -> Offsets | None:
@@ -170,12 +170,12 @@ def _committed(seen: Observed) -> Offsets | None:
     return next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
 
 
-def _slots(seen: Observed, state: JobState, app: App | None, run: Reading | None) -> int | None:
+def _slots(seen: Observed, state: ClusterState, app: App | None, run: Reading | None) -> int | None:
     if app is not None and app.id in _active(seen):
         return app.cores
-    if state in (JobState.STARTING, JobState.RUNNING):
+    if state in (ClusterState.STARTING, ClusterState.RUNNING):
         return run.local_cores if run is not None else None
-    return None if state is JobState.UNKNOWN else 0  # nothing runs, so nothing is granted: known, not missing
+    return None if state is ClusterState.UNKNOWN else 0  # nothing runs, so nothing is granted: known, not missing
 
 
 def _sources(spec: JobSpec, ends: EndOffsets | None, committed: Offsets | None) -> tuple[SourceOffsets, ...]:

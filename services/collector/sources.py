@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from runtime.clock import Clock
 from services.collector.log_directory import JobReading
 from services.collector.master import MasterView
 from services.collector.metrics import Metrics
@@ -23,6 +22,7 @@ from services.collector.offsets import EndOffsets
 from services.collector.owner import OwnerThread
 from services.collector.run import Interval
 from services.collector.settings import CollectorSettings
+from tidegate.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ import sys
 
 from pydantic import ValidationError
 
-from runtime.kafka import TopicsDoNotFit
-from runtime.logs import configure
-from runtime.settings import wrong_settings
 from services.decider.app import run
 from services.decider.settings import DeciderSettings
+from tidegate.runtime.kafka import TopicsDoNotFit
+from tidegate.runtime.logs import configure
+from tidegate.runtime.settings import wrong_settings
 
 
 def main() -> int:

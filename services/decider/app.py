@@ -21,11 +21,6 @@ from typing import Any, NoReturn
 import faust
 from prometheus_client import CollectorRegistry
 
-from runtime.clock import Clock, SystemClock
-from runtime.dead_letters import DeadLetterLimit
-from runtime.health import Health
-from schemas.decision import RedisView
-from schemas.topics import RESULTS, SNAPSHOTS
 from services.decider.handler import Handler, Incoming
 from services.decider.lanes import Lanes
 from services.decider.ledger import RedisLedger, connect
@@ -37,6 +32,11 @@ from services.decider.settings import DeciderSettings
 from services.decider.shell import RAW, let_go, new_app, prepare_topics, still_ours
 from services.decider.specs import SpecsInForce
 from services.decider.watchdog import Watchdog
+from tidegate.events.decision import RedisView
+from tidegate.events.topics import RESULTS, SNAPSHOTS
+from tidegate.runtime.clock import Clock, SystemClock
+from tidegate.runtime.dead_letters import DeadLetterLimit
+from tidegate.runtime.health import Health
 
 log = logging.getLogger(__name__)
 

@@ -16,18 +16,19 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from engine.decide import ENGINE_VERSION, step
-from engine.state import JobState
-from runtime.clock import Clock
-from runtime.dead_letters import DeadLetterLimit, bare, dead_letter
-from schemas.decision import Decision, Neighbour, Observed, decision_id
-from schemas.envelope import Unreadable, decode, trace_from
-from schemas.job import JobSpec
-from schemas.result import ActionResult, Phase
-from schemas.snapshot import MetricSnapshot
 from services.decider.metrics import Metrics
 from services.decider.ports import Answer, Ledger, Outbox, Specs, TooLargeToPublish, View, hold_for
 from services.decider.records import JobRecord, key_of
+from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, Neighbour, Observed, decision_id
+from tidegate.events.envelope import Unreadable, decode, trace_from
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.installed import engine
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.dead_letters import DeadLetterLimit, bare, dead_letter
 
 log = logging.getLogger(__name__)
 
@@ -160,11 +161,13 @@ class Handler:
         """
         look = self._ledger.view
         view = self._ledger.glance(spec.job_id, spec.pool_id) or await look(spec.job_id, spec.pool_id)
-        state, decision = step(record.state, snapshot, spec, self._observed(record, snapshot, spec, view))
+        state, decision = engine().step(record.state, snapshot, spec, self._observed(record, snapshot, spec, view))
         if decision.command is not None:
             fresh = await look(spec.job_id, spec.pool_id)
             if fresh != view:
-                state, decision = step(record.state, snapshot, spec, self._observed(record, snapshot, spec, fresh))
+                state, decision = engine().step(
+                    record.state, snapshot, spec, self._observed(record, snapshot, spec, fresh)
+                )
         if decision.command is None:
             return state, decision
         pool = snapshot.pool
@@ -174,7 +177,7 @@ class Handler:
         if answer is Answer.TAKEN:
             return state, decision
         now_seen = self._observed(record, snapshot, spec, await look(spec.job_id, spec.pool_id))
-        state, decision = step(record.state, snapshot, spec, replace(now_seen, reservation_refused=True))
+        state, decision = engine().step(record.state, snapshot, spec, replace(now_seen, reservation_refused=True))
         if decision.command is not None:
             raise BrokenPromise(f"decision {decision.decision_id} of {spec.job_id} has a command nobody reserved")
         return state, decision

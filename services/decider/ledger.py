@@ -25,10 +25,10 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from runtime.clock import Clock
-from runtime.settings import RedisSettings
-from schemas.decision import RedisView
 from services.decider.ports import Answer, Hold, View, instant
+from tidegate.events.decision import RedisView
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.settings import RedisSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from runtime.kafka import NotDelivered, TopicReader, producer_config
-from runtime.settings import ServiceSettings
-from schemas.envelope import Headers, encode
-from schemas.topics import TOPICS
-from schemas.wire import Wire
 from services.decider.ports import TooLargeToPublish
 from services.decider.settings import DeciderSettings
+from tidegate.events.envelope import Headers, encode
+from tidegate.events.topics import TOPICS
+from tidegate.events.wire import Wire
+from tidegate.runtime.kafka import NotDelivered, TopicReader, producer_config
+from tidegate.runtime.settings import ServiceSettings
 
 MAX_REQUEST_BYTES = 4_000_000
 """A dead letter holds its record in base64, so it may be larger than any event."""

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
-from engine.guards.timing import hold_seconds
-from schemas.command import CommandKind, ScalingCommand
-from schemas.decision import RedisView
-from schemas.job import JobSpec
-from schemas.wire import Wire
+from tidegate.engine.guards.timing import hold_seconds
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.decision import RedisView
+from tidegate.events.job import JobSpec
+from tidegate.events.wire import Wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from runtime.kafka import TopicReader, headers_of
-from runtime.settings import ServiceSettings
-from schemas.command import ScalingCommand
-from schemas.envelope import Unreadable, decode
-from schemas.result import ActionResult
-from schemas.topics import COMMANDS, RESULTS
 from services.decider.handler import DOWN
 from services.decider.ports import Hold, Specs, hold_for
+from tidegate.events.command import ScalingCommand
+from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.result import ActionResult
+from tidegate.events.topics import COMMANDS, RESULTS
+from tidegate.runtime.kafka import TopicReader, headers_of
+from tidegate.runtime.settings import ServiceSettings
 
 E = TypeVar("E", ScalingCommand, ActionResult)
 

@@ -12,9 +12,9 @@ from typing import Self
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
-from engine.state import JobState, from_wire, to_wire
-from schemas.decision import Decision, Evidence
-from schemas.result import ActionResult
+from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.events.decision import Decision, Evidence
+from tidegate.events.result import ActionResult
 
 SEEN_KEPT = 64
 """Result ids remembered to drop repeats: a command has at most fourteen, so those of the newest four and more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from runtime.settings import RedisSettings
+from tidegate.runtime.settings import RedisSettings
 
 
 class DeciderSettings(RedisSettings):

@@ -18,8 +18,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
-from runtime.kafka import TopicsDoNotFit, check_topics
 from services.decider.settings import DeciderSettings
+from tidegate.runtime.kafka import TopicsDoNotFit, check_topics
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 BUFFERED = 64

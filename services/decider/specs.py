@@ -13,16 +13,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from engine.validate import check_spec
-from runtime.clock import Clock
-from runtime.dead_letters import dead_letter
-from runtime.jobs import JobsView
-from runtime.kafka import Publisher, headers_of
-from runtime.settings import ServiceSettings
-from schemas.envelope import Unreadable
-from schemas.job import JobSpec
 from services.decider.handler import CONSUMER
 from services.decider.ports import Link
+from tidegate.events.envelope import Unreadable
+from tidegate.events.job import JobSpec
+from tidegate.installed import engine
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.dead_letters import dead_letter
+from tidegate.runtime.jobs import JobsView
+from tidegate.runtime.kafka import Publisher, headers_of
+from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class SpecsInForce:
             self._ready.set()
 
     def _follow(self) -> None:
-        view = JobsView(self._settings, self._bury, check=check_spec)
+        view = JobsView(self._settings, self._bury, check=engine().check)
         try:
             view.load()
             self._book = SpecBook(view)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from runtime.clock import Clock
-from runtime.settings import ServiceSettings
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 

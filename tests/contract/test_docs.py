@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from engine.reasons import REASONS
-from schemas.envelope import Unreadable
 from services.actuator.admission import CODES
+from tidegate.engine.reasons import REASONS
+from tidegate.events.envelope import Unreadable
 
 ROOT = Path(__file__).parents[2]
 

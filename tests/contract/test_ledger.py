@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from schemas.decision import RedisView
 from services.decider.ledger import RedisLedger
 from services.decider.ports import Answer, Hold, Ledger, View, instant
 from tests.support.ledger import FakeLedger
+from tidegate.events.decision import RedisView
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

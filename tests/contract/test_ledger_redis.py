@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from schemas.decision import RedisView
 from services.decider.ledger import RedisLedger
 from services.decider.ports import Answer, View
 from tests.contract.test_ledger import SetClock, T, hold
+from tidegate.events.decision import RedisView
 
 Body = Callable[[RedisLedger, Redis, str, SetClock], Awaitable[None]]
 

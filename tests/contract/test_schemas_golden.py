@@ -11,12 +11,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from schemas import generate
-from schemas.compatibility import breaks
-from schemas.envelope import Headers, Unreadable, decode, encode
-from schemas.topics import TOPICS, Topic
-from schemas.wire import Wire
 from tests.support.sample_events import sample_events
+from tidegate.events.envelope import Headers, Unreadable, decode, encode
+from tidegate.events.topics import TOPICS, Topic
+from tidegate.events.wire import Wire
+from tools import schemas as generate
+from tools.compatibility import breaks
 
 GOLDEN = sorted(path for path in (generate.HERE / "golden").glob("*.json") if ".schema." not in path.name)
 BY_TYPE = {topic.event_type: topic for topic in TOPICS}

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from replay.files import read_manifest
+from demo.run import Plan, run_demo
+from demo.script import steady_surge_steady
+from demo.show import Show
 from tests.support.provider import ProcessProvider, StackProvider
 from tidegate.cli import app
-from tidegate.demo.run import Plan, run_demo
-from tidegate.demo.script import steady_surge_steady
-from tidegate.demo.show import Show
+from tidegate.replay.files import read_manifest
 
 OBJECTIVE_SECONDS = 20.0
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.command import CommandKind
-from schemas.result import Phase
 from tests.support.actuator import Rig
 from tests.support.provider import StackProvider
+from tidegate.events.command import CommandKind
+from tidegate.events.result import Phase
 
 DELICATE = "after:starting"
 """The driver may have been submitted and may not: in every `make test`; the other instants are in `make faults`."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.command import ScalingCommand
-from schemas.decision import Decision
 from tests.support.decider import DeciderProcess, Flow, overloaded_now, wait_for
 from tests.support.events import job
+from tidegate.events.command import ScalingCommand
+from tidegate.events.decision import Decision
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.decision import Decision
-from schemas.snapshot import MetricSnapshot
 from tests.support.decider import DeciderProcess, Flow, number_now, wait_for
 from tests.support.events import job, snapshot
+from tidegate.events.decision import Decision
+from tidegate.events.snapshot import MetricSnapshot
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from schemas.command import ScalingCommand
-from schemas.decision import Decision, RedisView
-from schemas.result import Phase
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
 from tests.support.events import job, result
+from tidegate.events.command import ScalingCommand
+from tidegate.events.decision import Decision, RedisView
+from tidegate.events.result import Phase
 from tidegate.stack import Stack, down, up
 
 pytestmark = pytest.mark.timeout(240)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.command import CommandKind
-from schemas.result import Phase
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.actuator import Rig
 from tests.support.provider import StackProvider
+from tidegate.events.command import CommandKind
+from tidegate.events.result import Phase
 
 
 @pytest.fixture

@@ -17,15 +17,6 @@ import pytest
 import redis
 from confluent_kafka import Producer
 
-from launcher.control import Control, Token
-from runtime.clock import SystemClock
-from runtime.kafka import Publisher, TopicReader, ensure_topics
-from schemas.command import CommandKind, ScalingCommand
-from schemas.dead_letter import DeadLetter
-from schemas.envelope import decode
-from schemas.job import JobSpec
-from schemas.result import ActionResult, Phase
-from schemas.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
 from services.actuator.app import Actuator, build
 from services.actuator.backends import DriverState, Run
 from services.actuator.fence import RedisFence
@@ -33,6 +24,15 @@ from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecsInForce
 from tests.support.events import job
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.envelope import decode
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
+from tidegate.launcher.control import Control, Token
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 
 
 class IdleCluster:

@@ -17,18 +17,18 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 import tidegate
-from engine.decide import step
-from engine.state import JobState
-from runtime.kafka import Publisher, ensure_topics
-from schemas.command import ScalingCommand
-from schemas.decision import Decision, Observed
-from schemas.envelope import value_of
-from schemas.job import JobSpec, Mode
-from schemas.result import ActionResult, Phase, result_id
-from schemas.snapshot import MetricSnapshot, snapshot_id
+from tests.support.engine import step
 from tests.support.events import job, steady
 from tidegate.cli import app
 from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs
+from tidegate.engine.state import JobState
+from tidegate.events.command import ScalingCommand
+from tidegate.events.decision import Decision, Observed
+from tidegate.events.envelope import value_of
+from tidegate.events.job import JobSpec, Mode
+from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.snapshot import MetricSnapshot, snapshot_id
+from tidegate.runtime.kafka import Publisher, ensure_topics
 
 SPEC = job(min_parallelism=2, max_parallelism=8)
 

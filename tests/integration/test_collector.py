@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from runtime.kafka import Publisher, TopicReader, ensure_topics
-from runtime.settings import ServiceSettings
-from schemas.envelope import decode
-from schemas.job import Application, JobSpec
-from schemas.snapshot import JobState, MetricSnapshot, Part
-from schemas.topics import SNAPSHOTS
 from tests.support.provider import SparkCluster, StackProvider
+from tidegate.events.envelope import decode
+from tidegate.events.job import Application, JobSpec
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.events.topics import SNAPSHOTS
+from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "deploy" / "examples" / "rates.py"
@@ -181,7 +181,7 @@ def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, st
     rig.spec(spark.event_log_dir, master=spark.master, rest_url=spark.rest, master_ui_url=spark.ui)
     collector = rig.collector()
     never = rig.wait_for("at all", lambda _: True)
-    assert (never.state, never.incarnation, never.slots_granted) == (JobState.STOPPED, None, 0)
+    assert (never.state, never.incarnation, never.slots_granted) == (ClusterState.STOPPED, None, 0)
     assert never.missing == (Part.COMMITTED_OFFSETS,)
     assert never.sources[0].end_offsets == (0, 0, 0, 0)
 
@@ -189,7 +189,7 @@ def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, st
     driver = Driver(rig, spark, cores=2)
     try:
         working = rig.wait_for("with a batch", lambda s: bool(s.batches), 360)
-        assert working.state is JobState.RUNNING
+        assert working.state is ClusterState.RUNNING
         assert working.incarnation is not None
         assert working.incarnation.startswith("app-")
         assert working.missing == ()
@@ -207,12 +207,12 @@ def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, st
 
         # idle: past the first idle event, which comes after 10 s
         idle = rig.wait_for("idle", lambda s: s.sequence >= done.sequence + 14, 40)
-        assert (idle.state, idle.batches, idle.missing) == (JobState.RUNNING, (), ())
+        assert (idle.state, idle.batches, idle.missing) == (ClusterState.RUNNING, (), ())
         assert idle.incarnation == working.incarnation
     finally:
         driver.kill()
-    dead = rig.wait_for("dead", lambda s: s.state is not JobState.RUNNING, 30)
-    assert (dead.state, dead.incarnation, dead.slots_granted) == (JobState.STOPPED, working.incarnation, 0)
+    dead = rig.wait_for("dead", lambda s: s.state is not ClusterState.RUNNING, 30)
+    assert (dead.state, dead.incarnation, dead.slots_granted) == (ClusterState.STOPPED, working.incarnation, 0)
     assert dead.sources[0].committed_offsets == (400, 400, 400, 400)
     assert dead.missing == ()
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from schemas.snapshot import Part
 from tests.integration.test_collector import INTERVAL, ROOT, Rig, rig
 from tests.support.eventlogs import as_app, recorded, rolling
+from tidegate.events.snapshot import Part
 
 __all__ = ["rig"]
 
 KILLED_BEFORE_SEND = """
 import asyncio, os, signal
-from runtime.kafka import Publisher
+from tidegate.runtime.kafka import Publisher
 from services.collector import __main__ as program
 from services.collector.settings import CollectorSettings
 

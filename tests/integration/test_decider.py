@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from schemas.command import ScalingCommand
-from schemas.dead_letter import DeadLetter
-from schemas.decision import Decision
-from schemas.envelope import encode, value_of
-from schemas.job import JobSpec
-from schemas.result import ActionResult, Phase
-from schemas.snapshot import MetricSnapshot
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
 from tests.support.events import job, result, snapshot
+from tidegate.events.command import ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.decision import Decision
+from tidegate.events.envelope import encode, value_of
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.stack.ports import free_ports
 
 pytestmark = pytest.mark.timeout(180)

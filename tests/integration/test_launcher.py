@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.control import Control, Token
-from schemas.job import Application, JobSpec
 from services.actuator.backends import Run
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
+from tidegate.events.job import Application, JobSpec
+from tidegate.launcher.control import Control, Token
 from tidegate.stack.java import find_java
 
 SCRIPT = """

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from bench.streams import LIVELY, decided, spec_of, write_recording
-from replay import recompute as program
-from replay.files import read, sha256
-from replay.publish import publish
-from replay.recompute import CannotRecompute, recompute
-from replay.record import CannotRecord, record
-from replay.source import start_session
-from runtime.kafka import Publisher, ensure_topics
-from runtime.settings import ServiceSettings
-from schemas.envelope import decode
-from schemas.snapshot import MetricSnapshot
-from schemas.topics import JOBS, SNAPSHOTS
 from tests.support.provider import StackProvider
+from tidegate.events.envelope import decode
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import JOBS, SNAPSHOTS
+from tidegate.replay import recompute as program
+from tidegate.replay.files import read, sha256
+from tidegate.replay.publish import publish
+from tidegate.replay.recompute import CannotRecompute, recompute
+from tidegate.replay.record import CannotRecord, record
+from tidegate.replay.source import start_session
+from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.settings import ServiceSettings
 
 COUNT = 130
 

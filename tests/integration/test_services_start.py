@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from runtime.kafka import TopicsDoNotFit, check_topics, ensure_topics
-from runtime.settings import ServiceSettings
-from schemas.topics import RESULTS
+from tidegate.events.topics import RESULTS
+from tidegate.runtime.kafka import TopicsDoNotFit, check_topics, ensure_topics
+from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,15 +12,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decide import step
-from engine.policies.flip271_rules import round_metric
-from engine.state import JobState, from_wire, to_wire
-from schemas.decision import Decision, Observed, RedisView
-from schemas.envelope import decode, value_of
-from schemas.job import JobSpec
-from schemas.snapshot import JobState as ClusterState
-from schemas.snapshot import MetricSnapshot, Part
+from tests.support.engine import step
 from tests.support.events import batch, job, observed, snapshot, steady
+from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.events.decision import Decision, Observed, RedisView
+from tidegate.events.envelope import decode, value_of
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.policies.flip271_rules import round_metric
 
 offsets = st.one_of(st.none(), st.integers(0, 10**12))
 
@@ -156,9 +155,9 @@ def test_metrics_are_rounded_as_decimals(value: float) -> None:
 
 PROGRAM = """
 from hashlib import sha256
-from engine.decide import step
-from engine.state import JobState
-from schemas.envelope import value_of
+from tests.support.engine import step
+from tidegate.engine.state import JobState
+from tidegate.events.envelope import value_of
 from tests.support.events import job, observed, steady
 state, digest = JobState.new(), sha256()
 for shot in steady(120, rate=811, capacity=790):

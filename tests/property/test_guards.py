@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decide import step
-from engine.guards import GUARDS
-from engine.history import (
+from tests.support.engine import step
+from tests.support.events import job, observed, steady
+from tidegate.engine.guards import GUARDS
+from tidegate.engine.history import (
     ORDERS_KEPT,
     Growth,
     History,
@@ -18,9 +19,8 @@ from engine.history import (
     note_order,
     note_wish,
 )
-from engine.state import JobState, from_wire, to_wire
-from schemas.snapshot import Pool, StateOperator
-from tests.support.events import job, observed, steady
+from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.events.snapshot import Pool, StateOperator
 
 GB = 10**9
 DAY = 86_400

@@ -17,18 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.case import Proposal
-from engine.decide import KEYFRAME_EVERY
-from engine.policies import OURS
-from engine.policies import numaflow_rules as rules
-from engine.reasons import entry
-from engine.state import from_wire, to_wire
-from engine.validate import check_spec
-from schemas.decision import Decision, Evidence
-from schemas.envelope import decode, value_of
-from schemas.snapshot import Part
 from tests.support.cases import case, decide, evidence, policy
+from tests.support.engine import OURS, check_spec
 from tests.support.events import job, snapshot, steady
+from tidegate.engine.case import Proposal
+from tidegate.engine.decide import KEYFRAME_EVERY
+from tidegate.engine.reasons import entry
+from tidegate.engine.state import from_wire, to_wire
+from tidegate.events.decision import Decision, Evidence
+from tidegate.events.envelope import decode, value_of
+from tidegate.events.snapshot import Part
+from tidegate.policies import numaflow_rules as rules
 
 NAMES = [p.name for p in OURS if p.name not in {"flip271", "tide"}]
 """The policies that judge by one case; flip271 and tide look at a whole window and have tests of their own."""
@@ -186,8 +185,8 @@ def test_a_replay_from_a_keyframe_decides_the_same(name: str) -> None:
 
 DIGEST = """
 import hashlib
-from engine.policies import OURS
-from schemas.envelope import value_of
+from tests.support.engine import OURS
+from tidegate.events.envelope import value_of
 from tests.support.cases import decide
 from tests.support.events import job, steady
 digest = hashlib.sha256()

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.command import CommandKind, ScalingCommand
-from schemas.result import TERMINAL, ActionResult, Phase, result_id
 from services.actuator.ledger import Ledger
 from services.actuator.restart import ACTIONS, Action, Event, IllegalMove, Restart, advance, begin, next_action, resume
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.result import TERMINAL, ActionResult, Phase, result_id
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KINDS = st.sampled_from(CommandKind)

@@ -11,17 +11,18 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.case import Case, Proposal
-from engine.decide import step
-from engine.policies.tide import Tide
-from engine.state import JobState, from_wire, to_wire
-from schemas.decision import Decision, Observed
-from schemas.envelope import value_of
-from schemas.job import JobSpec
-from schemas.snapshot import MetricSnapshot
+from tests.support.engine import step
+from tidegate.engine.case import Case, Proposal
+from tidegate.engine.engine import Engine
+from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.tide.policy import Tide
+from tidegate.events.decision import Decision, Observed
+from tidegate.events.envelope import value_of
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.simulate import simulate
-from twin.workloads import SHAPES
+from tidegate.twin.workloads import SHAPES
 
 SECONDS = 5400.0
 EACH = 6
@@ -55,7 +56,7 @@ def steps_of(workload: str) -> list[tuple[MetricSnapshot, JobSpec, Observed]]:
         return step(state, *given)
 
     load = SHAPES[workload](lab_peak(lab_model(), spec_for(lab_model())), SECONDS)
-    with patch("tidegate.lab.simulate.step", noted):
+    with patch.object(Engine, "step", lambda _engine, *given: noted(*given)):
         simulate(lab_job(load).with_policy("tide", {}, {}))
     return found
 

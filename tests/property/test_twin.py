@@ -8,16 +8,16 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.envelope import value_of
-from schemas.result import ActionResult
+from tidegate.events.envelope import value_of
+from tidegate.events.result import ActionResult
 from tidegate.lab.jobs import PARTITIONS, SOURCE, lab_model, lab_peak, one_job, sizes_of, spec_for
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
-from twin.load import Load
-from twin.model import Faults, JobModel, Measurement, Stage
-from twin.pool import SlotPool
-from twin.schedule import capacity, makespan
-from twin.topic import Topic, even
-from twin.world import EPOCH, World
+from tidegate.twin.load import Load
+from tidegate.twin.model import Faults, JobModel, Measurement, Stage
+from tidegate.twin.pool import SlotPool
+from tidegate.twin.schedule import capacity, makespan
+from tidegate.twin.topic import Topic, even
+from tidegate.twin.world import EPOCH, World
 
 SLOW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 

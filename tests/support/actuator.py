@@ -26,20 +26,20 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typing_extensions import override
 
-from launcher.control import Control, Token
-from runtime.clock import SystemClock
-from runtime.kafka import Publisher, TopicReader, ensure_topics
-from runtime.logs import configure
-from schemas.command import CommandKind, ScalingCommand
-from schemas.envelope import decode
-from schemas.job import Application, JobSpec, Scaling
-from schemas.result import ActionResult, Phase
-from schemas.topics import RESULTS
-from schemas.wire import Wire
 from services.actuator.app import build
 from services.actuator.backends import LAUNCHER, Run
 from services.actuator.backends.standalone import Standalone
 from services.actuator.settings import ActuatorSettings
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.envelope import decode
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.topics import RESULTS
+from tidegate.events.wire import Wire
+from tidegate.launcher.control import Control, Token
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.logs import configure
 from tidegate.stack import StackInfo
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from schemas.command import CommandKind, ScalingCommand
-from schemas.dead_letter import DeadLetter
-from schemas.decision import (
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.decision import (
     Decision,
     Evidence,
     Expectation,
@@ -21,10 +21,10 @@ from schemas.decision import (
     Status,
     TrailEntry,
 )
-from schemas.job import Application, JobSpec, ManualScale, Mode, Scaling
-from schemas.result import ActionResult, Phase
-from schemas.snapshot import (
-    JobState,
+from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import (
+    ClusterState,
     MetricSnapshot,
     MicroBatch,
     Part,
@@ -131,7 +131,7 @@ snapshots = st.tuples(name, count).flatmap(
         sequence=st.just(of[1]),
         interval_seconds=st.integers(1, 3600),
         observed_at=instant,
-        state=st.sampled_from(JobState),
+        state=st.sampled_from(ClusterState),
         incarnation=optional(text),
         sources=many(sources()),
         batches=many(batches),

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from engine.case import Case, Policy, Proposal
-from engine.decide import step
-from engine.plan import policy_of
-from engine.state import JobState, Slice
-from schemas.decision import Decision, Evidence, Neighbour, Observed
-from schemas.job import JobSpec
-from schemas.snapshot import MetricSnapshot
+from tests.support.engine import step
 from tests.support.events import START, job, snapshot
+from tidegate.engine.case import Case, Policy, Proposal
+from tidegate.engine.state import JobState, Slice
+from tidegate.events.decision import Decision, Evidence, Neighbour, Observed
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.installed import engine
 
 AT = START.timestamp()
 BUSY: dict[str, Any] = {
@@ -79,7 +79,7 @@ def case(
 
 def policy(name: str, **options: Any) -> Policy:
     """Return a policy with options."""
-    return policy_of(job(policy=name, policy_options=options))
+    return engine().plan(job(policy=name, policy_options=options)).policy
 
 
 def propose(name: str, of: Case, **options: Any) -> Proposal:

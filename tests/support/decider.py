@@ -18,14 +18,14 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
-from runtime.kafka import Publisher, TopicReader, ensure_topics
-from schemas.envelope import decode
-from schemas.job import JobSpec
-from schemas.snapshot import MetricSnapshot
-from schemas.topics import BY_MODEL
-from schemas.wire import Wire
 from services.decider.settings import DeciderSettings
 from tests.support.events import START, steady
+from tidegate.events.envelope import decode
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import BY_MODEL
+from tidegate.events.wire import Wire
+from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 
 ROOT = Path(__file__).parents[2]
 W = TypeVar("W", bound=Wire)

@@ -12,14 +12,14 @@ import os
 import signal
 import sys
 
-from runtime.logs import configure
-from schemas.command import ScalingCommand
-from schemas.decision import Decision
-from schemas.wire import Wire
 from services.decider.app import run
 from services.decider.ports import Outbox
 from services.decider.records import key_of
 from services.decider.settings import DeciderSettings
+from tidegate.events.command import ScalingCommand
+from tidegate.events.decision import Decision
+from tidegate.events.wire import Wire
+from tidegate.runtime.logs import configure
 
 
 class DyingOutbox:

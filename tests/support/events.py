@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from schemas.command import CommandKind
-from schemas.decision import Observed
-from schemas.job import Application, JobSpec, Scaling
-from schemas.result import ActionResult, Phase, result_id
-from schemas.snapshot import JobState, MetricSnapshot, MicroBatch, Part, Pool, SourceOffsets, snapshot_id
+from tidegate.events.command import CommandKind
+from tidegate.events.decision import Observed
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part, Pool, SourceOffsets, snapshot_id
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FAST_FLIP271: dict[str, Any] = {
@@ -65,7 +65,7 @@ def snapshot(
     batches: Sequence[MicroBatch] = (),
     free: int | None = 100,
     missing: Sequence[Part] = (),
-    state: JobState = JobState.RUNNING,
+    state: ClusterState = ClusterState.RUNNING,
     incarnation: str | None = "app-1",
     **more: Any,
 ) -> MetricSnapshot:

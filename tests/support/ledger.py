@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.clock import Clock
-from schemas.decision import RedisView
 from services.decider.ports import Answer, Hold, View, instant
+from tidegate.events.decision import RedisView
+from tidegate.runtime.clock import Clock
 
 
 class FakeLedger:

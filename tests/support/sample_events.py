@@ -9,9 +9,9 @@ from __future__ import annotations
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
-from schemas.command import CommandKind, ScalingCommand
-from schemas.dead_letter import DeadLetter, letter_id
-from schemas.decision import (
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.dead_letter import DeadLetter, letter_id
+from tidegate.events.decision import (
     Decision,
     Evidence,
     Expectation,
@@ -23,10 +23,10 @@ from schemas.decision import (
     TrailEntry,
     decision_id,
 )
-from schemas.job import Application, JobSpec, ManualScale, Mode, Scaling
-from schemas.result import ActionResult, Phase, result_id
-from schemas.snapshot import (
-    JobState,
+from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling
+from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.snapshot import (
+    ClusterState,
     MetricSnapshot,
     MicroBatch,
     Part,
@@ -36,7 +36,7 @@ from schemas.snapshot import (
     StateOperator,
     snapshot_id,
 )
-from schemas.wire import Wire
+from tidegate.events.wire import Wire
 
 T = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SEQUENCE = int(T.timestamp())
@@ -105,7 +105,7 @@ def _snapshots() -> tuple[MetricSnapshot, MetricSnapshot]:
         sequence=SEQUENCE,
         interval_seconds=15,
         observed_at=T + timedelta(milliseconds=250),
-        state=JobState.RUNNING,
+        state=ClusterState.RUNNING,
         incarnation="app-20260301115000-0003",
         incarnation_started_at=T - timedelta(minutes=10),
         query_id="3f8a6c1e-0f55-4b5c-9a3c-0d4a2f3e1b11",
@@ -149,7 +149,7 @@ def _snapshots() -> tuple[MetricSnapshot, MetricSnapshot]:
         sequence=SEQUENCE,
         interval_seconds=10,
         observed_at=T,
-        state=JobState.UNKNOWN,
+        state=ClusterState.UNKNOWN,
     )
     return full, minimal
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from launcher.control import Control, Token
-from schemas.command import CommandKind, ScalingCommand
-from schemas.job import JobSpec
-from schemas.result import ActionResult, Phase
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
 from services.actuator.carry import Carrier
 from services.actuator.ledger import Ledger
 from services.actuator.task import Abandoned
 from tests.support.events import START, job
 from tests.unit.test_actuator_rules import command
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+from tidegate.launcher.control import Control, Token
 
 
 class Died(BaseException):

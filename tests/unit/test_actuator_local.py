@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.control import Token
 from services.actuator.backends import Run
 from services.actuator.backends.local import Local
 from tests.support.events import job
+from tidegate.launcher.control import Token
 
 
 def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher.control import Token
-from schemas.command import CommandKind, ScalingCommand
-from schemas.job import JobSpec, Mode
-from schemas.result import ActionResult, Phase, result_id
 from services.actuator.admission import CODES, refusal
 from services.actuator.backends import Run
 from services.actuator.checkpoint import CheckpointError, local_path, pinned_state_partitions, read_checkpoints
 from services.actuator.ledger import Ledger
 from tests.support.events import START, job
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import JobSpec, Mode
+from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.launcher.control import Token
 
 BACKENDS = frozenset({"standalone"})
 

@@ -6,11 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
-from launcher.control import Token
-from schemas.job import JobSpec
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
 from services.actuator.backends.standalone import Standalone
 from tests.support.events import job
+from tidegate.events.job import JobSpec
+from tidegate.launcher.control import Token
 
 
 def _spec() -> JobSpec:

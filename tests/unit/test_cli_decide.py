@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from engine.decide import step
-from engine.state import JobState
-from schemas.decision import Decision, Observed
-from schemas.envelope import decode, value_of
-from schemas.result import Phase
+from tests.support.engine import step
 from tests.support.events import job, result, steady
 from tidegate.cli import app
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, Observed
+from tidegate.events.envelope import decode, value_of
+from tidegate.events.result import Phase
 
 SPEC = job()
 SNAPSHOTS = steady(12, rate=3000, capacity=1000)

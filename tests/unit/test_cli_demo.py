@@ -11,19 +11,19 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from engine.decide import step
-from engine.state import JobState
-from schemas.command import CommandKind, ScalingCommand
-from schemas.decision import Decision, Status
-from schemas.result import ActionResult, Phase, result_id
+from demo.ledger import Ledger
+from demo.load import Pace, RateFile
+from demo.report import write_report
+from demo.script import Seen, grown, settled, shrunk, steady_surge_steady
+from demo.show import spark
+from demo.verdict import Lived, Recomputed, back_at, changes, judge
+from demo.watch import Sample, Timeline, committed_records
+from tests.support.engine import step
 from tests.support.events import job, observed, snapshot
-from tidegate.demo.ledger import Ledger
-from tidegate.demo.load import Pace, RateFile
-from tidegate.demo.report import write_report
-from tidegate.demo.script import Seen, grown, settled, shrunk, steady_surge_steady
-from tidegate.demo.show import spark
-from tidegate.demo.verdict import Lived, Recomputed, back_at, changes, judge
-from tidegate.demo.watch import Sample, Timeline, committed_records
+from tidegate.engine.state import JobState
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.decision import Decision, Status
+from tidegate.events.result import ActionResult, Phase, result_id
 
 ZERO = 1_800_000_000.0
 OBJECTIVE = 15.0

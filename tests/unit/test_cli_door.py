@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from schemas.job import ManualScale, Mode
 from tests.support.events import job
 from tidegate.cli import app
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.specs import differences
+from tidegate.events.job import ManualScale, Mode
 
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
@@ -47,7 +47,7 @@ def test_it_is_a_module_too() -> None:
 def test_the_commands_of_the_door_are_all_there() -> None:
     """The commands that the documents name exist."""
     wanted = {"apply", "jobs", "why", "tail", "pause", "resume", "scale", "remove", "decide"}
-    wanted |= {"up", "down", "status", "demo", "doctor", "version"}
+    wanted |= {"up", "down", "status", "doctor", "version"}
     assert wanted <= set(COMMANDS)
     assert GROUPS["replay"] == ["publish", "recompute", "record"]
 

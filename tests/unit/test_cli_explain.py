@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.decide import step
-from engine.state import JobState
-from schemas.decision import Decision, RedisView, Status
-from schemas.job import JobSpec
-from schemas.result import Phase
-from schemas.snapshot import MetricSnapshot
+from tests.support.engine import step
 from tests.support.events import job, observed, result, snapshot, steady
 from tidegate.cli.explain import changes, explain
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, RedisView, Status
+from tidegate.events.job import JobSpec
+from tidegate.events.result import Phase
+from tidegate.events.snapshot import MetricSnapshot
 
 
 def decide_all(spec: JobSpec, snapshots: list[MetricSnapshot]) -> list[Decision]:

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 import tidegate
-from schemas.envelope import Unreadable
-from schemas.topics import TOPICS
 from tidegate.client import BadRecord, ClientSettings, Events, Unreachable, settings_for, warn_of
+from tidegate.events.envelope import Unreadable
+from tidegate.events.topics import TOPICS
 
 
 def test_arguments_win_over_variables_and_variables_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from runtime.dead_letters import TooManyDeadLetters
-from runtime.health import Health
-from runtime.kafka import NotDelivered
-from schemas.dead_letter import DeadLetter
-from schemas.envelope import Unreadable
-from schemas.job import JobSpec
-from schemas.snapshot import JobState, MetricSnapshot, Part
-from schemas.wire import Wire
 from services.collector.app import Collector, build
 from services.collector.log_directory import JobReading
 from services.collector.master import MasterUnreachable, MasterView, parse_state
@@ -32,6 +24,14 @@ from services.collector.settings import CollectorSettings
 from services.collector.sources import Logs, local_path
 from tests.support.eventlogs import MASTER, recorded, rolling
 from tests.support.events import job
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.envelope import Unreadable
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.events.wire import Wire
+from tidegate.runtime.dead_letters import TooManyDeadLetters
+from tidegate.runtime.health import Health
+from tidegate.runtime.kafka import NotDelivered
 
 T = datetime(2026, 11, 21, 14, 35, 0, tzinfo=UTC)
 EPOCH = int(T.timestamp())
@@ -253,7 +253,7 @@ def test_one_snapshot_per_job_and_interval(tmp_path: Path) -> None:
     assert [snapshot.sequence - EPOCH for snapshot in made] == [0, 10, 20]
     first = made[0]
     assert first.missing == ()
-    assert (first.state, first.slots_granted, first.incarnation) == (JobState.RUNNING, 2, "app-20261121143331-0000")
+    assert (first.state, first.slots_granted, first.incarnation) == (ClusterState.RUNNING, 2, "app-20261121143331-0000")
     assert first.sources[0].end_offsets == (4000, 4000, 4000, 4000)
     assert first.sources[0].committed_offsets == (3458, 3458, 3457, 3457)
     assert [batch.batch_id for batch in first.batches] == [4]  # ended at 14:34:52.8, the others before the interval
@@ -361,7 +361,7 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
     by_job = {snapshot.job_id: snapshot for snapshot in made}
     assert by_job["recorded"].missing == ()
     for job_id in "ab":
-        assert by_job[job_id].state is JobState.UNKNOWN
+        assert by_job[job_id].state is ClusterState.UNKNOWN
         assert by_job[job_id].missing == (Part.COMMITTED_OFFSETS, Part.CAPACITY, Part.JOB_STATE)
     assert made[-1].job_id == "a"
 

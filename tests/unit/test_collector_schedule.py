@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from schemas.job import JobSpec
 from services.collector.schedule import Schedule
 from tests.support.events import job
+from tidegate.events.job import JobSpec
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EPOCH = int(T.timestamp())

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from schemas.job import JobSpec
-from schemas.snapshot import JobState, MetricSnapshot, MicroBatch, Part
 from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
 from services.collector.run import Reading
 from services.collector.snapshots import Observed, snapshot
 from tests.support.events import job
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SEQUENCE = int(T.timestamp())
@@ -88,7 +88,7 @@ def made(
 def test_a_working_job_has_all_its_figures() -> None:
     """With all sources answering nothing is missing and each figure is in its place."""
     result = made(reading=logs(WORKING), view=master(app()))
-    assert (result.state, result.incarnation, result.slots_granted) == (JobState.RUNNING, "app-1", 4)
+    assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.RUNNING, "app-1", 4)
     assert result.missing == ()
     assert result.sources[0].end_offsets == (10, 20)
     assert result.sources[0].committed_offsets == (5, 20)
@@ -102,30 +102,30 @@ def test_idle_and_dead_are_two_different_things() -> None:
     """An idle query is running with nothing missing; a dead one is stopped and holds no slots (F41)."""
     idle = made(reading=logs(IDLE), view=master(app()))
     dead = made(reading=logs(IDLE), view=master())
-    assert (idle.state, idle.batches, idle.missing, idle.slots_granted) == (JobState.RUNNING, (), (), 4)
-    assert (dead.state, dead.batches, dead.missing, dead.slots_granted) == (JobState.STOPPED, (), (), 0)
+    assert (idle.state, idle.batches, idle.missing, idle.slots_granted) == (ClusterState.RUNNING, (), (), 4)
+    assert (dead.state, dead.batches, dead.missing, dead.slots_granted) == (ClusterState.STOPPED, (), (), 0)
     assert idle.incarnation == dead.incarnation == "app-1"
     assert idle.sources == dead.sources
 
 
 STATES = {
-    "never started": (logs(), master(), JobState.STOPPED),
-    "started, no log yet": (logs(), master(app("app-9")), JobState.STARTING),
-    "alive, no query yet": (logs(WARM), master(app("app-2")), JobState.STARTING),
-    "alive, waiting for cores": (logs(WARM), master(app("app-2", state="WAITING", cores=0)), JobState.STARTING),
-    "alive, all queries stopped": (logs(replace(IDLE, query_active=False)), master(app()), JobState.STOPPED),
-    "alive, query failed": (logs(replace(IDLE, query_active=False, failure="E")), master(app()), JobState.FAILED),
-    "log ended": (logs(replace(IDLE, ended=True, query_active=False)), master(), JobState.STOPPED),
-    "log ended, failed": (logs(replace(IDLE, ended=True, failure="E")), master(), JobState.FAILED),
-    "log ended, master silent": (logs(replace(IDLE, ended=True)), None, JobState.STOPPED),
-    "gone, query failed": (logs(replace(IDLE, failure="E", query_active=False)), master(), JobState.FAILED),
-    "gone, failed": (logs(IDLE), master(completed=(app(state="FAILED"),)), JobState.FAILED),
-    "gone, killed": (logs(IDLE), master(completed=(app(state="KILLED"),)), JobState.STOPPED),
-    "master silent": (logs(WORKING), None, JobState.UNKNOWN),
-    "all silent": (None, None, JobState.UNKNOWN),
-    "logs silent, nothing known": (None, master(), JobState.UNKNOWN),
-    "logs silent, name alive": (None, master(app()), JobState.RUNNING),
-    "restarted, new log not seen": (logs(IDLE), master(app("app-9")), JobState.STARTING),
+    "never started": (logs(), master(), ClusterState.STOPPED),
+    "started, no log yet": (logs(), master(app("app-9")), ClusterState.STARTING),
+    "alive, no query yet": (logs(WARM), master(app("app-2")), ClusterState.STARTING),
+    "alive, waiting for cores": (logs(WARM), master(app("app-2", state="WAITING", cores=0)), ClusterState.STARTING),
+    "alive, all queries stopped": (logs(replace(IDLE, query_active=False)), master(app()), ClusterState.STOPPED),
+    "alive, query failed": (logs(replace(IDLE, query_active=False, failure="E")), master(app()), ClusterState.FAILED),
+    "log ended": (logs(replace(IDLE, ended=True, query_active=False)), master(), ClusterState.STOPPED),
+    "log ended, failed": (logs(replace(IDLE, ended=True, failure="E")), master(), ClusterState.FAILED),
+    "log ended, master silent": (logs(replace(IDLE, ended=True)), None, ClusterState.STOPPED),
+    "gone, query failed": (logs(replace(IDLE, failure="E", query_active=False)), master(), ClusterState.FAILED),
+    "gone, failed": (logs(IDLE), master(completed=(app(state="FAILED"),)), ClusterState.FAILED),
+    "gone, killed": (logs(IDLE), master(completed=(app(state="KILLED"),)), ClusterState.STOPPED),
+    "master silent": (logs(WORKING), None, ClusterState.UNKNOWN),
+    "all silent": (None, None, ClusterState.UNKNOWN),
+    "logs silent, nothing known": (None, master(), ClusterState.UNKNOWN),
+    "logs silent, name alive": (None, master(app()), ClusterState.RUNNING),
+    "restarted, new log not seen": (logs(IDLE), master(app("app-9")), ClusterState.STARTING),
 }
 
 
@@ -135,16 +135,16 @@ def test_the_state_is_what_master_and_log_prove(case: str) -> None:
     reading, view, expected = STATES[case]
     result = made(reading=reading, view=view)
     assert result.state is expected
-    assert (Part.JOB_STATE in result.missing) == (expected is JobState.UNKNOWN)
+    assert (Part.JOB_STATE in result.missing) == (expected is ClusterState.UNKNOWN)
     assert (Part.CAPACITY in result.missing) == (view is None or result.slots_granted is None)
-    if expected in (JobState.STOPPED, JobState.FAILED):
+    if expected in (ClusterState.STOPPED, ClusterState.FAILED):
         assert result.current_batch_started_at is None
 
 
 def test_a_job_never_started_has_no_incarnation() -> None:
     """There is no run, so none is named; its lag cannot be known, and that is said."""
     result = made(reading=logs(), view=master(app("other", name="other-job")))
-    assert (result.state, result.incarnation, result.slots_granted) == (JobState.STOPPED, None, 0)
+    assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.STOPPED, None, 0)
     assert result.sources[0].committed_offsets == (None, None)
     assert result.missing == (Part.COMMITTED_OFFSETS,)
 
@@ -152,7 +152,7 @@ def test_a_job_never_started_has_no_incarnation() -> None:
 def test_a_new_run_begins_with_the_name_at_the_master() -> None:
     """Right after a restart the master knows the new run before its log does: starting, with its id, no old figures."""
     result = made(reading=logs(WORKING), view=master(app("app-9", cores=3)))
-    assert (result.state, result.incarnation, result.slots_granted) == (JobState.STARTING, "app-9", 3)
+    assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.STARTING, "app-9", 3)
     assert result.batches == ()
     assert result.query_id is None
     assert result.sources[0].committed_offsets == (5, 20)
@@ -163,9 +163,9 @@ def test_in_a_handover_the_run_that_works_is_told() -> None:
     """While the new driver warms up the figures are those of the old one; when that is gone, of the new one."""
     both = logs(WORKING, WARM)
     handing = made(reading=both, view=master(app("app-1"), app("app-2")))
-    assert (handing.incarnation, handing.state, handing.batches) == ("app-1", JobState.RUNNING, (BATCH,))
+    assert (handing.incarnation, handing.state, handing.batches) == ("app-1", ClusterState.RUNNING, (BATCH,))
     after = made(reading=both, view=master(app("app-2")))
-    assert (after.incarnation, after.state, after.batches) == ("app-2", JobState.STARTING, ())
+    assert (after.incarnation, after.state, after.batches) == ("app-2", ClusterState.STARTING, ())
     assert after.sources[0].committed_offsets == (5, 20)
 
 
@@ -180,11 +180,11 @@ def test_a_silent_kafka_leaves_the_offsets_unknown() -> None:
 def test_silent_logs_leave_progress_unknown() -> None:
     """Without the log the run is the one seen last, its figures are named missing, its slots are still known."""
     result = made(view=master(app()), last_app_id="app-1")
-    assert (result.state, result.incarnation, result.slots_granted) == (JobState.RUNNING, "app-1", 4)
+    assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.RUNNING, "app-1", 4)
     assert result.missing == (Part.COMMITTED_OFFSETS, Part.PROGRESS, Part.TASKS)
     assert result.sources[0].committed_offsets == (None, None)
     gone = made(view=master(), last_app_id="app-1")
-    assert gone.state is JobState.STOPPED
+    assert gone.state is ClusterState.STOPPED
 
 
 def test_a_log_not_read_to_its_end_is_not_silence() -> None:
@@ -231,22 +231,22 @@ SILENT = logs(replace(IDLE, local_cores=2), silent_seconds=SILENCE + 1)
 @pytest.mark.parametrize(
     ("reading", "state", "slots", "missing"),
     [
-        (logs(replace(IDLE, local_cores=2)), JobState.RUNNING, 2, ()),
-        (logs(replace(WARM, local_cores=2)), JobState.STARTING, 2, (Part.COMMITTED_OFFSETS,)),
+        (logs(replace(IDLE, local_cores=2)), ClusterState.RUNNING, 2, ()),
+        (logs(replace(WARM, local_cores=2)), ClusterState.STARTING, 2, (Part.COMMITTED_OFFSETS,)),
         (
             logs(replace(IDLE, local_cores=2), silent_seconds=61),
-            JobState.UNKNOWN,
+            ClusterState.UNKNOWN,
             None,
             (Part.CAPACITY, Part.JOB_STATE),
         ),
-        (logs(replace(IDLE, local_cores=2, ended=True)), JobState.STOPPED, 0, ()),
-        (logs(IDLE), JobState.RUNNING, None, (Part.CAPACITY,)),
-        (logs(), JobState.STOPPED, 0, (Part.COMMITTED_OFFSETS,)),
+        (logs(replace(IDLE, local_cores=2, ended=True)), ClusterState.STOPPED, 0, ()),
+        (logs(IDLE), ClusterState.RUNNING, None, (Part.CAPACITY,)),
+        (logs(), ClusterState.STOPPED, 0, (Part.COMMITTED_OFFSETS,)),
     ],
     ids=["idle", "starting", "silent", "ended", "not local", "never started"],
 )
 def test_without_a_master_the_log_tells(
-    reading: JobReading, state: JobState, slots: int | None, missing: tuple[Part, ...]
+    reading: JobReading, state: ClusterState, slots: int | None, missing: tuple[Part, ...]
 ) -> None:
     """A local job is running while its log is written to; longer silence is unknown, not idle and not dead."""
     result = made(of=spec(master=False), reading=reading)

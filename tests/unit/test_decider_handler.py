@@ -10,15 +10,6 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from runtime.dead_letters import DeadLetterLimit, TooManyDeadLetters
-from schemas.command import ScalingCommand
-from schemas.dead_letter import DeadLetter
-from schemas.decision import Decision, RedisView
-from schemas.envelope import encode
-from schemas.job import JobSpec
-from schemas.result import Phase
-from schemas.snapshot import MetricSnapshot
-from schemas.wire import Wire
 from services.decider.handler import Handler, Incoming
 from services.decider.metrics import Metrics
 from services.decider.ports import Answer, Hold, TooLargeToPublish, View
@@ -26,6 +17,15 @@ from services.decider.records import JobRecord, key_of
 from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
 from tests.support.ledger import FakeLedger
+from tidegate.events.command import ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.decision import Decision, RedisView
+from tidegate.events.envelope import encode
+from tidegate.events.job import JobSpec
+from tidegate.events.result import Phase
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.wire import Wire
+from tidegate.runtime.dead_letters import DeadLetterLimit, TooManyDeadLetters
 
 
 class SetClock:

@@ -8,17 +8,17 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from engine.decide import step
-from engine.state import JobState
-from schemas.command import CommandKind, ScalingCommand
-from schemas.result import Phase
 from services.decider.app import headers_of
 from services.decider.outbox import States
 from services.decider.rebuild import standing
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecBook
 from services.decider.watchdog import Progress
+from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
+from tidegate.engine.state import JobState
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.result import Phase
 
 SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120}, "stabilization": {"seconds": 0}})
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from engine.decide import KEYFRAME_EVERY, MAX_FAILURES, AlreadyDecided, step
-from engine.state import JobState, from_wire, to_wire
-from schemas.command import CommandKind
-from schemas.decision import Decision, RedisView, Status
-from schemas.envelope import decode, value_of
-from schemas.job import JobSpec, ManualScale, Mode
-from schemas.result import ActionResult, Phase
-from schemas.snapshot import JobState as ClusterState
-from schemas.snapshot import MetricSnapshot, Part
+from tests.support.engine import step
 from tests.support.events import START, job, observed, result, snapshot, steady
+from tidegate.engine.decide import KEYFRAME_EVERY, MAX_FAILURES, AlreadyDecided
+from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.events.command import CommandKind
+from tidegate.events.decision import Decision, RedisView, Status
+from tidegate.events.envelope import decode, value_of
+from tidegate.events.job import JobSpec, ManualScale, Mode
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 
 
 def run(
@@ -92,7 +92,7 @@ def test_a_new_spec_version_carries_a_keyframe() -> None:
 def test_another_engine_begins_with_a_keyframe(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an upgrade the first decision carries the state, so that a replay need not wait for the hundredth."""
     state, _ = run(job(), steady(3, rate=1, capacity=2))
-    monkeypatch.setattr("engine.decide.ENGINE_VERSION", "next")
+    monkeypatch.setattr("tidegate.engine.decide.ENGINE_VERSION", "next")
     _, decisions = run(job(), steady(2, rate=1, capacity=2, first=3), state)
     assert [d.keyframe is not None for d in decisions] == [True, False]
 
@@ -101,7 +101,7 @@ def test_what_another_engine_remembered_is_not_taken_for_ours(monkeypatch: pytes
     """A policy begins anew after an upgrade: its memory may have had another meaning."""
     state, _ = run(job(policy="tide", policy_options={}), steady(3, rate=1, capacity=2))
     assert state.memory
-    monkeypatch.setattr("engine.decide.ENGINE_VERSION", "next")
+    monkeypatch.setattr("tidegate.engine.decide.ENGINE_VERSION", "next")
     strange = state._replace(memory={"forecast": ["of another layout"]})
     after, decisions = run(job(policy="tide", policy_options={}), steady(2, rate=1, capacity=2, first=3), strange)
     assert len(decisions) == 2

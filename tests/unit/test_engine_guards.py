@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from engine.decide import step
-from engine.guards import GUARDS
-from engine.options import BadOption
-from engine.state import JobState
-from engine.validate import check_spec
-from schemas.decision import Decision, Observed, RedisView, Status
-from schemas.job import JobSpec, Mode, Scaling
-from schemas.snapshot import MetricSnapshot, Part
+from tests.support.engine import check_spec, step
 from tests.support.events import job, observed, steady
+from tidegate.engine.guards import GUARDS
+from tidegate.engine.options import BadOption
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, Observed, RedisView, Status
+from tidegate.events.job import JobSpec, Mode, Scaling
+from tidegate.events.snapshot import MetricSnapshot, Part
 
 
 def wishing_more(

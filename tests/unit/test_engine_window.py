@@ -6,12 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from engine.evidence import gather
-from engine.state import MAX_SLICES, JobState, from_wire, to_wire
-from engine.window import observe
-from schemas.snapshot import JobState as ClusterState
-from schemas.snapshot import MetricSnapshot, Part, SourceOffsets
 from tests.support.events import START, batch, snapshot, steady
+from tidegate.engine.evidence import gather
+from tidegate.engine.state import MAX_SLICES, JobState, from_wire, to_wire
+from tidegate.engine.window import observe
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, SourceOffsets
 
 WINDOW = 600.0
 

@@ -10,12 +10,12 @@ from uuid import uuid5
 import pytest
 from pydantic import ValidationError
 
-from schemas.decision import Decision, Keyframe, TrailEntry
-from schemas.envelope import MAX_VALUE_BYTES, Unreadable, decode, encode, trace_from, trace_of, value_of
-from schemas.job import JobSpec
-from schemas.snapshot import MetricSnapshot, SourceOffsets
-from schemas.wire import NAMESPACE, identity
 from tests.support.sample_events import sample_events
+from tidegate.events.decision import Decision, Keyframe, TrailEntry
+from tidegate.events.envelope import MAX_VALUE_BYTES, Unreadable, decode, encode, trace_from, trace_of, value_of
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot, SourceOffsets
+from tidegate.events.wire import NAMESPACE, identity
 
 EVENTS = sample_events()
 SNAPSHOT = encode(EVENTS["snapshot.full"])

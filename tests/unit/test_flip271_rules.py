@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from engine.policies import flip271_rules as rules
+from tidegate.policies import flip271_rules as rules
 
 INF, NAN = math.inf, math.nan
 

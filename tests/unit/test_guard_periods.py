@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from engine.cron import BadCron, parse
-from engine.guards.periods import parse_periods
-from engine.options import BadOption
-from engine.validate import check_spec
+from tests.support.engine import check_spec
 from tests.support.events import job
+from tidegate.engine.cron import BadCron, parse
+from tidegate.engine.guards.periods import parse_periods
+from tidegate.engine.options import BadOption
 
 
 def at(text: str) -> datetime:

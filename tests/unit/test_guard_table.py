@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 
-import engine.plan
-from engine.guards import GUARDS
-from engine.history import STOPPED, Growth, History
-from engine.state import InFlight, JobState
-from schemas.decision import Decision, Evidence, Neighbour, RedisView, Status
-from schemas.job import JobSpec, ManualScale, Mode
-from schemas.snapshot import JobState as ClusterState
-from schemas.snapshot import MetricSnapshot, Part, Pool, SourceOffsets, StageTasks, StateOperator
+import tidegate.engine.plan
 from tests.support.cases import AT, decide
 from tests.support.events import START, job, snapshot, steady
+from tidegate.engine.guards import GUARDS
+from tidegate.engine.history import STOPPED, Growth, History
+from tidegate.engine.state import InFlight, JobState
+from tidegate.events.decision import Decision, Evidence, Neighbour, RedisView, Status
+from tidegate.events.job import JobSpec, ManualScale, Mode
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, StageTasks, StateOperator
 
 GB = 10**9
 LAST = AT + 60.0
@@ -372,7 +371,7 @@ def test_a_guard_keeps_its_promise_and_says_so(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.guard)
 def test_without_the_guard_the_promise_breaks(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else keeps the promise: each guard carries its own weight."""
-    monkeypatch.setattr(engine.plan, "GUARDS", tuple(guard for guard in GUARDS if guard.name != row.guard))
+    monkeypatch.setattr(tidegate.engine.plan, "GUARDS", tuple(guard for guard in GUARDS if guard.name != row.guard))
     decision = row.make()
     assert not row.promise(decision), decision.sentence
 

@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from schemas.result import Phase
 from tidegate.cli.problems import Problem
+from tidegate.cli.simulate import app as simulate_app
+from tidegate.events.result import Phase
 from tidegate.lab import tune as tuner
 from tidegate.lab.__main__ import app as lab_app
-from tidegate.lab.command import app as simulate_app
 from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_job, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.ledger import MemoryLedger
 from tidegate.lab.matrix import chosen, draw_curves, draw_scores
@@ -26,10 +26,10 @@ from tidegate.lab.suite import ORACLE, Row, UnknownName, cells, run, run_all, tr
 from tidegate.lab.table import against_oracle, detail, summary
 from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning, tunings
-from twin.load import BadLoad, Load
-from twin.model import Faults
-from twin.schedule import capacity
-from twin.workloads import SHAPES, step
+from tidegate.twin.load import BadLoad, Load
+from tidegate.twin.model import Faults
+from tidegate.twin.schedule import capacity
+from tidegate.twin.workloads import SHAPES, step
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.boundary import Place, place_of
-from launcher.control import Control, ControlError, Token
-from launcher.launch import Fenced, Launch, parse
+from tidegate.launcher.boundary import Place, place_of
+from tidegate.launcher.control import Control, ControlError, Token
+from tidegate.launcher.launch import Fenced, Launch, parse
 
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ def test_a_disk_that_is_away_does_not_end_the_watch(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Control, "_read", reading)
     monkeypatch.setattr(Control, "_write", writing)
-    monkeypatch.setattr("launcher.launch.os._exit", leave)
-    monkeypatch.setattr("launcher.launch.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("tidegate.launcher.launch.os._exit", leave)
+    monkeypatch.setattr("tidegate.launcher.launch.time.sleep", lambda _seconds: None)
     monkeypatch.setattr(launch, "_end", lambda *_: control.write_stopped(Token(5, 1), {}))
     with pytest.raises(_Left):
         launch.watch()

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from engine.case import Case
-from engine.options import BadOption
-from engine.policies import forecast_rules, queueing_rules
-from engine.policies.cost import lag_integral, size_cost
-from engine.policies.learning import Learning, LearningOptions, splitmix64, uniform, updated
-from engine.policies.pid import velocity
-from engine.policies.threshold import dstreams_change, dstreams_ratio
-from engine.state import Slice
 from tests.support.cases import AT, case, evidence, policy, propose
 from tests.support.events import job
+from tidegate.engine.case import Case
+from tidegate.engine.options import BadOption
+from tidegate.engine.state import Slice
+from tidegate.policies import forecast_rules, queueing_rules
+from tidegate.policies.cost import lag_integral, size_cost
+from tidegate.policies.learning import Learning, LearningOptions, splitmix64, uniform, updated
+from tidegate.policies.pid import velocity
+from tidegate.policies.threshold import dstreams_change, dstreams_ratio
 
 
 def test_dstreams_thresholds() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.policies import hpa_rules as rules
-from engine.policies.hpa_rules import RatePolicy
-from engine.state import JobState
 from tests.support.cases import case, decide, evidence, policy, propose
 from tests.support.events import job, snapshot, steady
+from tidegate.engine.state import JobState
+from tidegate.policies import hpa_rules as rules
+from tidegate.policies.hpa_rules import RatePolicy
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from engine.case import Case
-from engine.options import BadOption
-from engine.policies import keda_rules as rules
-from schemas.snapshot import Part, SourceOffsets
 from tests.support.cases import case, policy, propose
 from tests.support.events import job, snapshot
+from tidegate.engine.case import Case
+from tidegate.engine.options import BadOption
+from tidegate.events.snapshot import Part, SourceOffsets
+from tidegate.policies import keda_rules as rules
 
 
 def test_factors() -> None:

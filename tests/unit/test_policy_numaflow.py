@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from engine.case import Case
-from engine.cron import parse
-from engine.options import BadOption
-from engine.policies import numaflow_rules as rules
-from engine.state import Slice
-from schemas.decision import Evidence, Neighbour
 from tests.support.cases import AT, case, evidence, policy, propose
 from tests.support.events import job, snapshot
+from tidegate.engine.case import Case
+from tidegate.engine.cron import parse
+from tidegate.engine.options import BadOption
+from tidegate.engine.state import Slice
+from tidegate.events.decision import Evidence, Neighbour
+from tidegate.policies import numaflow_rules as rules
 
 
 def test_the_documented_example() -> None:

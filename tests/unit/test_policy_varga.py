@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.policies import varga_rules as rules
 from tests.support.cases import case, evidence, propose
+from tidegate.policies import varga_rules as rules
 
 
 def test_the_lag_metric_is_the_factor_that_stops_the_lag() -> None:

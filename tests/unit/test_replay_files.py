@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.streams import write_recording
-from replay.files import BadRecording, KafkaRecord, damaged, from_line, read, read_manifest, to_line
-from replay.publish import moved
-from schemas.snapshot import MetricSnapshot
 from tests.support.sample_events import sample_events
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.replay.files import BadRecording, KafkaRecord, damaged, from_line, read, read_manifest, to_line
+from tidegate.replay.publish import moved
 
 raw = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))
 

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from bench.streams import LIVELY, decided, spec_of
-from engine.decide import KEYFRAME_EVERY, step
-from engine.state import JobState
-from replay.report import render
-from replay.verify import JobTally, JobVerifier
-from schemas.decision import decision_id
-from schemas.envelope import value_of
-from schemas.snapshot import snapshot_id
+from tests.support.engine import step
+from tidegate.engine.decide import KEYFRAME_EVERY
+from tidegate.engine.state import JobState
+from tidegate.events.decision import decision_id
+from tidegate.events.envelope import value_of
+from tidegate.events.snapshot import snapshot_id
+from tidegate.installed import engine
+from tidegate.replay.report import render
+from tidegate.replay.verify import JobTally, JobVerifier
 
 JOB = "orders"
 COUNT = 2 * KEYFRAME_EVERY + 20
@@ -39,7 +41,7 @@ def rows(keep: Callable[[int], bool] = lambda _: True) -> Rows:
 
 def verify(records: Rows, job: str = JOB) -> JobTally:
     """Verify records after sorting them as Spark does."""
-    verifier = JobVerifier(job)
+    verifier = JobVerifier(job, engine())
     for sequence, kind, offset, value in sorted(records):
         if kind:
             verifier.decision(value, f"partition 0, offset {offset}")

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from schemas.envelope import decode, encode
-from schemas.generate import json_schema
-from schemas.topics import BY_MODEL
-from schemas.wire import Wire
 from tests.support.any_event import EVENTS
+from tidegate.events.envelope import decode, encode
+from tidegate.events.topics import BY_MODEL
+from tidegate.events.wire import Wire
+from tools.schemas import json_schema
 
 VALIDATORS = {t.event_type.split(".")[1]: Draft202012Validator(json_schema(t)) for t in BY_MODEL.values()}
 

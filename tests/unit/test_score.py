@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from schemas.command import CommandKind
-from schemas.result import ActionResult, Phase, result_id
+from tidegate.events.command import CommandKind
+from tidegate.events.result import ActionResult, Phase, result_id
 from tidegate.lab.jobs import spec_for
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import JobRecording, Tick
-from twin.model import JobModel, Stage
-from twin.topic import even
+from tidegate.twin.model import JobModel, Stage
+from tidegate.twin.topic import even
 
 # One slot does 100 records/s whatever the batch: no overhead, 10 ms a record.
 MODEL = JobModel("job", ("in",), (Stage("map", 0.01),), overhead_seconds=0.0)

@@ -10,11 +10,11 @@ TESTS = """
 import logging
 import pytest
 
-def test_quiet(): logging.getLogger("engine.decide").warning("only a warning")
+def test_quiet(): logging.getLogger("tidegate.engine.decide").warning("only a warning")
 def test_foreign(): logging.getLogger("aiokafka").error("not ours")
-def test_loud(): logging.getLogger("engine.decide").error("the flux ran out")
+def test_loud(): logging.getLogger("tidegate.engine.decide").error("the flux ran out")
 @pytest.mark.expects_errors("this test breaks it on purpose")
-def test_loud_on_purpose(): logging.getLogger("runtime.kafka").error("broken")
+def test_loud_on_purpose(): logging.getLogger("tidegate.runtime.kafka").error("broken")
 @pytest.mark.expects_errors
 def test_without_reason(): pass
 """
@@ -32,7 +32,7 @@ def run_pytest(folder: Path) -> str:
 def test_an_error_of_ours_fails_the_test_that_logged_it(tmp_path: Path) -> None:
     """ERRORs of our loggers fail, warnings and foreign loggers do not, and a marker with a reason lifts the rule."""
     output = run_pytest(tmp_path)
-    assert "logged as an ERROR: engine.decide: the flux ran out" in output
+    assert "logged as an ERROR: tidegate.engine.decide: the flux ran out" in output
     verdicts = {test: verdict for verdict, test in re.findall(r"^(PASSED|FAILED) \S+::(\w+)", output, re.MULTILINE)}
     assert verdicts == {
         "test_quiet": "PASSED",

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from engine.decide import step
-from engine.policies.tide_capacity import Row, Shape, effective, learn, model, useful_sizes
-from engine.policies.tide_forecast import DAY_SECONDS, Forecast, Smoothing
-from engine.policies.tide_play import Play, Prices
-from engine.state import JobState, Slice, to_wire
-from schemas.decision import Decision
-from schemas.result import ActionResult, Phase
+from tests.support.engine import step
 from tests.support.events import START, batch, job, observed, result, snapshot
+from tidegate.engine.state import JobState, Slice, to_wire
+from tidegate.engine.tide.capacity import Row, Shape, effective, learn, model, useful_sizes
+from tidegate.engine.tide.forecast import DAY_SECONDS, Forecast, Smoothing
+from tidegate.engine.tide.play import Play, Prices
+from tidegate.events.decision import Decision
+from tidegate.events.result import ActionResult, Phase
 
 SMOOTHING = Smoothing()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine.policies.tide_capacity import CapacityModel
-from engine.policies.tide_hindsight import FORGOTTEN_SECONDS, NO_HINDSIGHT, SLACK, Hindsight
-from engine.policies.tide_pace import UNBOUND
+from tidegate.engine.tide.capacity import CapacityModel
+from tidegate.engine.tide.hindsight import FORGOTTEN_SECONDS, NO_HINDSIGHT, SLACK, Hindsight
+from tidegate.engine.tide.pace import UNBOUND
 from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.simulate import simulate
-from twin.workloads import SHAPES
+from tidegate.twin.workloads import SHAPES
 
 RATE = 100.0
 """Capacity of a slot, records/s."""
@@ -91,7 +91,7 @@ def test_offsets_that_fall_end_the_shadow() -> None:
 def test_a_load_that_comes_and_goes_is_not_followed_for_ever(monkeypatch: pytest.MonkeyPatch, *, calm: bool) -> None:
     """Waves that one size would come through are followed at first, and then no more; without hindsight, for ever."""
     if not calm:
-        monkeypatch.setattr("engine.policies.tide_hindsight.TIMES", 10**9)
+        monkeypatch.setattr("tidegate.engine.tide.hindsight.TIMES", 10**9)
     load = SHAPES["sawtooth"](lab_peak(lab_model(), spec_for(lab_model())), 10_800.0)
     (recording,) = simulate(lab_job(load).with_policy("tide", {}, {})).values()
     began = recording.commands[0].issued_at

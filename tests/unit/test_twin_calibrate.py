@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from schemas.snapshot import MetricSnapshot
 from tests.support.recordings import RATES
 from tidegate.cli import app
-from tidegate.lab.calibrate import Recorded, judge, recorded_job
+from tidegate.cli.calibrate import Recorded, judge, recorded_job
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.oracle import PlanDecider
 from tidegate.lab.simulate import simulate
-from twin.calibrate import calibrate
-from twin.load import Load
-from twin.model import JobModel, Restart, Stage
-from twin.recorded import CannotCalibrate, load_of, shares_of
-from twin.rerun import compare, rerun
-from twin.workloads import step
+from tidegate.twin.calibrate import calibrate
+from tidegate.twin.load import Load
+from tidegate.twin.model import JobModel, Restart, Stage
+from tidegate.twin.recorded import CannotCalibrate, load_of, shares_of
+from tidegate.twin.rerun import compare, rerun
+from tidegate.twin.workloads import step
 
 MODEL = JobModel(
     "recorded",

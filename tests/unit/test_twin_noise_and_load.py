@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from twin.load import BadLoad, Load, from_points
-from twin.noise import Noise
-from twin.workloads import SHAPES
+from tidegate.twin.load import BadLoad, Load, from_points
+from tidegate.twin.noise import Noise
+from tidegate.twin.workloads import SHAPES
 
 
 def test_noise_is_a_function_of_seed_name_and_keys() -> None:

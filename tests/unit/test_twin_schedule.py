@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from twin.model import BadModel, JobModel, Measurement, Restart, Stage
-from twin.schedule import capacity, demand, makespan, record_seconds
-from twin.topic import even, skewed
+from tidegate.twin.model import BadModel, JobModel, Measurement, Restart, Stage
+from tidegate.twin.schedule import capacity, demand, makespan, record_seconds
+from tidegate.twin.topic import even, skewed
 
 
 def _model(**more: object) -> JobModel:

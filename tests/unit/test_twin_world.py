@@ -7,14 +7,14 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from schemas.command import CommandKind, ScalingCommand
-from schemas.result import ActionResult, Phase
-from schemas.snapshot import JobState, MetricSnapshot, MicroBatch, Part
-from twin.load import Load
-from twin.model import Faults, JobModel, Measurement, Restart, Stage, State
-from twin.pool import SlotPool
-from twin.topic import Topic, even
-from twin.world import EPOCH, World
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part
+from tidegate.twin.load import Load
+from tidegate.twin.model import Faults, JobModel, Measurement, Restart, Stage, State
+from tidegate.twin.pool import SlotPool
+from tidegate.twin.topic import Topic, even
+from tidegate.twin.world import EPOCH, World
 
 
 def _model(**more: object) -> JobModel:
@@ -153,8 +153,11 @@ def test_while_it_restarts_the_snapshots_say_so() -> None:
         assert snapshot is not None
         found.append(snapshot)
     states = [state for state, _ in groupby(snapshot.state for snapshot in found)]
-    assert states == [JobState.STOPPED, JobState.STARTING, JobState.RUNNING]
-    assert {snapshot.incarnation for snapshot in found if snapshot.state is JobState.STOPPED} == {before.incarnation}
+    assert states == [ClusterState.STOPPED, ClusterState.STARTING, ClusterState.RUNNING]
+    stopped = {snapshot.incarnation for snapshot in found if snapshot.state is ClusterState.STOPPED}
+    assert stopped == {before.incarnation}
+        before.incarnation
+    }
     assert found[-1].incarnation != before.incarnation
 
 
@@ -222,7 +225,7 @@ def test_a_job_that_dies_gives_its_slots_back_and_can_be_started_again() -> None
     world = _world(_model(faults=Faults(deaths=(50.0,))))
     world.advance(EPOCH + 60)
     snapshot = _taken(world, EPOCH + 60)
-    assert snapshot.state is JobState.FAILED
+    assert snapshot.state is ClusterState.FAILED
     assert snapshot.slots_granted == 0
     done = sum(map(sum, world.job("job").committed))
     world.order(_command(60, 6, kind=CommandKind.START, before=0))
@@ -287,7 +290,7 @@ def test_an_idle_job_is_silent_and_alive() -> None:
     snapshot = _taken(world, EPOCH + 600)
     assert snapshot.batches == ()
     assert snapshot.current_batch_started_at is None
-    assert snapshot.state is JobState.RUNNING
+    assert snapshot.state is ClusterState.RUNNING
     assert snapshot.missing == ()
 
 
@@ -312,7 +315,7 @@ def test_missing_parts_are_named_and_never_zero() -> None:
                 assert snapshot.slots_granted is None
                 assert snapshot.pool is None
             if part is Part.JOB_STATE:
-                assert snapshot.state is JobState.UNKNOWN
+                assert snapshot.state is ClusterState.UNKNOWN
     assert seen == set(Part)
     assert 10 < lost < 60
 

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from schemas.job import JobSpec
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings, current_specs
+from tidegate.events.job import JobSpec
 from tidegate.stack import StackError, StackInfo
 from tidegate.stack.info import info_path
 from tidegate.stack.stack import DEFAULT_WORK_DIR

@@ -15,17 +15,17 @@ import redis
 import typer
 from confluent_kafka.admin import AdminClient
 
-from runtime.kafka import check_topics, ensure_topics
-from runtime.settings import without_login
-from schemas.topics import TOPICS
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
 from tidegate.cli.problems import NO, problem_of
 from tidegate.client import ClientSettings, Unreachable, check_reachable
-from tidegate.screen import stdout, styled, table
+from tidegate.events.topics import TOPICS
+from tidegate.runtime.kafka import check_topics, ensure_topics
+from tidegate.runtime.settings import without_login
 from tidegate.stack import StackError, StackInfo, status
 from tidegate.stack.jars import JAR_SETS, cache_root, checksums, differences, read_lock
 from tidegate.stack.java import find_java
 from tidegate.stack.redis import find_redis
+from tidegate.terminal import stdout, styled, table
 
 ENOUGH_MEMORY_GB = 4.0
 """The demo's Kafka, Redis, Spark master, worker, driver and eight executors together."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from engine.reasons import REASONS
-from schemas.command import ScalingCommand
-from schemas.decision import Decision, Evidence, Figure, RedisView
-from schemas.result import ActionResult, Phase
-from tidegate.screen import clock, figure, size
+from tidegate.engine.reasons import REASONS
+from tidegate.events.command import ScalingCommand
+from tidegate.events.decision import Decision, Evidence, Figure, RedisView
+from tidegate.events.result import ActionResult, Phase
+from tidegate.terminal import clock, figure, size
 
 
 def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[str]:

@@ -8,13 +8,13 @@ from platform import python_version
 
 import typer
 
-from engine.decide import ENGINE_VERSION
-from tidegate.cli import demo, doctor, offline, replay, specs, stack, tail, why
+from tidegate.cli import doctor, offline, replay, specs, stack, tail, why
+from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, Door
-from tidegate.lab.calibrate import calibrate_command
-from tidegate.lab.command import simulate_command
-from tidegate.screen import stdout
+from tidegate.cli.simulate import simulate_command
+from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.terminal import stdout
 
 app = typer.Typer(
     name="tidegate",
@@ -54,7 +54,6 @@ for command in (
     stack.up,
     stack.down,
     stack.status,
-    demo.demo,
     doctor.doctor,
 ):
     register(app, command)

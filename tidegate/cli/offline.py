@@ -12,18 +12,19 @@ from typing import Annotated, TextIO, TypeVar
 
 import typer
 
-from engine.decide import AlreadyDecided, step
-from engine.state import JobState
-from schemas.decision import Decision, Observed
-from schemas.envelope import Unreadable, decode, value_of
-from schemas.job import JobSpec
-from schemas.result import ActionResult
-from schemas.snapshot import MetricSnapshot
-from schemas.wire import Wire
 from tidegate.cli.explain import changes
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
-from tidegate.screen import clock, figure, stderr, stdout, styled, table
+from tidegate.engine.decide import AlreadyDecided
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, Observed
+from tidegate.events.envelope import Unreadable, decode, value_of
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.wire import Wire
+from tidegate.installed import engine
+from tidegate.terminal import clock, figure, stderr, stdout, styled, table
 
 W = TypeVar("W", bound=Wire)
 
@@ -76,7 +77,7 @@ def decided(
         due = [r for r in waiting if r.job_id == snapshot.job_id and r.at <= snapshot.observed_at]
         observed = replace(Observed(at=snapshot.observed_at), results=tuple(due))
         try:
-            states[snapshot.job_id], decision = step(state, snapshot, specs[snapshot.job_id], observed)
+            states[snapshot.job_id], decision = engine().step(state, snapshot, specs[snapshot.job_id], observed)
         except AlreadyDecided as error:
             stderr().print(f"left out: {error}", style="yellow", markup=False)
             continue

@@ -10,11 +10,11 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 from typer.core import TyperGroup
 
-from runtime.kafka import NotDelivered, TopicsDoNotFit
 from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.interrupts import interruptible
-from tidegate.screen import stderr
+from tidegate.runtime.kafka import NotDelivered, TopicsDoNotFit
 from tidegate.stack import StackError
+from tidegate.terminal import stderr
 
 NO = 1
 """Exit code: it was done, and the answer is no (a check failed, decisions differ, a change did not succeed)."""

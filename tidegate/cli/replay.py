@@ -11,19 +11,19 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from replay import publish as publishing
-from replay import recompute as recomputing
-from replay import record as recording
-from replay.files import BadRecording
-from replay.report import render
-from runtime.kafka import ensure_topics
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.cli.help import register
 from tidegate.cli.problems import NO, Problem
 from tidegate.client import ClientSettings, check_reachable
-from tidegate.screen import figure, stderr, stdout, table
+from tidegate.replay import publish as publishing
+from tidegate.replay import recompute as recomputing
+from tidegate.replay import record as recording
+from tidegate.replay.files import BadRecording
+from tidegate.replay.report import render
+from tidegate.runtime.kafka import ensure_topics
 from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
 from tidegate.stack.java import ensure_java
+from tidegate.terminal import figure, stderr, stdout, table
 
 app = typer.Typer(
     help="Record topics, publish them again, recompute decisions.",

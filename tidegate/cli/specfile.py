@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from engine.validate import check_spec
-from schemas.job import JobSpec
 from tidegate.cli.problems import Problem
+from tidegate.events.job import JobSpec
+from tidegate.installed import engine
 
 
 class _Loader(yaml.SafeLoader):
@@ -92,7 +92,7 @@ def _spec(data: object, node: yaml.Node) -> tuple[JobSpec | None, list[tuple[int
         return None, [(_line(node, d["loc"]), _told(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
     except (TypeError, ValueError) as error:  # what YAML can say and JSON cannot, such as .nan or a binary value
         return None, [(node.start_mark.line + 1, f"not a JSON value: {error}")]
-    problems = check_spec(spec)
+    problems = engine().check(spec)
     return spec, [(_line(node, problem.partition(":")[0].split(".")), problem) for problem in problems]
 
 

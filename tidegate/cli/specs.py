@@ -13,16 +13,16 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from engine.validate import check_spec
-from runtime.kafka import Publisher
-from schemas.job import JobSpec, ManualScale, Mode
-from schemas.topics import JOBS
 from tidegate.cli.connect import Bootstrap, JobId, Prefix, connect, spec_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
 from tidegate.client import ClientSettings, current_specs
-from tidegate.screen import size, stdout
+from tidegate.events.job import JobSpec, ManualScale, Mode
+from tidegate.events.topics import JOBS
+from tidegate.installed import engine
+from tidegate.runtime.kafka import Publisher
+from tidegate.terminal import size, stdout
 
 
 def apply(
@@ -154,7 +154,7 @@ def remove(
 def publish(settings: ClientSettings, *specs: JobSpec) -> None:
     """Publish specs after the check that every spec passes, and wait for the acknowledgement."""
     for spec in specs:
-        if problems := check_spec(spec):
+        if problems := engine().check(spec):
             raise Problem(f"{spec.job_id}: " + "; ".join(problems))
     publisher = Publisher(settings)
     for spec in specs:

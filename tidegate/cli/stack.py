@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from runtime.kafka import ensure_topics
 from tidegate.cli.connect import StackDir, stack_dir
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings
-from tidegate.screen import stderr, stdout, styled, table
+from tidegate.runtime.kafka import ensure_topics
 from tidegate.stack import StackInfo
 from tidegate.stack import down as end_stack
 from tidegate.stack import status as stack_status
 from tidegate.stack import up as start_stack
 from tidegate.stack.stack import DEFAULT_WORK_DIR
+from tidegate.terminal import stderr, stdout, styled, table
 
 
 def up(

@@ -12,17 +12,17 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
-from schemas.command import ScalingCommand
-from schemas.dead_letter import DeadLetter
-from schemas.decision import Decision
-from schemas.envelope import value_of
-from schemas.result import ActionResult
-from schemas.snapshot import MetricSnapshot
-from schemas.wire import Wire
 from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.client import BadRecord, Received, received
-from tidegate.screen import clock, figure, size, stderr, stdout, styled, table
-from twin.recorded import lag_of
+from tidegate.events.command import ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.decision import Decision
+from tidegate.events.envelope import value_of
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.wire import Wire
+from tidegate.terminal import clock, figure, size, stderr, stdout, styled, table
+from tidegate.twin.recorded import lag_of
 
 
 class Stream(StrEnum):

@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from rich.live import Live
 from rich.text import Text
 
-from schemas.decision import Decision
-from schemas.job import JobSpec
-from schemas.result import ActionResult, Phase
 from tidegate import interrupts
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings, received
-from tidegate.screen import clock, size, stdout, styled
+from tidegate.events.decision import Decision
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+from tidegate.terminal import clock, size, stdout, styled
 
 MANUAL = "MANUAL"
 """The reason code of a decision that took up an operator's request."""

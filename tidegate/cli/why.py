@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from schemas.decision import Decision
-from schemas.envelope import value_of
-from schemas.result import ActionResult
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.explain import changes, explain
 from tidegate.cli.problems import Problem
 from tidegate.client import BadRecord, ClientSettings, current_specs, received
-from tidegate.screen import age, clock, figure, stdout, styled, table
+from tidegate.events.decision import Decision
+from tidegate.events.envelope import value_of
+from tidegate.events.result import ActionResult
+from tidegate.terminal import age, clock, figure, stdout, styled, table
 
 LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)
 """How far back to look for a newest decision, one after the other: most jobs decide every few seconds."""

@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.policies import names
+from tidegate.installed import engine
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
 from tidegate.lab.table import detail, summary
 from tidegate.lab.traces import Play
 from tidegate.lab.trials import figures, settings, trials_table
-from twin.load import BadLoad
+from tidegate.twin.load import BadLoad
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -62,7 +62,7 @@ def lab(
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if scenarios:
-        rows_of = settings(policy or names())
+        rows_of = settings(policy or sorted(engine().policies))
         with Progress(*columns, console=errors, transient=True) as progress:
             done = spread(figures, rows_of, processes=processes)
             shown = list(progress.track(done, total=len(rows_of), description="scenarios"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from schemas.job import Application, JobSpec, Scaling
+from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.lab.simulate import Scenario, TopicPlan
-from twin.load import Load
-from twin.model import JobModel, Restart, Stage, State
-from twin.schedule import capacity, demand
-from twin.topic import skewed
+from tidegate.twin.load import Load
+from tidegate.twin.model import JobModel, Restart, Stage, State
+from tidegate.twin.schedule import capacity, demand
+from tidegate.twin.topic import skewed
 
 SOURCE = "orders"
 PARTITIONS = skewed(32, 1.1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from engine.guards.timing import hold_seconds
-from schemas.command import ScalingCommand
-from schemas.job import JobSpec
-from schemas.result import ActionResult, Phase
+from tidegate.engine.guards.timing import hold_seconds
+from tidegate.events.command import ScalingCommand
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
 
 
 @dataclass(frozen=True, slots=True)

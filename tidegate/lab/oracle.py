@@ -23,17 +23,17 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from schemas.command import CommandKind, ScalingCommand
-from schemas.job import JobSpec
-from schemas.result import ActionResult
-from schemas.snapshot import JobState, MetricSnapshot
-from schemas.wire import identity
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import ClusterState, MetricSnapshot
+from tidegate.events.wire import identity
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.score import DEMAND_WINDOW_SECONDS, Prices, Score, score
 from tidegate.lab.simulate import Decided, JobRecording, Scenario, simulate
-from twin.load import Load
-from twin.model import JobModel
-from twin.schedule import capacity, record_seconds
+from tidegate.twin.load import Load
+from tidegate.twin.model import JobModel
+from tidegate.twin.schedule import capacity, record_seconds
 
 Array = npt.NDArray[np.float64]
 
@@ -67,7 +67,7 @@ class PlanDecider:
         if wanted is None:
             return Decided(None, None)
         size = snapshot.slots_granted or 0
-        if snapshot.state is not JobState.RUNNING:
+        if snapshot.state is not ClusterState.RUNNING:
             self._moves.insert(0, wanted)
             return Decided(None, None)
         if size == wanted[1]:

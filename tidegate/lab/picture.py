@@ -9,10 +9,10 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from schemas.command import ScalingCommand
-from schemas.snapshot import MetricSnapshot
+from tidegate.events.command import ScalingCommand
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.lab.score import Curve
-from twin.recorded import lag_of
+from tidegate.twin.recorded import lag_of
 
 # Told apart by every kind of eye: greys, blue, vermilion (Okabe and Ito).
 DEMAND, HELD, LATE, RESTART = "#d3d7dd", "#1f5fa8", "#e8702a", "#6b7280"

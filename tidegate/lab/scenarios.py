@@ -16,16 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from schemas.result import Phase
-from schemas.wire import Scalar
+from tidegate.events.result import Phase
+from tidegate.events.wire import Scalar
 from tidegate.lab.jobs import batch_bound, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan
 from tidegate.lab.tunings import Tuning
-from twin.load import Load
-from twin.model import JobModel, Restart, Stage
-from twin.schedule import capacity
-from twin.topic import even
-from twin.workloads import sawtooth, sine
+from tidegate.twin.load import Load
+from tidegate.twin.model import JobModel, Restart, Stage
+from tidegate.twin.schedule import capacity
+from tidegate.twin.topic import even
+from tidegate.twin.workloads import sawtooth, sine
 
 RIGHT_SIZES = {"q1": 16, "q2": 14, "q3": 20, "q5": 16, "q8": 10, "q11": 28}
 STARTS = (8, 12, 16, 20, 24, 28)

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from schemas.command import CommandKind
-from schemas.job import JobSpec
-from schemas.result import Phase
+from tidegate.events.command import CommandKind
+from tidegate.events.job import JobSpec
+from tidegate.events.result import Phase
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.simulate import JobRecording, Tick
-from twin.model import JobModel
-from twin.schedule import capacity, demand
+from tidegate.twin.model import JobModel
+from tidegate.twin.schedule import capacity, demand
 
 DEMAND_WINDOW_SECONDS = 60.0
 """Demand follows the mean arrivals of the last minute: no size can follow what comes and goes within a batch."""

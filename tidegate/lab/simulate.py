@@ -13,20 +13,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from engine.decide import step
-from engine.state import JobState
-from engine.validate import check_spec
-from schemas.command import ScalingCommand
-from schemas.decision import Decision, Neighbour, Observed
-from schemas.job import JobSpec
-from schemas.result import ActionResult
-from schemas.snapshot import MetricSnapshot
+from tidegate.engine.state import JobState
+from tidegate.events.command import ScalingCommand
+from tidegate.events.decision import Decision, Neighbour, Observed
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.installed import engine
 from tidegate.lab.ledger import MemoryLedger
-from twin.load import Load
-from twin.model import JobModel
-from twin.pool import SlotPool
-from twin.topic import Topic
-from twin.world import EPOCH, World
+from tidegate.twin.load import Load
+from tidegate.twin.model import JobModel
+from tidegate.twin.pool import SlotPool
+from tidegate.twin.topic import Topic
+from tidegate.twin.world import EPOCH, World
 
 Progress = Callable[[float], None]
 """Told the share done, 0..1."""
@@ -132,7 +131,7 @@ class EngineDecider:
 
     def __init__(self, specs: Sequence[JobSpec]) -> None:
         """Raise `ValueError` with every problem of the specs' policies, guards and options."""
-        problems = [f"{spec.job_id}: {problem}" for spec in specs for problem in check_spec(spec)]
+        problems = [f"{spec.job_id}: {problem}" for spec in specs for problem in engine().check(spec)]
         if problems:
             raise ValueError("; ".join(problems))
         self._specs = {spec.job_id: spec for spec in specs}
@@ -154,13 +153,13 @@ class EngineDecider:
             neighbours=tuple(self._neighbours(spec)),
         )
         before = self._states[spec.job_id]
-        state, decision = step(before, snapshot, spec, observed)
+        state, decision = engine().step(before, snapshot, spec, observed)
         command = decision.command
         if command is not None:
             pool = snapshot.pool
             free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
             if not self._ledger.take(spec, command, snapshot.slots_granted or 0, free):
-                state, decision = step(before, snapshot, spec, replace(observed, reservation_refused=True))
+                state, decision = engine().step(before, snapshot, spec, replace(observed, reservation_refused=True))
         self._states[spec.job_id] = state
         self._latest[spec.job_id] = decision
         return Decided(decision, decision.command)

@@ -14,15 +14,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
-from engine.policies import names
+from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Curve, Prices, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import DEFAULTS, tunings
-from twin.load import BadLoad, Load
-from twin.workloads import SHAPES
+from tidegate.twin.load import BadLoad, Load
+from tidegate.twin.workloads import SHAPES
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -79,11 +79,11 @@ def cells(
     The oracle stands first in each workload; a policy with a tuning has two cells.
     """
     traces = traces or {}
-    chosen = list(policies) or names()
+    chosen = list(policies) or sorted(engine().policies)
     shapes = list(workloads) or ([] if traces else list(SHAPES))
     for policy in chosen:
-        if policy not in names():
-            raise UnknownName(f"unknown policy {policy!r}, known are {', '.join(names())}")
+        if policy not in sorted(engine().policies):
+            raise UnknownName(f"unknown policy {policy!r}, known are {', '.join(sorted(engine().policies))}")
     for shape in shapes:
         if shape not in SHAPES:
             raise UnknownName(f"unknown workload {shape!r}, known are {', '.join(SHAPES)}")

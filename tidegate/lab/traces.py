@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from twin.load import BadLoad, Load, from_points, seconds_of
+from tidegate.twin.load import BadLoad, Load, from_points, seconds_of
 
 HEADER = ["seconds", "records_per_second"]
 

@@ -24,18 +24,18 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from engine.guards import BY_NAME
-from engine.policies import find, names
-from schemas.wire import Scalar
+from tidegate.engine.guards import BY_NAME
+from tidegate.events.wire import Scalar
+from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
 from tidegate.lab.suite import spread
 from tidegate.lab.traces import Play, read_trace
 from tidegate.lab.tunings import Tuning
-from twin.load import BadLoad, Load, from_points
-from twin.noise import Noise
-from twin.workloads import sine
+from tidegate.twin.load import BadLoad, Load, from_points
+from tidegate.twin.noise import Noise
+from tidegate.twin.workloads import sine
 
 SECONDS = 2 * 3600.0
 KEPT = Path(__file__).with_name("tunings.json")
@@ -156,7 +156,7 @@ class _Option:
 
 def _options(policy: str) -> list[_Option]:
     """Return what can be searched: names, schedules and options that are off have no range to draw from."""
-    found = [_Option("", f.name, f.default, f.metadata) for f in fields(find(policy).Options)]
+    found = [_Option("", f.name, f.default, f.metadata) for f in fields(engine().policies[policy].Options)]
     for guard, chosen in GUARDS.items():
         known = fields(BY_NAME[guard].Options)
         found += [_Option(guard, f.name, f.default, f.metadata) for f in known if f.name in chosen]
@@ -186,7 +186,7 @@ def main(
     named = ", ".join(path.name for path in load or ())
     label = f"{named} from hour {since:g}, speed {speed:g}" if named else "a noisy wave, random steps, a launch day"
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
-    chosen, console = policy or names(), Console()
+    chosen, console = policy or sorted(engine().policies), Console()
     done = spread(partial(tune, loads=loads, trials=trials, seed=seed), chosen, processes=processes)
     for found in track(done, total=len(chosen), description="tuning", console=Console(stderr=True)):
         kept[found.policy] = {

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from importlib.resources import files
 
-from schemas.wire import Scalar
+from tidegate.events.wire import Scalar
 
 
 @dataclass(frozen=True, slots=True)

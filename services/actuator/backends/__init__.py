@@ -9,10 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from launcher.control import Token
-from schemas.job import JobSpec
+from tidegate import launcher
+from tidegate.events.job import JobSpec
+from tidegate.launcher.control import Token
 
-LAUNCHER = Path(__file__).resolve().parents[3] / "launcher" / "__main__.py"
+LAUNCHER = Path(launcher.__file__).with_name("__main__.py")
 
 
 class DriverState(StrEnum):

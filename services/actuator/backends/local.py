@@ -15,9 +15,9 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from runtime.settings import NOT_SETTINGS, PREFIX
-from schemas.job import JobSpec
 from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Run, python_env
+from tidegate.events.job import JobSpec
+from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
 
 _SUBMIT = b"org.apache.spark.deploy.SparkSubmit"
 

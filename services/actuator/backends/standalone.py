@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from schemas.job import JobSpec
 from services.actuator.backends import LAUNCHER, BackendRefused, BackendUnreachable, DriverState, Run
+from tidegate.events.job import JobSpec
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
 _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})

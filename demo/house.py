@@ -1,0 +1,296 @@
+"""What the demo stands on: stack, topics, services, load. Everything it starts it ends; what it found it leaves.
+
+All processes carry the stack's mark, so `tidegate down` ends them too, and where the demo started the stack itself a
+guardian does, should the demo be killed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import tidegate
+from tidegate import interrupts
+from tidegate.client import ClientSettings
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.runtime.kafka import ensure_topics
+from tidegate.runtime.settings import PREFIX
+from tidegate.stack import StackError, StackInfo, down, up
+from tidegate.stack.ports import free_ports
+from tidegate.stack.processes import ProcessRecord, end_all, spawn
+
+SERVICES = ("collector", "decider", "actuator")
+JOB = "rates"
+PARTITIONS = 8
+HEALTHY_SECONDS = 90.0
+MOST_RECORDS_A_BATCH = 12_000
+"""Bounds a batch to about 13 s on two slots and 4 s on eight, so that a stop at its boundary is quick."""
+TRIGGER = "4 seconds"
+"""Long against the fixed cost of a batch, which is up to a second on a busy machine."""
+_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+LIGHT_JVMS = {
+    "spark.driver.extraJavaOptions": _LIGHT,
+    "spark.executor.extraJavaOptions": _LIGHT,
+    "spark.ui.enabled": "false",
+    # The driver waits most of the time: every slot of the worker is left to executors.
+    "spark.driver.cores": "0",
+}
+"""The job sleeps more than it computes: what a JVM costs to start matters, and what its compiler gains does not."""
+ROOT = Path(tidegate.__file__).resolve().parent.parent
+"""The source tree, which has the services and the example job."""
+
+Progress = Callable[[str], None]
+
+
+class DemoFailed(RuntimeError):
+    """The demo could not go on; the text says what happened and where to look."""
+
+
+@dataclass
+class House:
+    """A running stack with Tidegate's services on it, and the folder of one run."""
+
+    info: StackInfo
+    folder: Path
+    """Of this run: logs, checkpoint, control directory, recording, report."""
+    prefix: str
+    own_stack: bool
+    processes: dict[str, ProcessRecord] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> ClientSettings:
+        """How to reach the broker and Redis."""
+        return ClientSettings(
+            bootstrap_servers=self.info.bootstrap_servers,
+            topic_prefix=self.prefix,
+            redis_url=self.info.redis_url,
+            redis_password=self.info.redis_password,  # type: ignore[arg-type]
+            redis_prefix=self.redis_prefix,
+        )
+
+    @property
+    def redis_prefix(self) -> str:
+        """Of this run's keys."""
+        return self.prefix.rstrip(".") + ":"
+
+    @property
+    def source(self) -> str:
+        """The topic the job reads."""
+        return f"{self.prefix}demo-in"
+
+    @property
+    def sink(self) -> str:
+        """The topic the job writes."""
+        return f"{self.prefix}demo-out"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The job's checkpoint."""
+        return self.folder / "checkpoint"
+
+    @property
+    def rate_file(self) -> Path:
+        """What the load generator follows."""
+        return self.folder / "rate"
+
+    @property
+    def logs(self) -> Path:
+        """The logs of services and load."""
+        return self.folder / "logs"
+
+    def set_rate(self, rate: float) -> None:
+        """Change the load, in records/s."""
+        scratch = self.rate_file.with_suffix(".new")
+        scratch.write_text(f"{rate:g}\n", encoding="utf-8")
+        scratch.replace(self.rate_file)
+
+    def start(self, name: str, command: list[str], variables: dict[str, str]) -> None:
+        """Start a process of the demo in its own group, its output in the run's logs."""
+        foreign = (PREFIX, "SPARK_", "PYSPARK_")
+        env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        env |= {
+            **variables,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "JAVA_HOME": str(self.info.java_home),
+        }
+        log = self.logs / f"{name}.log"
+        self.processes[name] = spawn([sys.executable, *command], env, ROOT, log, self.info.stack_id)
+
+    def check_alive(self) -> None:
+        """Raise `DemoFailed` naming a process that ended, and its log."""
+        for name, process in self.processes.items():
+            if not process.alive:
+                raise DemoFailed(f"the {name} ended by itself; its log: {self.logs / (name + '.log')}")
+
+    def end(self, *names: str) -> None:
+        """End processes of the demo (all of them without names) and wait until they are gone."""
+        gone = {name: self.processes.pop(name) for name in names or tuple(self.processes) if name in self.processes}
+        if left := end_all(lambda: list(gone.values()), grace_seconds=8.0):
+            raise DemoFailed(f"these processes did not end: {left}")
+
+    def kill_driver(self, submission_id: str) -> None:
+        """Have the Spark master end a driver: only for a stack that goes on after the demo."""
+        with suppress(httpx.HTTPError):
+            httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{submission_id}", timeout=10)
+
+    def close(self, submission_id: str | None = None) -> None:
+        """End everything the demo started."""
+        try:
+            self.end()
+        finally:
+            if self.own_stack:
+                down(self.info.work_dir, wait_seconds=30)
+            elif submission_id is not None:
+                self.kill_driver(submission_id)
+
+
+def open_house(
+    base: Path,
+    attach: StackInfo | None,
+    run_name: str,
+    on_progress: Progress,
+    *,
+    worker_slots: int = 12,
+    keep: bool = False,
+) -> House:
+    """Return the house with topics made; starts a stack of its own in `base`/stack unless given a running one.
+
+    A stack of its own begins empty and (unless `keep`) ends with this process, however that ends. On another's stack
+    the run keeps to itself: topics, Redis keys and consumer groups carry the run's name.
+    """
+    if attach is None:
+        stack = base / "stack"
+        with suppress(StackError):
+            down(stack, purge=True)
+        info = up(stack, worker_slots=worker_slots, tied=not keep, on_progress=on_progress)
+    else:
+        info = attach
+    prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
+    house = House(info, (base / run_name).absolute(), prefix, own_stack=attach is None)
+    try:
+        for folder in (house.logs, house.folder / "control"):
+            folder.mkdir(parents=True, exist_ok=True)
+        house.set_rate(0)
+        ensure_topics(house.settings, partitions=4)
+        _data_topics(house)
+        on_progress("topics are ready")
+    except BaseException:
+        house.close()
+        raise
+    return house
+
+
+def start_services(house: House, on_progress: Progress) -> None:
+    """Start collector, decider, actuator and the load generator, and wait until the services are healthy."""
+    common = {
+        "TIDEGATE_BOOTSTRAP_SERVERS": house.info.bootstrap_servers,
+        "TIDEGATE_TOPIC_PREFIX": house.prefix,
+    }
+    redis = {
+        "TIDEGATE_REDIS_URL": house.info.redis_url,
+        "TIDEGATE_REDIS_PASSWORD": house.info.redis_password,
+        "TIDEGATE_REDIS_PREFIX": house.redis_prefix,
+    }
+    group = {"TIDEGATE_ACTUATOR_GROUP": f"{house.prefix}actuator"}
+    ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    for name in SERVICES:
+        own = {"collector": {}, "decider": redis, "actuator": redis | group}[name]
+        variables = common | own | {"TIDEGATE_HEALTH_PORT": str(ports[name])}
+        house.start(name, ["-m", f"services.{name}"], variables)
+    load = ["-m", "demo.load", "--bootstrap-servers", house.info.bootstrap_servers]
+    house.start("load", [*load, "--topic", house.source, "--rate-file", str(house.rate_file)], {})
+    deadline = time.monotonic() + HEALTHY_SECONDS
+    for name, port in ports.items():
+        while not _healthy(port):
+            house.check_alive()
+            if time.monotonic() > deadline:
+                log = house.logs / f"{name}.log"
+                raise DemoFailed(f"the {name} was not healthy after {HEALTHY_SECONDS:g} s; its log: {log}")
+            interrupts.check()
+            time.sleep(0.25)
+        on_progress(f"{name} is healthy")
+
+
+def spec_for(house: House, objective_seconds: float, record_ms: float = 2.0, patience: float = 1.0) -> JobSpec:
+    """Return the spec of the demo's job: `tide`, with times short enough to be watched."""
+    info = house.info
+    script = ROOT / "deploy" / "examples" / "rates.py"
+    if not script.is_file():
+        raise DemoFailed(f"{script} is not there: the demo needs the source tree")
+    args = ["--bootstrap-servers", info.bootstrap_servers, "--input", house.source, "--output", house.sink]
+    args += ["--checkpoint", str(house.checkpoint), "--record-ms", f"{record_ms:g}"]
+    args += ["--max-offsets-per-trigger", f"{MOST_RECORDS_A_BATCH}", "--trigger", TRIGGER]
+    return JobSpec(
+        job_id=JOB,
+        pipeline_id=JOB,
+        pool_id="demo",
+        sources=(house.source,),
+        sinks=(house.sink,),
+        interval_seconds=3,
+        application=Application(
+            script=str(script),
+            args=tuple(args),
+            master=info.spark_master,
+            rest_url=info.spark_rest,
+            master_ui_url=info.spark_ui,
+            jars=tuple(str(jar) for jar in info.connector_jars),
+            checkpoint_location=str(house.checkpoint),
+            event_log_dir=str(info.event_log_dir),
+            control_dir=str(house.folder / "control"),
+            conf=LIGHT_JVMS,
+            # Two slots an executor: half the JVMs to start on a small machine.
+            executor_cores=2,
+            stop_deadline_seconds=30.0 * patience,
+            start_deadline_seconds=120.0 * patience,
+        ),
+        scaling=Scaling(
+            # The day of a demo is minutes long: what is saved counts at once, and its restarts come cheap.
+            policy="tide",
+            policy_options={
+                "horizon_seconds": 180.0,
+                "restart_price": 6.0,
+                "patience": 1.0,
+                "damping_seconds": 20.0,
+            },
+            guards={"stabilization": {"seconds": 6.0}, "cooldown": {"up_seconds": 15.0, "down_seconds": 20.0}},
+            min_parallelism=2,
+            max_parallelism=12,
+            lag_objective_seconds=objective_seconds,
+        ),
+    )
+
+
+def sweep(base: Path, keep: int = 5) -> None:
+    """Remove the folders of all but the newest runs."""
+    runs = sorted(p for p in base.iterdir() if p.is_dir() and p.name.startswith("run-")) if base.is_dir() else []
+    for old in runs[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _data_topics(house: House) -> None:
+    wanted = [NewTopic(t, num_partitions=PARTITIONS, replication_factor=1) for t in (house.source, house.sink)]
+    admin = AdminClient(house.settings.kafka())
+    for future in admin.create_topics(wanted, request_timeout=30).values():
+        try:
+            future.result(timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,93 @@
+"""The picture of a run: rate in and out, lag, slots, with restarts shaded. matplotlib without a display."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from demo.verdict import Lived
+from demo.watch import Timeline
+
+IN, OUT, LAG, SLOTS, LIMIT, DOWN = "#1f77b4", "#2ca02c", "#d62728", "#444444", "#888888", "#f2c14e"
+# Text stays text in the SVG, and its ids are the same for the same data.
+STYLE = {"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25}
+
+
+def draw(timeline: Timeline, stages: Sequence[Lived], objective_seconds: float, title: str) -> Figure:
+    """Return the figure: x is seconds since the load began; panels for rates, lag in records and seconds, slots."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(11, 9), layout="constrained")
+        rates, records, seconds, slots = figure.subplots(4, 1, sharex=True, height_ratios=[3, 2, 2, 2])
+        figure.suptitle(title, fontsize=11)
+        zero = stages[0].began if stages else (timeline.samples[0].at if timeline.samples else 0.0)
+        at = [s.at - zero for s in timeline.samples]
+        both = [timeline.rates(i) for i in range(len(at))]
+        rates.plot(at, [rate for rate, _ in both], color=IN, label="in")
+        rates.plot(at, [rate for _, rate in both], color=OUT, label="out")
+        rates.set_ylabel("records/s")
+        records.plot(at, [s.lag for s in timeline.samples], color=LAG, label="lag")
+        records.set_ylabel("lag (records)")
+        known = [(x, s.lag_seconds) for x, s in zip(at, timeline.samples, strict=True) if s.lag_seconds is not None]
+        seconds.plot([x for x, _ in known], [y for _, y in known], color=LAG, label="lag")
+        seconds.axhline(objective_seconds, color=LIMIT, linestyle="--", label=f"objective {objective_seconds:g} s")
+        seconds.set_ylabel("lag (s of work)")
+        slots.step(at, [s.slots for s in timeline.samples], where="post", color=SLOTS, label="running")
+        _ordered(slots, timeline, zero)
+        slots.set_ylabel("slots")
+        slots.set_xlabel("seconds since the load began")
+        slots.margins(y=0.2)  # room for the words above the points
+        for axes in (rates, records, seconds, slots):
+            _mark(axes, timeline, stages, zero)
+            axes.set_ylim(bottom=0)
+            axes.legend(loc="upper right", fontsize=8)
+        for stage in stages:
+            rates.annotate(
+                f"{stage.name}\n{stage.rate:,.0f}/s",
+                (stage.began - zero, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -3),
+                textcoords="offset points",
+                va="top",
+                fontsize=8,
+            )
+        return figure
+
+
+def _ordered(axes: Any, timeline: Timeline, zero: float) -> None:
+    """Draw what was ordered, as points with the size beside them."""
+    for decision in timeline.decisions:
+        command = decision.command
+        if command is None:
+            continue
+        x, y = command.issued_at.timestamp() - zero, command.to_parallelism
+        axes.plot([x], [y], marker="v" if y < command.from_parallelism else "^", color=IN, linestyle="none")
+        axes.annotate(f" {command.from_parallelism} -> {y}", (x, y), fontsize=8, va="bottom")
+
+
+def _mark(axes: Any, timeline: Timeline, stages: Sequence[Lived], zero: float) -> None:
+    end = timeline.samples[-1].at if timeline.samples else zero
+    for number, (begin, until) in enumerate(timeline.restarts()):
+        label = "restart" if number == 0 else None
+        axes.axvspan(begin - zero, (until or end) - zero, color=DOWN, alpha=0.35, lw=0, label=label)
+    for stage in stages[1:]:
+        axes.axvline(stage.began - zero, color=LIMIT, linewidth=0.8, linestyle=":")
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG."""
+    with rc_context(STYLE):
+        figure.savefig(path, format="png", dpi=110)
+
+
+def svg_of(figure: Figure) -> str:
+    """Return the figure as an `<svg>` element to stand inside HTML."""
+    text = io.StringIO()
+    with rc_context(STYLE):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    whole = text.getvalue()
+    return whole[whole.index("<svg") :]

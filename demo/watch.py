@@ -1,0 +1,207 @@
+"""Watching a run from outside the services: offsets once a second, decisions and results as they come.
+
+Lag here is the broker's end offsets minus what the checkpoint says is committed, both read directly, so the demo
+judges the services by something they did not compute.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tidegate.client import BadRecord, ClientSettings, received
+from tidegate.events.command import CommandKind
+from tidegate.events.decision import Decision
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.wire import Wire
+
+W = TypeVar("W", bound=Wire)
+SAMPLE_SECONDS = 1.0
+RATE_SECONDS = 5.0
+"""Rates are averaged over this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen at one instant; counts are records since the topics began."""
+
+    at: float
+    """Seconds since the epoch."""
+    arrived: int
+    written: int
+    committed: int
+    capacity: float | None
+    """Records/s: the newest true processing rate that a decision named, by slot, times the slots last verified."""
+    slots: int
+
+    @property
+    def lag(self) -> int:
+        """Records that arrived and are not committed."""
+        return max(0, self.arrived - self.committed)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Lag in seconds of work at the measured capacity; 0 without lag, None while the capacity is unknown."""
+        if self.lag == 0:
+            return 0.0
+        return self.lag / self.capacity if self.capacity else None
+
+
+@dataclass
+class Timeline:
+    """All that was seen of a run. Appended to by the watcher's threads, read by anyone."""
+
+    samples: list[Sample] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    results: list[ActionResult] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """What made a thread of the watcher end."""
+
+    def rates(self, index: int = -1) -> tuple[float, float]:
+        """Return (records/s in, records/s out) over the seconds before a sample."""
+        if not self.samples:
+            return 0.0, 0.0
+        position = index % len(self.samples)
+        first = last = self.samples[position]
+        while position > 0 and last.at - first.at < RATE_SECONDS:
+            position -= 1
+            first = self.samples[position]
+        seconds = last.at - first.at
+        if seconds <= 0:
+            return 0.0, 0.0
+        return (last.arrived - first.arrived) / seconds, (last.written - first.written) / seconds
+
+    def slots(self) -> int:
+        """Return the slots of the run that works, by the newest result that says so; 0 while none is known to."""
+        for result in reversed(self.results):
+            if result.phase in (Phase.VERIFIED, Phase.ROLLED_BACK):
+                return result.parallelism
+            if result.phase in (Phase.STOPPED, Phase.STARTING, Phase.RUNNING):
+                return 0
+        return 0
+
+    def size(self) -> int:
+        """Return the size last verified; 0 before the first."""
+        ended = (Phase.VERIFIED, Phase.ROLLED_BACK)
+        return next((r.parallelism for r in reversed(self.results) if r.phase in ended), 0)
+
+    def capacity(self) -> float | None:
+        """Return the capacity at the size last verified; what was measured at another size is scaled by its slots."""
+        for decision in reversed(self.decisions):
+            rate, at_size = decision.evidence.true_processing_rate, decision.current_parallelism
+            if rate and at_size:
+                return rate / at_size * (self.size() or at_size)
+        return None
+
+    def under_objective_since(self, objective_seconds: float) -> float | None:
+        """Return since when lag has been under the objective without a break; None when it is not."""
+        since = None
+        for sample in reversed(self.samples):
+            if sample.lag_seconds is None or sample.lag_seconds > objective_seconds:
+                break
+            since = sample.at
+        return since
+
+    def restarts(self) -> list[tuple[float, float | None]]:
+        """Return (begin, end) of each time without a running query, from the results of commands that stopped one."""
+        spans: dict[str, tuple[float, float | None]] = {}
+        for result in self.results:
+            if result.kind is CommandKind.START:
+                continue
+            if result.phase is Phase.STOPPING:
+                spans.setdefault(result.command_id, (result.at.timestamp(), None))
+            elif result.phase.terminal and result.command_id in spans:
+                spans[result.command_id] = (spans[result.command_id][0], result.at.timestamp())
+        return list(spans.values())
+
+
+class Watcher:
+    """Fills a timeline until it is closed."""
+
+    def __init__(self, settings: ClientSettings, job: str, source: str, sink: str, checkpoint: Path) -> None:
+        self.timeline = Timeline()
+        self._settings, self._job, self._checkpoint = settings, job, checkpoint
+        self._source, self._sink = source, sink
+        self._since = datetime.now(UTC)
+        self._stop = threading.Event()
+        jobs: list[Callable[[], None]] = [
+            self._sample,
+            lambda: self._follow(Decision, self.timeline.decisions),
+            lambda: self._follow(ActionResult, self.timeline.results),
+        ]
+        self._threads = [threading.Thread(target=self._guarded, args=(run,), daemon=True) for run in jobs]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001  (a thread's end must be seen by the one who judges)
+            self.timeline.broken.append(f"{type(error).__name__}: {error}")
+
+    def _follow(self, model: type[W], into: list[W]) -> None:
+        def unreadable(bad: BadRecord) -> None:
+            self.timeline.unreadable.append(str(bad))
+
+        stop, since = self._stop.is_set, self._since
+        events = received(
+            model, self._settings, job=self._job, since=since, follow=True, stop=stop, on_error=unreadable
+        )
+        for one in events:
+            into.append(one.event)  # noqa: PERF401  (each as it comes: others read while this goes on)
+
+    def _sample(self) -> None:
+        consumer = Consumer({**self._settings.kafka(), "group.id": "tidegate-demo", "enable.auto.commit": False})
+        try:
+            partitions = {topic: _partitions(consumer, topic) for topic in (self._source, self._sink)}
+            due = time.monotonic()
+            while not self._stop.is_set():
+                committed = committed_records(self._checkpoint)  # first: lag is never understated by a race
+                try:
+                    arrived, written = (_end(consumer, partitions[t]) for t in (self._source, self._sink))
+                except KafkaException:
+                    arrived = -1  # a broker that does not answer is a hole in the picture, not the end of the run
+                if arrived >= 0:
+                    capacity, slots = self.timeline.capacity(), self.timeline.slots()
+                    self.timeline.samples.append(Sample(time.time(), arrived, written, committed, capacity, slots))
+                due = max(due + SAMPLE_SECONDS, time.monotonic())
+                self._stop.wait(max(0.0, due - time.monotonic()))
+        finally:
+            consumer.close()
+
+
+def committed_records(checkpoint: Path) -> int:
+    """Return the records of the newest committed micro-batch and all before it, for topics that began at offset 0."""
+    try:
+        newest = max((int(f.name) for f in (checkpoint / "commits").iterdir() if f.name.isdigit()), default=None)
+        if newest is None:
+            return 0
+        # line 1: version, line 2: metadata, then one line per source: {"topic": {"partition": next offset}}
+        lines = (checkpoint / "offsets" / str(newest)).read_text(encoding="utf-8").splitlines()[2:]
+    except FileNotFoundError:
+        return 0
+    topics = (offsets for line in lines if line != "-" for offsets in json.loads(line).values())
+    return sum(int(offset) for offsets in topics for offset in offsets.values())
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, p) for p in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
+
+
+def _end(consumer: Consumer, partitions: list[TopicPartition]) -> int:
+    return sum(consumer.get_watermark_offsets(p, timeout=5)[1] for p in partitions)

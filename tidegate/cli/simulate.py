@@ -1,0 +1,187 @@
+"""`tidegate simulate`: a job's spec on the twin under a load, as table and picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from tidegate.cli.offline import read_events
+from tidegate.cli.problems import Problem
+from tidegate.cli.specfile import load_specs
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.installed import engine
+from tidegate.lab.jobs import batch_bound, sizes_of
+from tidegate.lab.score import Curve, Score, curve, score
+from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
+from tidegate.lab.traces import Play, read_trace
+from tidegate.terminal import stderr, stdout, table
+from tidegate.twin.calibrate import calibrate
+from tidegate.twin.load import BadLoad, Load
+from tidegate.twin.model import JobModel, Stage
+from tidegate.twin.recorded import CannotCalibrate
+from tidegate.twin.schedule import capacity, demand
+from tidegate.twin.topic import even
+from tidegate.twin.workloads import SHAPES
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command("simulate")
+def simulate_command(
+    spec: Annotated[Path, typer.Option("--spec", help="The job's spec, YAML or JSON.")],
+    load: Annotated[
+        str, typer.Option("--load", help=f"CSV with the header seconds,records_per_second, or {', '.join(SHAPES)}.")
+    ],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Another policy than the spec's, with its defaults.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the picture (PNG) here.")] = None,
+    snapshots: Annotated[
+        Path | None, typer.Option("--snapshots", help="The job's recorded snapshots (NDJSON) to calibrate the twin by.")
+    ] = None,
+    record_cost_ms: Annotated[
+        float, typer.Option("--record-cost-ms", min=0.0001, help="Milliseconds of a slot's time a record takes.")
+    ] = 2.0,
+    overhead: Annotated[float, typer.Option("--overhead", min=0.0, help="Fixed seconds of a micro-batch.")] = 0.5,
+    trigger: Annotated[float, typer.Option("--trigger", min=0.0, help="Trigger interval in seconds.")] = 5.0,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the source.")] = 16,
+    peak: Annotated[
+        float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0.01, help="Simulated hours; the whole trace, or 3.")
+    ] = None,
+    speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
+    since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of a trace.")] = 0.0,
+) -> None:
+    """Run a spec against a simulated job under a load.
+
+    Shows each change of size with its reason, how far the job lagged, and what it cost. The simulated job (the twin,
+    docs/twin.md) is fitted to --snapshots, or has the figures given by options. A shape of load peaks at three quarters
+    of what the largest size can do. The points of a CSV are joined by straight lines; a jump is two points close
+    together.
+
+    Example:  tidegate simulate --spec job.yaml --load flash_crowd --policy keda --out run.png
+    """
+    job = _spec(spec, policy)
+    try:
+        model, shares = _model(job, snapshots, record_cost_ms / 1000, overhead, trigger, even(partitions))
+        able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
+        arrivals = _load(load, able, Play(speed=speed, since_hours=since, hours=hours, peak=peak))
+    except (BadLoad, CannotCalibrate) as error:
+        raise Problem(str(error)) from None
+    start = demand(model, shares, arrivals.rate(0.0), batch_bound(job), sizes_of(job))
+    scenario = Scenario(
+        models=(model,),
+        specs=(job,),
+        topics={model.sources[0]: TopicPlan(shares, arrivals)},
+        pools={job.pool_id: job.scaling.max_parallelism},
+        sizes={job.job_id: start},
+        seconds=arrivals.seconds,
+        seed=seed,
+    )
+    columns = (TextColumn("simulating"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+        task = progress.add_task("simulating", total=1.0)
+        recording = simulate(scenario, progress=lambda share: progress.update(task, completed=share))[job.job_id]
+    line = curve(model, job, shares, recording.ticks)
+    _show(recording, score(model, job, shares, recording), scenario.epoch)
+    if out is not None:
+        _draw(job, recording, line, scenario.epoch, out)
+        stdout().print(f"picture: {out}")
+
+
+def _spec(path: Path, policy: str | None) -> JobSpec:
+    specs = load_specs(path)
+    if len(specs) != 1:
+        raise Problem(f"{path}: one spec is simulated at a time, found {len(specs)}")
+    if policy is None:
+        return specs[0]
+    known = engine().policies
+    if policy not in known:
+        raise Problem(f"--policy: unknown policy {policy!r}, known are {', '.join(sorted(known))}")
+    other = specs[0].scaling.model_copy(update={"policy": policy, "policy_options": {}})
+    return specs[0].model_copy(update={"scaling": other})
+
+
+def _model(
+    job: JobSpec, snapshots: Path | None, cost: float, overhead: float, trigger: float, shares: tuple[float, ...]
+) -> tuple[JobModel, tuple[float, ...]]:
+    """Return the job's model and its partitions' shares: by the recording, or by the figures given."""
+    model = JobModel(
+        job_id=job.job_id,
+        pipeline_id=job.pipeline_id,
+        pool_id=job.pool_id,
+        sources=("source",),
+        stages=(Stage("batch", cost),),
+        overhead_seconds=overhead,
+        trigger_interval_seconds=trigger,
+        stop_deadline_seconds=job.application.stop_deadline_seconds,
+        start_deadline_seconds=job.application.start_deadline_seconds,
+    )
+    if snapshots is None:
+        return model, shares
+    found = calibrate(_recorded(snapshots, job.job_id))
+    return found.model(job.job_id, model), found.shares
+
+
+def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
+    found = [snapshot for snapshot in read_events(path, MetricSnapshot) if snapshot.job_id == job_id]
+    return sorted(found, key=lambda snapshot: snapshot.sequence)
+
+
+def _load(name: str, able: float, play: Play) -> Load:
+    """Return the load: a shape at three quarters of what the largest size can do, or a trace as it is."""
+    if name in SHAPES:
+        return SHAPES[name](play.peak or 0.75 * able, (play.hours or 3.0) * 3600)
+    if not Path(name).exists():
+        raise BadLoad(f"--load: {name!r} is neither a file nor one of {', '.join(SHAPES)}")
+    return read_trace(Path(name), play)
+
+
+def _show(recording: JobRecording, found: Score, epoch: int) -> None:
+    """Print what changed, and the score."""
+    out = stdout()
+    changes = [decision for decision in recording.decisions if decision.command is not None]
+    rows = [
+        (
+            f"{(decision.decided_at.timestamp() - epoch) / 60:.1f}",
+            f"{decision.current_parallelism} -> {decision.final_parallelism}",
+            decision.sentence,
+        )
+        for decision in changes
+    ]
+    out.print(table("Changes", ("minute", "slots", "why"), rows, right=("minute",)))
+    figures = [
+        ("hours simulated", f"{found.seconds / 3600:.2f}"),
+        ("over the lag objective", f"{found.violated_seconds:.0f} s ({found.violated_share:.1%})"),
+        ("highest lag", f"{found.worst_lag_seconds:.0f} s of work"),
+        ("core-seconds", f"{found.core_seconds:.0f}"),
+        ("restarts", found.restarts),
+        ("too small", f"{found.under_share:.1%} of the time, {found.under_accuracy:.2f} slots on average"),
+        ("too large", f"{found.over_share:.1%} of the time, {found.over_accuracy:.2f} slots on average"),
+        ("jitter", f"{found.jitter:+.3f} slots a minute"),
+        ("cost", f"{found.cost:.0f} core-seconds"),
+    ]
+    out.print()
+    out.print(table("Score", ("figure", "value"), figures))
+
+
+def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: Path) -> None:
+    from tidegate.lab.picture import draw_run  # noqa: PLC0415  (matplotlib: other commands need not wait for it)
+
+    try:
+        draw_run(
+            line,
+            out,
+            restarts_at=[command.issued_at.timestamp() - epoch for command in recording.commands],
+            objective_seconds=job.scaling.lag_objective_seconds,
+            title=f"{job.job_id} under {job.scaling.policy}",
+        )
+    except OSError as error:
+        raise Problem(f"--out: {out} cannot be written: {error}") from None

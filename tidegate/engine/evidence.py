@@ -1,0 +1,132 @@
+"""Evidence: what the window of micro-batches says about the job. What it does not say stays None.
+
+arrival rate          Δ end offsets / Δt                                  (broker's view, not Spark's)
+processing rate       Δ committed offsets / Δt
+true processing rate  Σ records / Σ batch duration: the rate at 100 % utilization, DS2's "true rate" for
+                      micro-batches (Kalavri et al., OSDI 2018, section 3.2)
+utilization           time inside micro-batches / time covered: the micro-batch counterpart of busy time
+lag trend             least-squares slope of the lag over the window, records/s
+lag in seconds        lag in records / true processing rate: work, not waiting time
+overhead, cost        duration = overhead + cost · records, least squares over the batches of the window
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.engine.state import JobState, Slice
+from tidegate.events.decision import Evidence
+from tidegate.events.snapshot import MetricSnapshot, StageTasks
+
+UNSEEN = (Slice(0.0, None, None),)
+"""Stands for a window without a snapshot: of what is summed up over it nothing is known."""
+
+FIT_MIN_BATCHES = 6
+FIT_MIN_SPREAD = 0.05
+"""A fit over batches of nearly one size says nothing: their relative variance must be at least this, squared."""
+
+
+def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
+    """Return the evidence of a state whose window already holds `snapshot`."""
+    window = state.window or UNSEEN
+    partitions = sum([count for _, count in state.topics]) or None
+    skew, single = _stage_figures(snapshot.stages, snapshot.slots_granted or current)
+    operators = snapshot.state_operators
+    state_bytes = sum(s.memory_bytes for s in operators) if operators else None
+    state_partitions = min(s.partitions for s in operators) if operators else None
+    missing = tuple(part.value for part in snapshot.missing) if snapshot.missing else ()
+    # The first slice is the baseline of the counters; only its lag counts, and as the origin of times.
+    first, last = window[0], window[-1]
+    origin, behind = first.at, first.lag
+    busy = covered = duration = products = 0.0
+    batches = records = squares = outputs = input_of_outputs = 0
+    points, lags = (0, 0) if behind is None else (1, behind)
+    times = times_squared = times_lags = 0.0
+    for at, arrived, committed, seconds, inside, count, taken, lasted, squared, product, output in window[1:]:
+        covered += seconds
+        busy += inside
+        batches += count
+        records += taken
+        duration += lasted
+        squares += squared
+        products += product
+        if output is not None:
+            outputs += output
+            input_of_outputs += taken
+        if arrived is not None and committed is not None:
+            t = at - origin
+            behind = arrived - committed
+            points += 1
+            lags += behind
+            times += t
+            times_squared += t * t
+            times_lags += t * behind
+    true_rate = records / duration if records and duration > 0 else None
+    overhead, cost = _fit(batches, records, squares, duration, products)
+    spread = points * times_squared - times * times
+    lag = last.lag
+    return Evidence(
+        window_seconds=last.at - origin,
+        snapshots=len(state.window),
+        arrival_rate=_growth(window, "arrived"),
+        processing_rate=_growth(window, "committed"),
+        true_processing_rate=true_rate,
+        utilization=min(1.0, busy / covered) if covered > 0 else None,
+        lag_records=lag,
+        lag_trend=(points * times_lags - times * lags) / spread if points > 1 and spread > 0 else None,
+        lag_seconds=0.0 if lag is not None and lag <= 0 else lag / true_rate if lag is not None and true_rate else None,
+        batch_seconds=duration / batches if batches else None,
+        batch_overhead_seconds=overhead,
+        record_cost_seconds=None if cost is None else cost * (snapshot.slots_granted or current),
+        output_ratio=outputs / input_of_outputs if input_of_outputs else None,
+        partitions=partitions,
+        slots_granted=snapshot.slots_granted,
+        task_skew=skew,
+        single_task_share=single,
+        state_bytes=state_bytes,
+        state_partitions=state_partitions,
+        gc_ratio=snapshot.gc_ratio,
+        missing=missing,
+    )
+
+
+def _growth(window: Sequence[Slice], counter: str) -> float | None:
+    """Return the growth per second between the first and the last known value of a counter."""
+    first, last = window[0], window[-1]
+    if getattr(first, counter) is None or getattr(last, counter) is None:
+        known = [piece for piece in window if getattr(piece, counter) is not None]
+        if not known:
+            return None
+        first, last = known[0], known[-1]
+    gap = last.at - first.at
+    return float(getattr(last, counter) - getattr(first, counter)) / gap if gap > 0 else None
+
+
+def _fit(
+    batches: int, records: int, squares: int, duration: float, products: float
+) -> tuple[float | None, float | None]:
+    """Return (overhead seconds, seconds per record) of `duration = overhead + cost · records`, or (None, None)."""
+    if batches < FIT_MIN_BATCHES or records <= 0:
+        return None, None
+    spread = batches * squares - records * records
+    if spread < FIT_MIN_SPREAD**2 * records * records:
+        return None, None
+    cost = (batches * products - records * duration) / spread
+    overhead = (duration - cost * records) / batches
+    return (overhead, cost) if cost > 0 and overhead >= 0 else (None, None)
+
+
+def _stage_figures(stages: Sequence[StageTasks], slots: int) -> tuple[float | None, float | None]:
+    """Return (skew of the busiest stage, share of stage time spent in stages of one task)."""
+    if not stages:
+        return None, None
+    busiest = max(stages, key=lambda stage: (stage.busy_seconds, stage.name))
+    skew = busiest.slowest_task_seconds / busiest.median_task_seconds if busiest.median_task_seconds > 0 else None
+    wall = single = 0.0
+    for stage in stages:
+        # A stage lasts at least as long as its slowest task, and as its work spread over all slots.
+        seconds = max(stage.slowest_task_seconds * stage.runs, stage.busy_seconds / max(1, min(slots, stage.tasks)))
+        wall += seconds
+        if stage.tasks == 1:
+            single += seconds
+    return skew, single / wall if wall > 0 else None

@@ -1,0 +1,131 @@
+"""What the engine remembers of one job: small enough to be written with every snapshot (≤ 4 kB as JSON).
+
+The window holds *slices*: the counters at the end of a stretch of time, and sums over what happened in it. Rates
+over counters need only the ends of the window and sums only add up, so slices are merged to at most `MAX_SLICES`
+per window without changing any rate.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+
+from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
+
+MAX_SLICES = 20
+
+
+class Slice(NamedTuple):
+    """One stretch of the window. Counters are cumulative; sums are over the stretch. Times are epoch seconds."""
+
+    at: float
+    arrived: int | None
+    """Sum of the broker's end offsets at `at`."""
+    committed: int | None
+    """Sum of the committed offsets at `at`."""
+    covered_seconds: float = 0.0
+    """Time the sums account for; 0 when the stretch could not be seen whole."""
+    busy_seconds: float = 0.0
+    batches: int = 0
+    records: int = 0
+    duration_seconds: float = 0.0
+    """Summed durations of the batches that finished in the stretch."""
+    records_squared: int = 0
+    records_times_seconds: float = 0.0
+    outputs: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Records that had arrived and were not committed; None when either is unknown."""
+        if self.arrived is None or self.committed is None:
+            return None
+        return self.arrived - self.committed
+
+
+class InFlight(NamedTuple):
+    """A command that was ordered and has not ended."""
+
+    command_id: str
+    kind: str
+    to_parallelism: int
+    issued_at: float
+    expires_at: float
+    phase: str = "ordered"
+
+
+class JobState(NamedTuple):
+    """The engine's memory of one job."""
+
+    decisions: int = 0
+    """Decisions since the state was new; every `KEYFRAME_EVERY`-th carries the state."""
+    last_sequence: int = -1
+    """Sequence of the newest snapshot decided; a snapshot at or below it has been done."""
+    engine_version: str = ""
+    spec_version: int = 0
+    incarnation: str | None = None
+    run_since: float | None = None
+    parallelism: int | None = None
+    """Size of the running incarnation as the results say, or as first seen."""
+    topics: tuple[tuple[str, int], ...] = ()
+    """Source topics and their partition counts; a change is a discontinuity."""
+    window: tuple[Slice, ...] = ()
+    window_since: float | None = None
+    """When the window last began anew."""
+    busy_until: float = 0.0
+    """Up to here time inside micro-batches has been accounted for."""
+    last_batch_id: int | None = None
+    in_flight: InFlight | None = None
+    last_action_at: float | None = None
+    """When the last rescale was ordered that was not refused."""
+    restarts: tuple[tuple[float, float], ...] = ()
+    """(when, downtime seconds) of the newest restarts."""
+    failures: int = 0
+    """Starts in a row that committed nothing."""
+    manual_done: str | None = None
+    policy: str = ""
+    memory: Any = MappingProxyType({})
+    """What the policy remembers, never changed in place; emptied when the policy changes.
+
+    JSON values, or a value of the policy's own whose `wire()` gives them; a policy must take either.
+    """
+    history: History = EMPTY
+    """What the guards remember."""
+
+    @staticmethod
+    def new() -> JobState:
+        """Return the state of a job never seen."""
+        return JobState()
+
+
+_NESTED = ("topics", "window", "in_flight", "restarts", "memory", "history")
+_PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
+
+
+def to_wire(state: JobState) -> dict[str, JsonValue]:
+    """Return the state as JSON values. Floats survive exactly: JSON writes their shortest round-trip form."""
+    wire: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(state, name)) is not None}
+    wire["memory"] = state.memory.wire() if hasattr(state.memory, "wire") else dict(state.memory)
+    wire["topics"] = [list(topic) for topic in state.topics]
+    wire["window"] = [list(piece) for piece in state.window]
+    wire["restarts"] = [list(restart) for restart in state.restarts]
+    if state.in_flight is not None:
+        wire["in_flight"] = list(state.in_flight)
+    if state.history != EMPTY:
+        wire["history"] = history_to_wire(state.history)
+    return wire
+
+
+def from_wire(wire: dict[str, Any]) -> JobState:
+    """Return the state that `to_wire` wrote; fields it does not know are dropped."""
+    in_flight = wire.get("in_flight")
+    return JobState(
+        **{name: wire[name] for name in _PLAIN if name in wire},
+        topics=tuple((topic, partitions) for topic, partitions in wire.get("topics", ())),
+        window=tuple(Slice(*row) for row in wire.get("window", ())),
+        restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
+        in_flight=InFlight(*in_flight) if in_flight else None,
+        memory=wire.get("memory", {}),
+        history=history_from_wire(wire.get("history", {})),
+    )

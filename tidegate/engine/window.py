@@ -1,0 +1,152 @@
+"""Taking a snapshot into the window: sums of offsets, time inside micro-batches, and what breaks continuity.
+
+A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*: the
+difference across it means nothing, so the window begins anew instead of giving a wild rate. A gap in the sequence
+is none: counters survive it; only the time it hides is not counted, neither as busy nor as idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil
+
+from tidegate.engine.state import MAX_SLICES, JobState, Slice
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+
+MICRO = 6
+"""Digits kept of seconds: the resolution of what is summed up. Noise below it only makes the state longer."""
+
+
+def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> tuple[JobState, Slice | None]:
+    """Return the state with the snapshot taken into a window of `window_seconds`, and the snapshot alone as a slice.
+
+    A job that does not run has no window, and its snapshot is no slice.
+    """
+    at = snapshot.observed_at.timestamp()
+    topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
+    alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)  # a dead job still names its last run
+    if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:
+        began = snapshot.incarnation_started_at
+        state = state._replace(
+            incarnation=snapshot.incarnation,
+            run_since=began.timestamp() if began else at,
+            window=(),
+            busy_until=0.0,
+            last_batch_id=None,
+            parallelism=None if state.in_flight is None else state.in_flight.to_parallelism,
+        )
+    if topics and topics != state.topics:
+        state = state._replace(topics=topics, window=())
+    if snapshot.state is not ClusterState.RUNNING:
+        return state._replace(window=(), busy_until=0.0, last_batch_id=None), None
+    return _append(state, snapshot, at, window_seconds)
+
+
+def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds: float) -> tuple[JobState, Slice]:
+    piece, busy_until, last_batch_id = _slice(state, snapshot, at)
+    window = state.window
+    if window and _broken(window[-1], piece):
+        window = ()
+    since = at if not window else state.window_since
+    if len(window) > 1 and at - window[-2].at <= _shortest(window_seconds, snapshot.interval_seconds) + 1e-6:
+        window = (*window[:-1], _merged(window[-1], piece))
+    else:
+        window = (*window, piece)
+    horizon = at - window_seconds - 1e-6
+    first = 0
+    while window[first].at < horizon:
+        first += 1
+    state = state._replace(
+        window=window[first:] if first else window,
+        window_since=since,
+        busy_until=busy_until,
+        last_batch_id=last_batch_id,
+    )
+    return state, piece
+
+
+@lru_cache(maxsize=1024)
+def _shortest(window_seconds: float, interval_seconds: float) -> float:
+    """Return how long a slice may be, in whole intervals: else slices just too short for it outnumber the limit."""
+    return ceil(window_seconds / MAX_SLICES / interval_seconds) * interval_seconds
+
+
+def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice, float, int | None]:
+    """Return the snapshot as a slice, with the marks up to which batches are now accounted for."""
+    previous = state.window[-1].at if state.window else at - snapshot.interval_seconds
+    busy_until = max(state.busy_until, previous if not state.window else 0.0)
+    last_batch_id = state.last_batch_id
+    busy = duration = products = 0.0
+    records = squares = outputs = 0
+    outputs_known = True
+    # Batches that finished unseen hide time that was neither surely busy nor surely idle.
+    batches = snapshot.batches
+    whole = Part.PROGRESS not in snapshot.missing and not snapshot.batches_left_out
+    if batches and last_batch_id is not None and batches[0].batch_id > last_batch_id + 1:
+        whole = False
+    for batch in batches:
+        start = batch.started_at.timestamp()
+        end = start + batch.duration_seconds
+        if end > busy_until:
+            busy += end - max(start, busy_until)
+            busy_until = end
+        duration += batch.duration_seconds
+        records += batch.input_records
+        squares += batch.input_records * batch.input_records
+        products += batch.input_records * batch.duration_seconds
+        if batch.output_records is None:
+            outputs_known = False
+        else:
+            outputs += batch.output_records
+        last_batch_id = batch.batch_id
+    if snapshot.current_batch_started_at is not None:
+        busy += max(0.0, at - max(snapshot.current_batch_started_at.timestamp(), busy_until))
+        busy_until = max(busy_until, at)
+    piece = Slice(
+        at=at,
+        arrived=_total([source.end_offsets for source in snapshot.sources]),
+        committed=_total([source.committed_offsets for source in snapshot.sources]),
+        covered_seconds=round(max(0.0, at - previous), MICRO) if whole else 0.0,
+        busy_seconds=round(busy, MICRO) if whole else 0.0,
+        batches=len(batches),
+        records=records,
+        duration_seconds=round(duration, MICRO),
+        records_squared=squares,
+        records_times_seconds=round(products, MICRO),
+        outputs=outputs if outputs_known and batches else None,
+    )
+    return piece, busy_until, last_batch_id
+
+
+def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
+    """Return the sum over all partitions, or None when one of them is unknown, or there are none."""
+    try:
+        return sum(map(sum, columns)) if columns else None  # type: ignore[arg-type]
+    except TypeError:  # there is a None among them
+        return None
+
+
+def _broken(last: Slice, new: Slice) -> bool:
+    """Whether a counter fell: the topic was made anew, or the offsets were reset."""
+    return (last.arrived is not None and new.arrived is not None and new.arrived < last.arrived) or (
+        last.committed is not None and new.committed is not None and new.committed < last.committed
+    )
+
+
+def _merged(first: Slice, second: Slice) -> Slice:
+    """Return one slice for two neighbours: the counters of the later, the sums of both."""
+    outputs = None if second.outputs is None and first.outputs is None else (first.outputs or 0) + (second.outputs or 0)
+    return Slice(
+        at=second.at,
+        arrived=second.arrived if second.arrived is not None else first.arrived,
+        committed=second.committed if second.committed is not None else first.committed,
+        covered_seconds=round(first.covered_seconds + second.covered_seconds, MICRO),
+        busy_seconds=round(first.busy_seconds + second.busy_seconds, MICRO),
+        batches=first.batches + second.batches,
+        records=first.records + second.records,
+        duration_seconds=round(first.duration_seconds + second.duration_seconds, MICRO),
+        records_squared=first.records_squared + second.records_squared,
+        records_times_seconds=round(first.records_times_seconds + second.records_times_seconds, MICRO),
+        outputs=outputs,
+    )

@@ -1,0 +1,43 @@
+"""ScalingCommand: a decision to be carried out. It carries a size, never code."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Wire
+
+
+class CommandKind(StrEnum):
+    """What is to be done to the job."""
+
+    START = "start"
+    RESCALE = "rescale"
+    STOP = "stop"
+
+
+class ScalingCommand(Wire):
+    """What the actuator must do, once, in order per job, if the epoch is the newest and the time has not passed."""
+
+    command_id: str
+    """The id of the decision that ordered it."""
+    job_id: Identifier
+    pipeline_id: Identifier
+    snapshot_id: str
+    spec_version: Annotated[int, Field(ge=1)]
+    kind: CommandKind
+    from_parallelism: Count
+    """The size the decision saw; 0 when the job was not running."""
+    to_parallelism: Count
+    """The size to reach; 0 for `stop`, otherwise at least 1."""
+    epoch: Count
+    """Fencing token: the sequence of the deciding snapshot, so it rises with every decision of a job."""
+    issued_at: Instant
+    expires_at: Instant
+    reason: str
+    manual: bool = False
+
+
+__all__ = ["CommandKind", "Parallelism", "ScalingCommand"]

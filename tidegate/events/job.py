@@ -1,0 +1,116 @@
+"""JobSpec: what to run, what it reads and writes, and how it may be scaled. Only a JobSpec says what to run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire
+
+Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
+
+
+class Mode(StrEnum):
+    """What Tidegate may do with the job's size."""
+
+    ACTIVE = "active"
+    ADVISE = "advise"
+    PAUSED = "paused"
+
+
+class Application(Wire):
+    """How the job's Spark application is started. The size is not here: a command carries it."""
+
+    backend: Literal["standalone", "local"] = "standalone"
+    script: Path
+    """The user's PySpark script, as a path every worker can read."""
+    args: tuple[str, ...] = ()
+    master: str = Field(default="spark://127.0.0.1:7077", pattern=r"^(spark://[\w.,:\[\]-]+|local(-cluster)?\[.+\])$")
+    rest_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
+    """The master's REST submission endpoint; needed by the `standalone` backend."""
+    master_ui_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
+    """The master's web UI, whose `/json/` tells capacity and who is alive; needed by the `standalone` backend."""
+    jars: tuple[Path, ...] = ()
+    py_files: tuple[Path, ...] = ()
+    conf: dict[str, str] = Field(default_factory=dict)
+    """Further Spark settings. Those Tidegate owns (`spark.cores.max`, dynamic allocation, event log) win over them."""
+    env: dict[str, str] = Field(default_factory=dict)
+    checkpoint_location: Path
+    event_log_dir: Path
+    control_dir: Path
+    """A directory shared by the actuator and the drivers: stop markers, fences and acknowledgements."""
+    executor_cores: Parallelism = 1
+    executor_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
+    driver_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
+    stop_deadline_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """How long a stop may wait for a batch boundary before the driver is killed."""
+    start_deadline_seconds: Annotated[float, Field(gt=0)] = 180.0
+    """How long a start may take to its first committed batch before it is rolled back."""
+
+
+class Scaling(Wire):
+    """How the job may be scaled."""
+
+    mode: Mode = Mode.ACTIVE
+    policy: Identifier = "tide"
+    policy_options: dict[str, Scalar] = Field(default_factory=dict)
+    guards: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
+    """Options of single guards by name, such as `{"cooldown": {"up_seconds": 30}}`; see docs/policies.md."""
+    min_parallelism: Parallelism = 1
+    max_parallelism: Parallelism = 16
+    initial_parallelism: Parallelism | None = None
+    """Size of the first start; `min_parallelism` when absent."""
+    lag_objective_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """The consumer lag, in seconds of work at measured capacity, under which the job is to be held."""
+    interactive: bool = False
+    """An interactive job is pinned to its size, whatever the load."""
+    command_ttl_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """After this a command that nobody began is void."""
+
+    @model_validator(mode="after")
+    def _sizes_are_ordered(self) -> Self:
+        if self.min_parallelism > self.max_parallelism:
+            raise ValueError(f"min_parallelism {self.min_parallelism} is above max_parallelism {self.max_parallelism}")
+        initial = self.initial_parallelism
+        if initial is not None and not self.min_parallelism <= initial <= self.max_parallelism:
+            raise ValueError(f"initial_parallelism {initial} is outside {self.min_parallelism}..{self.max_parallelism}")
+        return self
+
+
+class ManualScale(Wire):
+    """An operator's request for a size; it goes through the guards like any other wish, once."""
+
+    request_id: str = Field(min_length=1, max_length=64)
+    parallelism: Parallelism
+    reason: str = Field(min_length=1, max_length=500)
+    requested_at: Instant
+
+
+class JobSpec(Wire):
+    """One job under Tidegate, versioned: the highest version on `tidegate.jobs` holds."""
+
+    job_id: Identifier
+    pipeline_id: Identifier = Field(default_factory=lambda fields: fields["job_id"])
+    """The Kafka key of the job's events; a job alone is a pipeline of its own name, and may leave it out."""
+    version: Annotated[int, Field(ge=1)] = 1
+    pool_id: Identifier = "default"
+    sources: tuple[TopicName, ...] = Field(min_length=1)
+    sinks: tuple[TopicName, ...] = ()
+    running: bool = True
+    """Whether the job is meant to run; Tidegate starts a job that is meant to run and does not."""
+    interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+    application: Application
+    scaling: Scaling = Field(default_factory=Scaling)
+    manual: ManualScale | None = None
+
+    @model_validator(mode="after")
+    def _executors_divide_sizes(self) -> Self:
+        cores = self.application.executor_cores
+        if self.scaling.min_parallelism % cores or self.scaling.max_parallelism % cores:
+            raise ValueError(f"min_parallelism and max_parallelism must be multiples of executor_cores ({cores})")
+        return self
+
+
+__all__ = ["Application", "Count", "JobSpec", "ManualScale", "Mode", "Scaling", "Seconds"]

@@ -1,0 +1,66 @@
+"""ActionResult: one phase of a command's execution. The results topic is the truth about what was done."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from tidegate.events.command import CommandKind
+from tidegate.events.wire import Count, Identifier, Instant, Scalar, Seconds, Wire, identity
+
+
+class Phase(StrEnum):
+    """Phases of a command, in the order of the restart protocol; the last four end it."""
+
+    ACCEPTED = "accepted"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    VERIFIED = "verified"
+    ROLLED_BACK = "rolled_back"
+    FAILED = "failed"
+    REJECTED = "rejected"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether no further result of the same command can follow."""
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK, Phase.FAILED, Phase.REJECTED})
+
+
+class ActionResult(Wire):
+    """One phase reached by one command. `result_id` is a function of command, phase and attempt."""
+
+    result_id: str
+    command_id: str
+    job_id: Identifier
+    pipeline_id: Identifier
+    kind: CommandKind
+    phase: Phase
+    attempt: Annotated[int, Field(ge=1)] = 1
+    """1 for the ordered size, 2 for the roll-back to the last good one."""
+    epoch: Count
+    at: Instant
+    parallelism: Count
+    """The size this phase aims at or has reached; 0 while the job is meant to be stopped."""
+    code: str = "OK"
+    """Reason code of a rejection, failure or roll-back; `OK` otherwise."""
+    sentence: str = ""
+    incarnation: str | None = None
+    """Spark application id, once known."""
+    submission_id: str | None = None
+    """Driver id of the cluster, once submitted."""
+    downtime_seconds: Seconds | None = None
+    """With `verified` and `rolled_back`: last commit before the stop to first commit after the start."""
+    details: dict[str, Scalar] = Field(default_factory=dict)
+    """Measured figures of the phase, such as `stop_seconds` or `last_batch_id`."""
+
+
+def result_id(command_id: str, phase: Phase, attempt: int = 1) -> str:
+    """Return the id of a phase of a command."""
+    return identity("result", command_id, phase.value, attempt)

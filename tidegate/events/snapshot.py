@@ -1,0 +1,138 @@
+"""MetricSnapshot: what was measured of one job over one interval, and what could not be measured."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from tidegate.events.wire import Count, Identifier, Instant, Seconds, TopicName, Wire, identity
+
+
+class ClusterState(StrEnum):
+    """What the cluster says of the job. Silence of the metrics alone never means `stopped`."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Part(StrEnum):
+    """A part of a snapshot that can be missing; a missing part is named, never written as zero."""
+
+    END_OFFSETS = "end_offsets"
+    COMMITTED_OFFSETS = "committed_offsets"
+    PROGRESS = "progress"
+    TASKS = "tasks"
+    CAPACITY = "capacity"
+    JOB_STATE = "job_state"
+
+
+class SourceOffsets(Wire):
+    """Offsets of one source topic; the index is the partition. Unknown offsets are null."""
+
+    topic: TopicName
+    end_offsets: tuple[Count | None, ...]
+    """The broker's log end offsets, read at the interval's end."""
+    committed_offsets: tuple[Count | None, ...]
+    """The end offsets of the query's newest committed micro-batch."""
+
+    @model_validator(mode="after")
+    def _same_partitions(self) -> Self:
+        if len(self.end_offsets) != len(self.committed_offsets):
+            raise ValueError(
+                f"topic {self.topic}: {len(self.end_offsets)} end offsets, {len(self.committed_offsets)} committed"
+            )
+        return self
+
+
+class MicroBatch(Wire):
+    """One finished micro-batch, from Spark's QueryProgressEvent."""
+
+    batch_id: Count
+    started_at: Instant
+    duration_seconds: Seconds
+    """`durationMs.triggerExecution`: the whole trigger, planning and commits included."""
+    add_batch_seconds: Seconds | None = None
+    """`durationMs.addBatch`: the part that processes records."""
+    input_records: Count
+    output_records: Count | None = None
+
+
+class StageTasks(Wire):
+    """Finished tasks of one stage over the interval, from SparkListenerTaskEnd."""
+
+    name: str
+    tasks: Annotated[int, Field(ge=1)]
+    """Tasks per run of the stage."""
+    runs: Annotated[int, Field(ge=1)] = 1
+    busy_seconds: Seconds
+    """Executor run time summed over tasks."""
+    median_task_seconds: Seconds
+    slowest_task_seconds: Seconds
+    """Both averaged over the runs of the stage in this interval."""
+
+
+class StateOperator(Wire):
+    """State of one stateful operator, from `stateOperators[]` of the newest progress."""
+
+    name: str
+    rows: Count
+    memory_bytes: Count
+    partitions: Annotated[int, Field(ge=1)]
+    """`numShufflePartitions`: fixed in the checkpoint."""
+
+
+class Pool(Wire):
+    """The cluster's slots as its master tells them, drivers left out."""
+
+    pool_id: Identifier
+    slots_total: Count
+    slots_used: Count
+    workers_alive: Count
+
+
+class MetricSnapshot(Wire):
+    """One job over one interval. `snapshot_id` is a function of job and sequence: twice measured is one snapshot."""
+
+    snapshot_id: str
+    job_id: Identifier
+    pipeline_id: Identifier
+    sequence: Count
+    """The interval's scheduled end in whole seconds since the epoch: rises strictly, the same for any collector."""
+    interval_seconds: Annotated[int, Field(ge=1, le=3600)]
+    observed_at: Instant
+    """When the end offsets were read (or would have been)."""
+    state: ClusterState
+    incarnation: str | None = None
+    """The Spark application id of the run the figures belong to."""
+    incarnation_started_at: Instant | None = None
+    query_id: str | None = None
+    sources: tuple[SourceOffsets, ...] = ()
+    batches: tuple[MicroBatch, ...] = Field(default=(), max_length=200)
+    """Micro-batches that finished in the interval, oldest first; the newest 200 when there were more."""
+    batches_left_out: Count = 0
+    current_batch_started_at: Instant | None = None
+    """Start of the micro-batch still running at `observed_at`, if one is."""
+    stages: tuple[StageTasks, ...] = ()
+    state_operators: tuple[StateOperator, ...] = ()
+    slots_granted: Count | None = None
+    """Cores the master has really given to the application."""
+    gc_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of executor run time spent in garbage collection."""
+    pool: Pool | None = None
+    missing: tuple[Part, ...] = ()
+
+    @model_validator(mode="after")
+    def _identity_holds(self) -> Self:
+        if self.snapshot_id != snapshot_id(self.job_id, self.sequence):
+            raise ValueError(f"snapshot_id {self.snapshot_id!r} is not the id of ({self.job_id}, {self.sequence})")
+        return self
+
+
+def snapshot_id(job_id: str, sequence: int) -> str:
+    """Return the id of a job's snapshot for one interval."""
+    return identity("snapshot", job_id, sequence)

@@ -1,0 +1,240 @@
+"""The launcher's main: fence, run the user's script, watch for the stop marker, end the queries, say how they ended.
+
+    spark-submit <conf> launcher/__main__.py --control-dir D --job-id J --epoch E --run R --parallelism N SCRIPT ARGS…
+
+The script is run unchanged with `runpy`, as `__main__`, with its own `sys.argv` and its own folder on the path. Only
+the start of a query is wrapped: there the fence is checked, once per query, in the instant before the first write.
+Exit codes: those of the script; 75 when a newer run is allowed (`FENCED`), 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import runpy
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tidegate.launcher.boundary import stop_at_boundary
+from tidegate.launcher.control import Control, ControlError, Token
+
+FENCED = 75
+"""Exit code of a driver that found a newer run (EX_TEMPFAIL of sysexits.h)."""
+
+_DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
+_WATCH_SECONDS = 0.1
+_LEAVE_SECONDS = 5.0
+"""How long a script may take to end by itself once its queries have ended."""
+
+
+class Fenced(SystemExit):
+    """A newer run is allowed on the checkpoint. A SystemExit, so that a script's `except Exception` lets it pass."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(FENCED)
+        self.text = text
+
+
+class Launch:
+    """One run of a job inside its driver."""
+
+    def __init__(self, control: Control, token: Token, parallelism: int, say: Callable[[str], None]) -> None:
+        self._control = control
+        self._token = token
+        self._say = say
+        self._lock = threading.Lock()
+        self._queries: list[Any] = []
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._complaint = ""
+        driver = _DRIVER_DIR.search(str(Path.cwd()))  # a standalone worker starts a driver in a folder of its id
+        self._facts: dict[str, Any] = {
+            "submission_id": driver[0] if driver else _process_id(os.getppid()),
+            "epoch": token.epoch,
+            "run": token.run,
+            "parallelism": parallelism,
+            "pid": os.getpid(),
+            "jvm_pid": os.getppid(),
+            "host": socket.gethostname(),
+            "arrived_at": _now(),
+        }
+
+    def report(self, **facts: Any) -> None:
+        """Write what is known of this run, `facts` added."""
+        told = self._facts | facts
+        self._control.write_running(self._token, told)
+        self._facts = told
+
+    def check_fence(self) -> None:
+        """Raise `Fenced` if a newer run is allowed, or if this one is to stop before it began."""
+        held = self._control.fence()
+        if held is not None and held[0] > self._token:
+            raise Fenced(f"run {self._token} may not start a query: the fence of {self._control.path} is at {held[0]}")
+        if self._stopping.is_set():
+            raise Fenced(f"run {self._token} is being stopped and may not start another query")
+
+    def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Start a user's query behind the fence, and remember it."""
+        with self._lock:  # a stop marker that comes now waits for the query, so it cannot miss it
+            try:
+                self.check_fence()
+                application_id = writer._spark.sparkContext.applicationId
+                if application_id != self._facts.get("application_id"):  # a script may begin a new session
+                    self.report(application_id=application_id, started_at=_now())
+            except Fenced as fenced:
+                self._say(fenced.text)
+                raise
+            query = start(writer, *args, **kwargs)
+            self._queries.append(query)
+        return query
+
+    def watch(self) -> None:
+        """Wait for the stop marker, then end all queries; runs in its own thread for as long as the driver lives."""
+        while (asked := self.asked_to_stop()) is None:
+            self._tell_idle()
+            time.sleep(_WATCH_SECONDS)
+        self._say(f"run {self._token} is asked to stop within {asked:g} s")
+        self._stopping.set()
+        with self._lock:
+            queries = list(self._queries)
+        try:
+            self._end(queries, time.monotonic() + asked)
+        except OSError as error:
+            self._say(f"how the queries ended could not be written: {error}")
+        self._ended.set()
+        time.sleep(_LEAVE_SECONDS)
+        self._say(f"the script did not end {_LEAVE_SECONDS:g} s after its queries: ending the driver")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def finish(self) -> None:
+        """After the script: let a stop that has begun come to its end, so that no batch is cut off by the exit."""
+        if self._stopping.is_set():
+            self._ended.wait()
+
+    def asked_to_stop(self) -> float | None:
+        """Return the seconds this run has to end, or None while no marker asks it to."""
+        try:
+            marker = self._control.stop_marker()
+        except (ControlError, OSError) as error:  # looked at again: a disk may come back
+            self._complain(f"stop marker ignored: {error}")
+            return None
+        return marker[1] if marker is not None and marker[0] > self._token else None
+
+    def _end(self, queries: list[Any], deadline: float) -> None:
+        outcomes: dict[str, dict[str, Any]] = {}
+
+        def end(query: Any) -> None:
+            facts: dict[str, Any] = {"clean": False}
+            try:
+                facts["clean"] = stop_at_boundary(query, deadline)
+                failure = query.exception()
+                facts["error"] = None if failure is None else str(failure)[:500]
+            except Exception as error:  # noqa: BLE001  the driver must say how far it came, whatever the query threw
+                facts["error"] = f"{type(error).__name__}: {error}"[:500]
+            last = query.lastProgress
+            facts["last_batch_id"] = None if last is None else last["batchId"]
+            outcomes[query.id] = facts
+
+        threads = [threading.Thread(target=end, args=(query,), daemon=True) for query in queries]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()) + 10.0)
+        clean = len(outcomes) == len(queries) and all(facts["clean"] for facts in outcomes.values())
+        self._control.write_stopped(self._token, {"clean": clean, "queries": outcomes, "stopped_at": _now()})
+
+    def _tell_idle(self) -> None:
+        """Say once that all queries are idle: no batch will tell that this run is well."""
+        if "idle_at" not in self._facts and self._all_idle():
+            try:
+                self.report(idle_at=_now())
+            except OSError as error:
+                self._complain(f"not told that the queries are idle: {error}")
+
+    def _complain(self, text: str) -> None:
+        """Say what is wrong, and not again until something else is."""
+        if text != self._complaint:
+            self._say(text)
+        self._complaint = text
+
+    def _all_idle(self) -> bool:
+        """Whether every query has come round once and found nothing to do."""
+        with self._lock:
+            queries = list(self._queries)
+        return bool(queries) and all(query.status["message"].startswith("Waiting for") for query in queries)
+
+
+def patch(launch: Launch) -> None:
+    """Put the launch before every way to start a streaming query."""
+    for name in ("start", "toTable"):
+        original = getattr(DataStreamWriter, name)
+
+        def wrapped(writer: Any, *args: Any, _original: Callable[..., Any] = original, **kwargs: Any) -> Any:
+            return launch.start_query(_original, writer, *args, **kwargs)
+
+        setattr(DataStreamWriter, name, wrapped)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments; exits with 2 and a line that names what is wrong."""
+    parser = argparse.ArgumentParser(prog="launcher", description="Runs a PySpark script under Tidegate.")
+    parser.add_argument("--control-dir", required=True)
+    parser.add_argument("--job-id", required=True)
+    parser.add_argument("--epoch", type=int, required=True)
+    parser.add_argument("--run", type=int, default=1)
+    parser.add_argument("--parallelism", type=int, required=True)
+    parser.add_argument("script")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    found = parser.parse_args(argv)
+    if found.epoch < 0 or found.run < 1 or found.parallelism < 1:
+        parser.error(f"--epoch {found.epoch}, --run {found.run}, --parallelism {found.parallelism}: too small")
+    if not Path(found.script).is_file():
+        parser.error(f"script: no file {found.script!r} on this machine")
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a script to its end; return the driver's exit code."""
+    found = parse(argv)
+    token = Token(found.epoch, found.run)
+    launch = Launch(Control(found.control_dir, found.job_id), token, found.parallelism, _say)
+    try:
+        launch.report()
+        launch.check_fence()
+    except Fenced as fenced:
+        _say(fenced.text)
+        return FENCED
+    patch(launch)
+    threading.Thread(target=launch.watch, name="tidegate-stop", daemon=True).start()
+    sys.argv = [found.script, *found.args]
+    sys.path[0] = str(Path(found.script).resolve().parent)
+    try:
+        runpy.run_path(found.script, run_name="__main__")
+    finally:
+        launch.finish()
+    return 0
+
+
+def _process_id(pid: int) -> str:
+    """Return pid and start tick (field 22 of proc(5) stat): the name a local driver's process group goes by."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    return f"{pid}-{stat.rpartition(')')[2].split()[19]}"
+
+
+def _say(text: str) -> None:
+    print(f"{_now()} tidegate launcher: {text}", file=sys.stderr, flush=True)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat()  # noqa: UP017 - drivers may run Python 3.10, Spark's oldest

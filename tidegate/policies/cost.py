@@ -1,0 +1,148 @@
+"""`cost`: the size whose slots, lag and restart cost least over a horizon.
+
+Each size n within the bounds is played forward: during the restart (if it is not the present size) nothing is
+processed, then n slots work at the capacity measured per slot:
+
+    cost(n) = slot price · n · H  +  lag price · ∫₀ᴴ lag(t) / capacity now dt  +  restart price · [n is not current]
+    lag(t)  = max(0, lag + a · t - done(t))
+    a       = arrival rate / `target_utilization`
+
+- H: `horizon_seconds`. t: s from now. lag: records. a: records/s to be ready for. done(t): records processed by then.
+- `[…]`: 1 if so, else 0.
+
+Lag counts in seconds of work at the present capacity, so that one price fits every job: `lag_price` is how many
+slot-seconds it is worth to have one second of work waiting for one second less. Ties go to the present size, then to
+the smaller one.
+
+Source: H. Ghanbari et al., "Optimal autoscaling in a IaaS cloud", ICAC 2012 (cost of resources against penalties).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+from tidegate.engine.case import Case, Proposal
+from tidegate.engine.options import option
+from tidegate.engine.reasons import Reason
+from tidegate.events.decision import Figure
+from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
+
+
+def lag_integral(lag: float, growth: float, seconds: float) -> float:
+    """Return ∫ max(0, lag + growth · t) dt over `seconds`, in record-seconds."""
+    if seconds <= 0:
+        return 0.0
+    end = lag + growth * seconds
+    if end >= 0:
+        return (lag + end) / 2 * seconds
+    return lag * lag / (-2 * growth)  # it is empty after lag / -growth, and stays so
+
+
+def size_cost(
+    size: int,
+    current: int,
+    *,
+    lag: float,
+    arriving: float,
+    per_slot: float,
+    horizon: float,
+    restart: float,
+    slot_price: float,
+    lag_price: float,
+    restart_price: float,
+) -> float:
+    """Return what a size costs over the horizon, in slot-seconds; rates in records/s, lag in records."""
+    pause = restart if size != current else 0.0
+    waiting = lag_integral(lag, arriving, min(pause, horizon))
+    waiting += lag_integral(lag + arriving * pause, arriving - per_slot * size, horizon - pause)
+    penalty = lag_price * waiting / (per_slot * current)
+    return slot_price * size * horizon + penalty + (restart_price if size != current else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CostOptions:
+    """Options of `cost`."""
+
+    window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
+    horizon_seconds: float = option(1800.0, "time over which costs are summed", unit="s", gt=0)
+    slot_price: float = option(1.0, "price of a slot for a second", unit="slot-seconds", gt=0)
+    lag_price: float = option(1.0, "price of a second of work waiting for a second", unit="slot-seconds", ge=0)
+    restart_price: float = option(60.0, "price of a restart besides the lag it makes", unit="slot-seconds", ge=0)
+    target_utilization: float = option(
+        0.8, "arrivals are divided by this, to be ready for more", unit="share", gt=0, le=1
+    )
+    assumed_restart_seconds: float = option(30.0, "restart time reckoned with until one was measured", unit="s", ge=0)
+    sizes: int = option(64, "most sizes looked at, around the present one", ge=3, le=1024)
+
+
+class Cost:
+    """The size whose slots, lag and restart cost least over a horizon."""
+
+    name: ClassVar[str] = "cost"
+    Options: ClassVar[type] = CostOptions
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "EVIDENCE_MISSING": EVIDENCE_MISSING,
+        "IDLE": IDLE,
+        "COST_CHEAPER": Reason(
+            "over the next {horizon:.0f} s a size of {size} costs {cost:.0f} slot-seconds with lag and restart, "
+            "and the present {current} would cost {stay:.0f}"
+        ),
+        "COST_LEAST": Reason("no other size is cheaper over the next {horizon:.0f} s than the present {current} slots"),
+    }
+
+    def __init__(self, options: CostOptions) -> None:
+        self.options = options
+
+    @property
+    def window_seconds(self) -> float:
+        """The window of rates."""
+        return self.options.window_seconds
+
+    def propose(self, case: Case) -> Proposal:
+        """Return the cheapest size."""
+        o, current = self.options, case.current
+        found = measure(case)
+        if isinstance(found, Proposal):
+            return found
+        restart = restart_seconds(case, o.assumed_restart_seconds)
+        arriving = found.arrival / o.target_utilization
+
+        def cost(size: int) -> float:
+            return size_cost(
+                size,
+                current,
+                lag=float(found.lag),
+                arriving=arriving,
+                per_slot=found.per_slot,
+                horizon=o.horizon_seconds,
+                restart=min(restart, o.horizon_seconds),
+                slot_price=o.slot_price,
+                lag_price=o.lag_price,
+                restart_price=o.restart_price,
+            )
+
+        start = clamp(case, current)
+        low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
+        costs = {size: cost(size) for size in range(low, high + 1)}
+        stay = costs.get(current, cost(current))
+        best = min(costs, key=lambda size: (costs[size], size))
+        if costs[best] >= stay:
+            best = current
+        numbers: dict[str, Figure] = {
+            "horizon": o.horizon_seconds,
+            "size": best,
+            "current": current,
+            "cost": costs.get(best, stay),
+            "stay": stay,
+            "restart": restart,
+        }
+        code = "COST_LEAST" if best == current else "COST_CHEAPER"
+        return Proposal(best, code, numbers, expect(case, best, restart))
+
+    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+        """Nothing is remembered: each decision weighs the whole horizon anew."""
+        return {}

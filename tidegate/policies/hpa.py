@@ -1,0 +1,134 @@
+"""`hpa`: the Kubernetes Horizontal Pod Autoscaler's rule, with a job's slots for pods.
+
+    by utilization   size = ceil( U / target · n )
+    by lag           size = ceil( lag / target )         only when `target_lag_records_per_slot` is set
+    wish             the larger of both; each leaves the size alone while it is within the tolerance
+
+- U: utilization in whole percent, for the CPU utilization of pods. target: `target_utilization_percent`.
+- n: slots that the cluster granted. One wanted and not granted is a pod without metrics: idle when it would grow, busy
+  when it would shrink.
+- lag: records; target: `target_lag_records_per_slot`.
+
+A metric that is asked for and unknown forbids scaling down. Then comes the
+[behaviour](#behaviour-of-hpa-keda-and-varga).
+
+Source: kubernetes/kubernetes `pkg/controller/podautoscaler`; KEP-4951 for the tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+from tidegate.engine.case import Case, Proposal
+from tidegate.engine.options import option
+from tidegate.engine.reasons import Reason
+from tidegate.events.decision import Figure
+from tidegate.policies import hpa_rules as rules
+from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourOptions, behave, remember_event
+from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+
+REQUEST = 1000
+"""A slot's request in milli-units: one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class HpaOptions(BehaviourOptions):
+    """Options of `hpa`, with the defaults of Kubernetes."""
+
+    metrics_window_seconds: float = option(60.0, "window the metrics are averaged over", unit="s", gt=0)
+    target_utilization_percent: int = option(
+        80, "busy share of time to aim at; 0: not looked at", unit="%", ge=0, le=100
+    )
+    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: not looked at", unit="records", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
+
+
+class Hpa:
+    """The Horizontal Pod Autoscaler's rule: utilization, and lag per slot when asked for."""
+
+    name: ClassVar[str] = "hpa"
+    Options: ClassVar[type] = HpaOptions
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "EVIDENCE_MISSING": EVIDENCE_MISSING,
+        "HPA_ON_TARGET": Reason(
+            "utilization is {utilization:.2f} and lag {lag} records, within tolerance of the targets"
+        ),
+        "HPA_RATIO": Reason(
+            "utilization is {utilization:.2f} and lag {lag} records, which asks for a size of {wanted}"
+        ),
+        "HPA_METRIC_MISSING": Reason(
+            "a metric is unknown ({missing}), and the others may then not scale down to a size of {wanted}"
+        ),
+        "HPA_LIMITED": LIMITED,
+        "HPA_STABILIZED": STABILIZED,
+    }
+
+    def __init__(self, options: HpaOptions) -> None:
+        self.options = options
+
+    @property
+    def window_seconds(self) -> float:
+        """The metric window."""
+        return self.options.metrics_window_seconds
+
+    def propose(self, case: Case) -> Proposal:
+        """Return the size by the autoscaler's algorithm."""
+        o, evidence = self.options, case.evidence
+        asked: dict[str, int | None] = {}
+        if o.target_utilization_percent:
+            asked["utilization"] = self._by_utilization(case, o.target_utilization_percent)
+        if o.target_lag_records_per_slot:
+            asked["lag"] = self._by_lag(case, o.target_lag_records_per_slot)
+        missing = ", ".join(name for name, size in asked.items() if size is None)
+        numbers: dict[str, Figure] = {
+            "utilization": evidence.utilization,
+            "lag": evidence.lag_records,
+            "current": case.current,
+            "missing": missing,
+        }
+        wanted = rules.combine(case.current, asked.values())
+        if wanted is None:
+            known = [size for size in asked.values() if size is not None]
+            if not known:
+                return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
+            return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
+        wanted = clamp(case, wanted)
+        done = behave(case, wanted, o)
+        numbers |= {"wanted": wanted, "size": done.size}
+        code = done.bent or ("HPA_ON_TARGET" if wanted == case.current else "HPA_RATIO")
+        restart = restart_seconds(case, o.assumed_restart_seconds)
+        return Proposal(done.size, code, numbers, expect(case, done.size, restart), done.memory)
+
+    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+        """Remember the scale event."""
+        return remember_event(case, proposal.memory or {}, final)
+
+    def _by_utilization(self, case: Case, target: int) -> int | None:
+        utilization = case.evidence.utilization
+        granted = case.snapshot.slots_granted
+        if utilization is None or granted == 0:
+            return None
+        ready = min(case.current, case.current if granted is None else granted)
+        return rules.resource_replicas(
+            case.current,
+            [int(REQUEST * utilization)] * ready,
+            REQUEST,
+            target,
+            missing=case.current - ready,
+            down=self.options.tolerance_down,
+            up=self.options.tolerance_up,
+        )
+
+    def _by_lag(self, case: Case, target: int) -> int | None:
+        lag = case.evidence.lag_records
+        if lag is None:
+            return None
+        return rules.per_pod_replicas(
+            case.current, max(0, lag), target, down=self.options.tolerance_down, up=self.options.tolerance_up
+        )

@@ -1,0 +1,207 @@
+"""Numaflow's bare formulas, in its own terms: pure functions of numbers.
+
+Source: numaproj/numaflow `pkg/reconciler/vertex/scaling/scaling.go`, `pkg/reconciler/monovertex/scaling/scaling.go`,
+`pkg/reconciler/scaling/utils.go`, `pkg/daemon/server/service/rater/helper.go` (63ba4e8). Pending are messages, rates
+messages/s, replicas whole pods. Go's rounding (half away from zero) and its cast to 32 bits are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+
+from tidegate.engine.cron import Cron
+
+MAX_INT32 = 2**31 - 1
+MIN_INT32 = -(2**31)
+DEFAULT_LOOKBACK_SECONDS = 120
+MAX_LOOKBACK_SECONDS = 600
+BACK_PRESSURE_THRESHOLD = 0.9
+
+
+def round_half_up(value: float) -> int:
+    """Return the nearest whole number of a non-negative value, halves up (Go's `math.Round`)."""
+    whole = math.floor(value)
+    return whole + 1 if value - whole >= 0.5 else whole
+
+
+def int32(value: int) -> int:
+    """Return the low 32 bits as a signed number: what Go's `int32(...)` makes of an int64."""
+    return (value - MIN_INT32) % 2**32 + MIN_INT32
+
+
+def float_to_int32(value: float) -> int:
+    """Return a rounded float as a signed 32-bit number; one that does not fit becomes the least (Go on amd64)."""
+    return round_half_up(value) if math.isfinite(value) and value < 2**31 else MIN_INT32
+
+
+def text_desired_replicas(pending: float, single_pod_rate: float, target_processing_seconds: float) -> int:
+    """Return the documentation's formula: `(pending / target seconds) / rate of one pod`, rounded half up.
+
+    60,000 pending in 3 s at 5,000/s a pod (10,000/s at 2 replicas): 4.
+    """
+    return round_half_up((pending / target_processing_seconds) / single_pod_rate)
+
+
+def source_desired(pending: int, rate: float, target_processing_seconds: int, ready_replicas: int) -> float:
+    """Return the unrounded replicas of the source rule, in the code's order of operations; `rate` is of all pods."""
+    return ((pending / rate) / target_processing_seconds) * ready_replicas
+
+
+def buffer_limit(buffer_length: int, usage_limit: float) -> int:
+    """Return how much of a buffer may be used, truncated: `int(length · usage limit)`."""
+    return int(buffer_length * usage_limit)
+
+
+def target_available(buffer_length: int, target_buffer_availability: int) -> int:
+    """Return how much of a buffer is to be free, truncated: `int(length · availability / 100)`."""
+    return int(buffer_length * target_buffer_availability / 100)
+
+
+def desired_replicas(
+    rates: Sequence[float],
+    pending: Sequence[int],
+    *,
+    target_processing_seconds: int,
+    ready_replicas: int,
+    source: bool = True,
+    buffer_length: int = 30_000,
+    buffer_length_limit: int = 24_000,
+    target_available_length: int = 15_000,
+    replicas: int | None = None,
+    replicas_per_scale_up: int = 2,
+    wrap_pending: bool = True,
+) -> int:
+    """Return the vertex' desired replicas: the largest over its partitions, at least 1 (`desiredReplicas`).
+
+    A source, and any vertex whose pending leaves `target_available_length` of its buffer free, goes by the time the
+    pending takes; otherwise each replica is taken to contribute its share of the free buffer. `wrap_pending` keeps
+    their cast of the pending to 32 bits (a defect: over 2^31 it turns negative, and the answer becomes 1).
+    """
+    most = 1
+    replicas = ready_replicas if replicas is None else replicas
+    for rate, waiting in zip(rates, pending, strict=True):
+        if waiting == 0 or rate == 0:
+            continue
+        if source or waiting <= buffer_length - target_available_length:
+            wanted = _cast(source_desired(waiting, rate, target_processing_seconds, ready_replicas), wrap=wrap_pending)
+        elif waiting >= buffer_length_limit:
+            wanted = replicas + replicas_per_scale_up
+        else:
+            contribution = (buffer_length_limit - waiting) / ready_replicas
+            wanted = _cast(target_available_length / contribution, wrap=wrap_pending)
+        wanted = wanted or 1
+        cap = int32(waiting) if wrap_pending else min(waiting, MAX_INT32)
+        most = max(most, min(wanted, cap))
+    return most
+
+
+def _cast(value: float, *, wrap: bool) -> int:
+    if wrap:
+        return float_to_int32(value)
+    return MAX_INT32 if value >= MAX_INT32 else round_half_up(value)
+
+
+def mono_vertex_desired(
+    rate: float, pending: int, *, target_processing_seconds: int, ready_replicas: int, replicas: int
+) -> int:
+    """Return a MonoVertex' desired replicas: 0 only when idle, the present ones when nothing is processed."""
+    if pending == 0 and rate == 0:
+        return 0
+    if rate == 0:
+        return replicas
+    wanted = _cast(source_desired(pending, rate, target_processing_seconds, ready_replicas), wrap=False) or 1
+    return min(wanted, pending, MAX_INT32) if pending > 0 else wanted
+
+
+def back_pressure(pending: int, buffer_length_limit: int, threshold: float = BACK_PRESSURE_THRESHOLD) -> bool:
+    """Whether a downstream buffer is so full that it presses back: `pending / limit >= threshold`."""
+    return pending / buffer_length_limit >= threshold
+
+
+def at_rate_limit(total_rate: float, limit: float) -> bool:
+    """Whether the vertex processes as much as its rate limit lets it, so that more replicas would not help."""
+    return math.ceil(total_rate) >= limit
+
+
+def scaled(
+    current: int,
+    desired: int,
+    *,
+    minimum: int,
+    maximum: int,
+    since_last_scale: float,
+    up_cooldown: float = 90.0,
+    down_cooldown: float = 90.0,
+    up_step: int = 2,
+    down_step: int = 2,
+    direct_pressure: bool = False,
+    downstream_pressure: bool = False,
+    mend_pressure_cooldown: bool = False,
+) -> tuple[int, str]:
+    """Return (replicas, what held the change back) for a desired number (`scaleOneVertex`).
+
+    Held back by "" (nothing), "cooldown", "step", "direct pressure" or "downstream pressure". While both cooldowns run
+    nothing is done at all. The step down under direct back pressure ignores a down-cooldown that runs alone (a
+    defect), unless `mend_pressure_cooldown`.
+    """
+    if since_last_scale < up_cooldown and since_last_scale < down_cooldown:
+        return current, "cooldown"
+    desired = max(minimum, min(desired, maximum))
+    if not minimum <= current <= maximum:
+        return desired, ""
+    if desired < current:
+        if since_last_scale < down_cooldown:
+            return current, "cooldown"
+        return stepped(current, desired, up_step, down_step)
+    if desired > current:
+        if direct_pressure:
+            held = mend_pressure_cooldown and since_last_scale < down_cooldown
+            shrinks = current > minimum and current > 1 and not held
+            return current - 1 if shrinks else current, "direct pressure"
+        if downstream_pressure:
+            return current, "downstream pressure"
+        if since_last_scale < up_cooldown:
+            return current, "cooldown"
+        return stepped(current, desired, up_step, down_step)
+    return current, ""
+
+
+def stepped(current: int, desired: int, up_step: int, down_step: int) -> tuple[int, str]:
+    """Return (replicas one step on the way to `desired`, "step" where the step fell short)."""
+    size = max(current - down_step, min(desired, current + up_step))
+    return size, "" if size == desired else "step"
+
+
+def window_active(start: Cron, end: Cron, at: datetime) -> bool:
+    """Whether a cron window is open: its next end comes before its next start (`IsActiveAt`)."""
+    ends, starts = end.following(at), start.following(at)
+    # Without a next match Go's zero time stands, which lies before every other.
+    if ends is None or starts is None:
+        return ends is None and starts is not None
+    return ends < starts
+
+
+def longest_still(samples: Sequence[tuple[float, int]]) -> float:
+    """Return the longest time in which a partition's count did not rise (`CalculateLookback`), seconds.
+
+    `samples` are (seconds, count), oldest first. A falling count starts anew; a still spell at the end counts unless
+    the count is 0.
+    """
+    longest, seen = 0.0, samples[0]
+    for at, count in samples[1:]:
+        if count > seen[1]:
+            longest = max(longest, at - seen[0])
+        if count != seen[1]:
+            seen = (at, count)
+    return max(longest, samples[-1][0] - seen[0]) if seen[1] != 0 else longest
+
+
+def next_lookback(current: float, still: float, configured: float, most: float = MAX_LOOKBACK_SECONDS) -> float:
+    """Return the lookback after a longest still spell of `still` seconds (`updateDynamicLookbackSecs`).
+
+    Rounded up to whole minutes; growing never above `most`, otherwise never below what is configured.
+    """
+    wanted = 60.0 * math.ceil(still / 60.0)
+    return min(wanted, most) if wanted > current else max(wanted, configured)

@@ -1,0 +1,126 @@
+"""`queueing`: the fewest slots that keep the wait of a task within a target, by the M/M/c queue.
+
+Records are not served one by one: a micro-batch hands a slot a task of many. So the customer of the queue is a *task*,
+the server a slot:
+
+    λ = (arrival rate + lag / `drain_seconds`) / r         μ = capacity per slot / r
+    size = fewest c with  P(wait > t) = C(c, λ/μ) · exp(-(c·μ - λ)·t)  <=  1 - `percentile`
+
+- λ: tasks that come, per s. μ: tasks that a slot serves, per s. c: slots. t: `target_wait_seconds`.
+- r: records per task, `task_records`; when absent, what one slot was given per batch.
+- C(c, λ/μ): probability that a task has to wait at all (Erlang C, below).
+
+Lag is worked off as if it arrived over the drain time. A smaller size is asked for only when it would also do for a
+load `shrink_margin` higher: the hysteresis that the bare formula lacks.
+
+Source: L. Kleinrock, "Queueing Systems", vol. 1, 1975 (`queueing_rules`); as an autoscaler: T. Lorido-Botran et al., "A
+review of auto-scaling techniques for elastic applications in cloud environments", 2014, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+from tidegate.engine.case import Case, Proposal
+from tidegate.engine.options import option
+from tidegate.engine.reasons import Reason
+from tidegate.events.decision import Figure
+from tidegate.policies import queueing_rules as rules
+from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, Load, clamp, expect, measure, restart_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingOptions:
+    """Options of `queueing`."""
+
+    window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
+    target_wait_seconds: float = option(5.0, "longest wait of a task for a slot", unit="s", ge=0)
+    percentile: float = option(0.95, "share of tasks that wait no longer", unit="share", gt=0, le=0.9999)
+    drain_seconds: float = option(120.0, "time in which lag is to be worked off", unit="s", gt=0)
+    task_records: float | None = option(None, "records per task; measured when absent", unit="records", gt=0)
+    shrink_margin: float = option(0.15, "how much more load a smaller size must bear", unit="share", ge=0)
+    assumed_restart_seconds: float = option(
+        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+    )
+
+
+class Queueing:
+    """The M/M/c queue: the fewest slots that keep the wait of tasks under a target."""
+
+    name: ClassVar[str] = "queueing"
+    Options: ClassVar[type] = QueueingOptions
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "EVIDENCE_MISSING": EVIDENCE_MISSING,
+        "IDLE": IDLE,
+        "QUEUE_TARGET": Reason(
+            "{tasks:.2f} tasks/s are offered and a slot serves {served:.2f}/s, so a size of {wanted} keeps "
+            "{percentile:.0%} of the waits under {target:.1f} s"
+        ),
+        "QUEUE_OVERLOAD": Reason(
+            "{tasks:.2f} tasks/s are offered and a slot serves {served:.2f}/s, "
+            "more than the largest size can keep up with"
+        ),
+        "QUEUE_MARGIN": Reason("a size of {wanted} would just do, and is not enough for a little more load"),
+        "QUEUE_RIGHT": Reason("{current} slots keep {percentile:.0%} of the waits under {target:.1f} s"),
+    }
+
+    def __init__(self, options: QueueingOptions) -> None:
+        self.options = options
+
+    @property
+    def window_seconds(self) -> float:
+        """The window of rates."""
+        return self.options.window_seconds
+
+    def propose(self, case: Case) -> Proposal:
+        """Return the fewest slots that meet the target."""
+        o, current = self.options, case.current
+        found = measure(case)
+        if isinstance(found, Proposal):
+            return found
+        records = self._task_records(case, found)
+        if records is None:
+            return Proposal(current, "EVIDENCE_MISSING", {"missing": "records per task"})
+        rate = (found.arrival + found.lag / o.drain_seconds) / records
+        served = found.per_slot / records
+        wanted = self._needed(case, rate, served)
+        code, size = "QUEUE_TARGET", clamp(case, wanted or case.spec.scaling.max_parallelism)
+        if wanted is None:
+            code = "QUEUE_OVERLOAD"
+        elif size < current:
+            safe = self._needed(case, rate * (1 + o.shrink_margin), served)
+            size = min(current, clamp(case, safe or current))
+            code = "QUEUE_MARGIN" if size == current else code
+        elif size == current:
+            code = "QUEUE_RIGHT"
+        numbers: dict[str, Figure] = {
+            "tasks": rate,
+            "served": served,
+            "wanted": wanted if code == "QUEUE_MARGIN" else size,
+            "current": current,
+            "target": o.target_wait_seconds,
+            "percentile": o.percentile,
+        }
+        restart = restart_seconds(case, o.assumed_restart_seconds)
+        return Proposal(size, code, numbers, expect(case, size, restart))
+
+    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+        """Nothing is remembered: the window is all the formula needs."""
+        return {}
+
+    def _needed(self, case: Case, rate: float, served: float) -> int | None:
+        if rate <= 0:
+            return 1
+        o, most = self.options, case.spec.scaling.max_parallelism
+        return rules.servers_needed(rate, served, o.target_wait_seconds, 1 - o.percentile, most)
+
+    def _task_records(self, case: Case, load: Load) -> float | None:
+        """Return the records of one task: the mean batch over the slots it was spread on, at least one record."""
+        if self.options.task_records is not None:
+            return self.options.task_records
+        seconds = case.evidence.batch_seconds
+        return None if seconds is None else max(1.0, seconds * load.per_slot)

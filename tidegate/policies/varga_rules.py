@@ -1,0 +1,43 @@
+"""The bare formulas of Varga, Balassi and Kiss for autoscaling Flink on Kubernetes: pure functions of numbers.
+
+Source: B. Varga, M. Balassi, A. Kiss, "Towards autoscaling of Apache Flink jobs", Acta Universitatis Sapientiae,
+Informatica 13(1), 2021, 39-59, section on the scaling policy. Two metrics, each made so that the Horizontal Pod
+Autoscaler's `replicas = ceil(replicas · metric / target)` multiplies the size by what is needed:
+
+    relative lag change rate = deriv(total lag) / total rate of consumed records     (dimensionless)
+    lag metric               = 1 + relative lag change rate, target 1: the size at which the lag would stand still
+    utilization              = 1 - idle share of time, target below 1
+
+A falling lag says nothing about too large a size (the job may be catching up), so the lag metric only scales up; the
+utilization scales down.
+"""
+
+from __future__ import annotations
+
+from tidegate.policies.hpa_rules import ceil_replicas, within_tolerance
+
+
+def total_lag(records_lag_max: list[float], assigned_partitions: list[int]) -> float:
+    """Return the upper estimate of a source's lag: Σ over subtasks of largest lag · partitions assigned to it."""
+    return sum(lag * count for lag, count in zip(records_lag_max, assigned_partitions, strict=True))
+
+
+def relative_lag_change_rate(lag_derivative: float, total_rate: float) -> float:
+    """Return how fast the lag grows (positive) or falls relative to what the job processes; 0 when it does nothing."""
+    return lag_derivative / total_rate if total_rate else 0.0
+
+
+def lag_metric(relative_change: float) -> float:
+    """Return the factor on the size at which the lag would stand still."""
+    return 1.0 + relative_change
+
+
+def utilization(idle: float) -> float:
+    """Return the busy share of time from the idle share (`idleTimeMsPerSecond / 1000`)."""
+    return 1.0 - idle
+
+
+def desired_replicas(current: int, metric: float, target: float, tolerance: float = 0.1) -> int:
+    """Return the Horizontal Pod Autoscaler's answer: `ceil(current · metric / target)`, outside the tolerance."""
+    ratio = metric / target
+    return current if within_tolerance(ratio, tolerance, tolerance) else ceil_replicas(current * ratio)

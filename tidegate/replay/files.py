@@ -1,0 +1,187 @@
+r"""Recordings on disk: one NDJSON file per topic, a line per record, and a manifest with counts and checksums.
+
+A line holds all that is needed to publish the very bytes again:
+
+    {"partition": 0, "offset": 17, "timestamp": 1772366401000, "key": "shop",
+     "headers": [["ce_type", "tidegate.snapshot.v1"]], "value": "{\"snapshot_id\": …}"}
+
+Bytes are text where they are UTF-8 (a value can be read with any tool), else base64 under `key_base64` and
+`value_base64`, and in a header `{"base64": …}` in place of the text. What was null is null. `timestamp` is Kafka's,
+in milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tidegate.events.wire import Instant
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+class BadRecording(ValueError):
+    """A recording that cannot be used; the text names file, line and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """One record as it stood in a topic."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class TopicFile(BaseModel):
+    """What the manifest says of one file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: str
+    """The topic without its prefix, such as `decisions`."""
+    file: str
+    records: int
+    bytes: int
+    """Size of the file as it is on disk."""
+    sha256: str
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
+
+
+class Manifest(BaseModel):
+    """What a recording holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    topic_prefix: str
+    recorded_at: Instant
+    since: Instant | None = None
+    until: Instant | None = None
+    job: str | None = None
+    files: tuple[TopicFile, ...]
+
+    def of(self, topic: str) -> TopicFile | None:
+        """Return the entry of a topic (without prefix), or None if it was not recorded."""
+        return next((entry for entry in self.files if entry.topic == topic), None)
+
+
+def to_line(record: KafkaRecord) -> str:
+    """Return a record as one line of JSON, without the line end."""
+    fields: dict[str, Any] = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        **_part("key", record.key),
+        "headers": [[name, _header(raw)] for name, raw in record.headers],
+        **_part("value", record.value),
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def from_line(line: str) -> KafkaRecord:
+    """Return the record in a line, or raise `ValueError`, `KeyError` or `TypeError`."""
+    fields = json.loads(line)
+    return KafkaRecord(
+        partition=int(fields["partition"]),
+        offset=int(fields["offset"]),
+        timestamp_ms=int(fields["timestamp"]),
+        key=_bytes(fields, "key"),
+        value=_bytes(fields, "value"),
+        headers=tuple(
+            (name, b64decode(text["base64"]) if isinstance(text, dict) else text if text is None else text.encode())
+            for name, text in fields.get("headers", ())
+        ),
+    )
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest of a recording."""
+    (directory / MANIFEST).write_text(manifest.model_dump_json(indent=2, exclude_none=True) + "\n", "utf-8")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Return the manifest of a recording; raise `BadRecording` when there is none, or not one this program knows."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise BadRecording(f"{directory} is not a recording: it has no {MANIFEST}")
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise BadRecording(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if manifest.format != FORMAT:
+        raise BadRecording(f"{path}: format {manifest.format}, this program knows {FORMAT}")
+    return manifest
+
+
+def damaged(directory: Path, manifest: Manifest) -> list[str]:
+    """Return a line for each file that is absent or not as it was when recorded."""
+    lines = []
+    for entry in manifest.files:
+        path = directory / entry.file
+        if not path.is_file():
+            lines.append(f"{path}: the file is missing")
+        elif (found := sha256(path)) != entry.sha256:
+            lines.append(f"{path}: SHA-256 is {found}, the manifest says {entry.sha256}")
+    return lines
+
+
+def read(directory: Path, topic: str) -> Iterator[KafkaRecord]:
+    """Yield the records of a topic (without prefix) in recorded order; none if it was not recorded."""
+    entry = read_manifest(directory).of(topic)
+    if entry is None:
+        return
+    path = directory / entry.file
+    with _opened(path) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield from_line(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise BadRecording(f"{path}, line {number}: {error!r}") from None
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
+    return path.open(encoding="utf-8", newline="\n")
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _part(name: str, raw: bytes | None) -> dict[str, Any]:
+    if raw is None:
+        return {name: None}
+    try:
+        return {name: raw.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(raw).decode()}
+
+
+def _header(raw: bytes | None) -> object:
+    kept = _part("text", raw)
+    return {"base64": kept["text_base64"]} if "text_base64" in kept else kept["text"]
+
+
+def _bytes(fields: dict[str, Any], name: str) -> bytes | None:
+    if f"{name}_base64" in fields:
+        return b64decode(fields[f"{name}_base64"], validate=True)
+    text = cast("str | None", fields[name])
+    return None if text is None else text.encode()

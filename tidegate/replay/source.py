@@ -1,0 +1,73 @@
+"""Where recomputing reads from, as Spark sees it: the topics of a broker, or the files of a recording."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.events.topics import DECISIONS, SNAPSHOTS
+from tidegate.replay.files import BadRecording, damaged, read_manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> SparkSession:
+    """Return a Spark session fit for recomputing."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  (seconds to import; `--help` does without)
+
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("tidegate-recompute")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.files.maxPartitionBytes", str(16 << 20))
+    )
+    if master.startswith("local"):
+        # Everything stays on the loopback address, whatever the machine's name resolves to.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[str, str]) -> DataFrame:
+    """Return the records of both topics: columns kind (0 snapshot, 1 decision), partition, offset, value (bytes)."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    names = [topic.named(prefix) for topic in (SNAPSHOTS, DECISIONS)]
+    read = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", ",".join(names))
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .options(**dict(options))
+        .load()
+    )
+    kind = (f.col("topic") == names[1]).cast("int").alias("kind")
+    return read.select(kind, "partition", "offset", "value")
+
+
+def from_files(spark: SparkSession, directory: Path) -> tuple[DataFrame, list[str]]:
+    """Return the records of a recording, columns as in `from_kafka`, and a line for each file that is damaged."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    manifest = read_manifest(directory)
+    frames = []
+    for kind, topic in enumerate((SNAPSHOTS, DECISIONS)):
+        entry = manifest.of(topic.suffix)
+        if entry is None or not (directory / entry.file).is_file():
+            raise BadRecording(f"{directory} has no recording of {topic.suffix}")
+        lines = spark.read.schema("partition int, offset long, value string, value_base64 string").json(
+            (directory / entry.file).absolute().as_uri()
+        )
+        value = f.coalesce(f.unbase64("value_base64"), f.col("value").cast("binary")).alias("value")
+        frames.append(lines.select(f.lit(kind).alias("kind"), "partition", "offset", value))
+    return frames[0].unionByName(frames[1]), damaged(directory, manifest)

@@ -1,0 +1,112 @@
+"""How things look: Rich on a terminal; into a pipe plain aligned columns that are never cut or wrapped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.events.decision import Status
+
+PIPE_WIDTH = 4000
+"""Columns of a pipe: wider than any row, so nothing is cut."""
+
+STYLES: dict[str, str] = {
+    Status.FINE: "green",
+    Status.PENDING_SCALE_UP: "yellow",
+    Status.PENDING_SCALE_DOWN: "cyan",
+    Status.POOL_EXHAUSTED: "bold red",
+    Status.STOPPED_STATE_LIMIT: "bold red",
+    Status.FAILED_STATE_LIMIT: "bold red",
+    "verified": "green",
+    "rolled_back": "bold red",
+    "failed": "bold red",
+    "rejected": "yellow",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
+
+
+def stdout() -> Console:
+    """Return the console on standard output as it is now."""
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    """Return the console on standard error as it is now."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(
+        stderr=stderr,
+        highlight=False,
+        soft_wrap=not terminal,
+        width=None if terminal else PIPE_WIDTH,
+        no_color=None if terminal else True,
+        force_terminal=terminal,
+    )
+
+
+def styled(word: str) -> Text:
+    """Return a status, phase or verdict in its colour."""
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
+    """Return a table; cells are `Text` or anything with a `str`; columns in `right` are aligned to the right."""
+    terminal = sys.stdout.isatty()
+    shown = Table(
+        title=title if terminal and title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="bold",
+    )
+    aligned = set(right)
+    for column in columns:
+        shown.add_column(column, justify="right" if column in aligned else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return shown
+
+
+def figure(value: float | None, unit: str = "", digits: int = 0) -> str:
+    """Return a number for people: thousands separated; `unknown` where there is none."""
+    if value is None:
+        return "unknown"
+    text = f"{value:,.{digits}f}"
+    return f"{text} {unit}".rstrip()
+
+
+def size(parallelism: int | None) -> str:
+    """Return a size in slots for people."""
+    if parallelism is None:
+        return "unknown"
+    return f"{parallelism} slot" + ("" if parallelism == 1 else "s")
+
+
+def clock(instant: datetime) -> str:
+    """Return the time of day in UTC, with the date when it is not today's."""
+    instant = instant.astimezone(UTC)
+    today = datetime.now(UTC).date() == instant.date()
+    return instant.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def age(instant: datetime | None) -> str:
+    """Return how long ago an instant was, in its two largest units."""
+    if instant is None:
+        return "never"
+    seconds = max(0.0, (datetime.now(UTC) - instant).total_seconds())
+    if seconds < 120:
+        return f"{seconds:.0f} s ago"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min ago"
+    return f"{seconds / 3600:.0f} h ago" if seconds < 172_800 else f"{seconds / 86_400:.0f} days ago"

@@ -1,0 +1,315 @@
+"""One job in simulated time: triggers, micro-batches, commits, stop at a batch boundary, start, death.
+
+                start                first trigger            stop, at a batch boundary or its deadline
+    STOPPED ----------> STARTING ------------------> RUNNING -------------------> LEAVING ------> STOPPED
+                                                        | dies                              exit
+                                                        v
+                                                     FAILED ------> STARTING
+
+The job is moved on from event to event: `next_at` says when its next one is due, `act` lets it happen and tells
+which it was. Times are seconds since the beginning of the world.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tidegate.twin.model import JobModel
+from tidegate.twin.noise import Noise
+from tidegate.twin.pool import SlotPool
+from tidegate.twin.schedule import even_makespan, makespan
+from tidegate.twin.topic import Topic
+
+IDLE_SECONDS = 1.0
+"""How often an idle query, or one whose sink is full, looks again. Spark polls every 10 ms; a whole second changes no
+decision and makes idle hours cheap."""
+
+KEPT_BATCHES = 4_000
+
+
+class Life(Enum):
+    """Where the job stands."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    LEAVING = "leaving"
+    FAILED = "failed"
+
+
+class Event(Enum):
+    """What happened to the job."""
+
+    RUNNING = "running"
+    COMMITTED = "committed"
+    STOPPED = "stopped"
+    DIED = "died"
+
+
+@dataclass(slots=True)
+class Batch:
+    """One micro-batch, under way or finished."""
+
+    batch_id: int
+    started_at: float
+    ends_at: float
+    takes: list[list[int]]
+    """Records per source and partition."""
+    records: int
+    outputs: int
+    work_seconds: float
+    """The part that processes records."""
+    left_to_write: int = 0
+
+
+@dataclass(slots=True)
+class StageSums:
+    """What the tasks of one stage added up to since the last snapshot."""
+
+    tasks: int = 0
+    runs: int = 0
+    busy_seconds: float = 0.0
+    median_seconds: float = 0.0
+    slowest_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Run:
+    """One run between two restarts."""
+
+    ordinal: int
+    started_at: float
+    commits: int = 0
+    stop_by: float | None = None
+    """Deadline of a stop that was asked for."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One job of the world; `world.World` makes and moves it."""
+
+    model: JobModel
+    sources: list[Topic]
+    sink: Topic | None
+    pool: SlotPool
+    noise: Noise
+    epoch: float = 0.0
+    """What the clock shows when the world begins."""
+    life: Life = Life.STOPPED
+    next_at: float = math.inf
+    run: Run = field(default_factory=lambda: Run(0, 0.0))
+    batch: Batch | None = None
+    batches: int = 0
+    committed: list[list[int]] = field(default_factory=list)
+    finished: deque[Batch] = field(default_factory=lambda: deque(maxlen=KEPT_BATCHES))
+    stage_sums: dict[str, StageSums] = field(default_factory=dict)
+    last_commit_at: float | None = None
+    state_bytes: float = 0.0
+    usable_slots: int | None = None
+    """Fewer than granted while executors of an in-place change come up; None: all granted."""
+    _reader: list[int] = field(default_factory=list)
+    _deaths: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin reading every source at offset 0."""
+        self.committed = [[0] * len(topic.shares) for topic in self.sources]
+        self.state_bytes = self.model.state.initial_bytes if self.model.state else 0.0
+        self._deaths = sorted(self.model.faults.deaths)
+        for topic in self.sources:
+            self._reader.append(len(topic.readers))
+            topic.readers.append(0)
+
+    # ---- what others may ask for
+
+    @property
+    def slots(self) -> int:
+        """Slots the job can compute on now."""
+        granted = self.pool.granted(self.model.job_id)
+        return granted if self.usable_slots is None else min(granted, self.usable_slots)
+
+    @property
+    def due_at(self) -> float:
+        """When the next event is due, a death included."""
+        return min(self.next_at, self._deaths[0]) if self._deaths else self.next_at
+
+    def lag(self, at: float) -> int:
+        """Return how many records have arrived and are not committed."""
+        return sum(
+            sum(topic.end_offsets(at)) - sum(offsets)
+            for topic, offsets in zip(self.sources, self.committed, strict=True)
+        )
+
+    def start(self, at: float, slots: int, *, warm: bool = False) -> None:
+        """Submit the job with a size; `warm`: it has been running for long when the world begins."""
+        restart = self.model.restart
+        self.run = Run(self.run.ordinal + 1, at, commits=1 if warm else 0)
+        self.pool.ask(self.model.job_id, slots, at)
+        self.usable_slots, self.batch = None, None
+        if warm:
+            self.life, self.next_at = Life.RUNNING, at
+            return
+        jitter = restart.start_jitter_seconds * self.noise.uniform(1, self.run.ordinal)
+        load = self.state_bytes / restart.load_bytes_per_second if self.state_bytes else 0.0
+        ready = at + restart.start_seconds + restart.start_slot_seconds * slots
+        self.life, self.next_at = Life.STARTING, ready + jitter + load
+
+    def stop(self, at: float, deadline: float) -> None:
+        """Ask for a stop at the next batch boundary, and no later than `deadline`."""
+        if self.life is Life.RUNNING and self.batch is not None:
+            self.run.stop_by = deadline
+            self.next_at = min(self.next_at, deadline)
+        else:
+            self._leave(at)
+
+    def resize(self, at: float, slots: int, usable: int | None) -> None:
+        """Change the size under the running query; the next batch runs on `usable` slots."""
+        self.pool.ask(self.model.job_id, slots, at)
+        self.usable_slots = usable
+
+    # ---- events
+
+    def act(self, at: float) -> Event | None:
+        """Let the event due at `at` happen; return it when others should know."""
+        if self._deaths and at >= self._deaths[0]:
+            self._deaths.pop(0)
+            return self._die(at)
+        if self.life is Life.STARTING:
+            self.life = Life.RUNNING
+            # A start that never commits hangs here until somebody ends it.
+            self.next_at = math.inf if self.run.ordinal in self.model.faults.failed_starts else at
+            return Event.RUNNING
+        if self.life is Life.RUNNING:
+            return self._begin(at) if self.batch is None else self._finish(at, self.batch)
+        if self.life is Life.LEAVING:
+            self.life, self.next_at = Life.STOPPED, math.inf
+            self.pool.ask(self.model.job_id, 0, at)
+            return Event.STOPPED
+        self.next_at = math.inf
+        return None
+
+    def _die(self, at: float) -> Event | None:
+        if self.life not in (Life.RUNNING, Life.STARTING):
+            return None
+        self.life, self.next_at, self.batch = Life.FAILED, math.inf, None
+        self.pool.ask(self.model.job_id, 0, at)
+        return Event.DIED
+
+    def _leave(self, at: float) -> None:
+        self.batch = None
+        self.life, self.next_at = Life.LEAVING, at + self.model.restart.exit_seconds
+
+    def _begin(self, at: float) -> Event | None:
+        slots = self.slots
+        takes, records = self._take(at)
+        if slots == 0 or records == 0:
+            self.next_at = self._trigger_after(at) if self.model.trigger_interval_seconds else at + IDLE_SECONDS
+            if slots and not self.run.commits:
+                self.run.commits = 1  # an idle query shows that it runs by its idle event
+                return Event.COMMITTED
+            return None
+        wobble = self.model.noise_share
+        factor = math.exp(wobble * self.noise.normal(2, self.batches) - wobble * wobble / 2) if wobble else 1.0
+        work = self._work(takes, records, slots) * factor
+        overhead = self.model.overhead_seconds * factor
+        if not self.run.commits:
+            restart = self.model.restart
+            overhead += restart.first_batch_seconds + restart.first_batch_slot_seconds * slots
+        self.batch = Batch(
+            batch_id=self.batches,
+            started_at=at,
+            ends_at=at + overhead + work,
+            takes=takes,
+            records=records,
+            outputs=int(records * self.model.output_ratio),
+            work_seconds=work,
+        )
+        self.batch.left_to_write = self.batch.outputs if self.sink is not None else 0
+        self.next_at = self.batch.ends_at
+        return None
+
+    def _take(self, at: float) -> tuple[list[list[int]], int]:
+        """Return the records of the next batch; a limit is split in proportion to each partition's backlog."""
+        takes = [
+            [end - done for end, done in zip(topic.end_offsets(at), offsets, strict=True)]
+            for topic, offsets in zip(self.sources, self.committed, strict=True)
+        ]
+        stuck_at = self.model.faults.stuck_at
+        if stuck_at is not None and at >= stuck_at:
+            takes[0][0] = 0
+        records = sum(map(sum, takes))
+        limit = self.model.max_records_per_trigger
+        if limit is not None and records > limit:
+            takes = [[max(1, count * limit // records) if count else 0 for count in counts] for counts in takes]
+            records = sum(map(sum, takes))
+        return takes, records
+
+    def _work(self, takes: list[list[int]], records: int, slots: int) -> float:
+        """Return the seconds that the stages take, and add their tasks to the sums."""
+        model, total = self.model, 0.0
+        for stage in model.stages:
+            tasks = stage.tasks or sum(1 for counts in takes for count in counts if count)
+            cost = stage.record_cost_seconds * model.slowdown(min(slots, tasks))
+            if stage.tasks is not None and stage.skew == 1.0:
+                each = cost * records / tasks
+                seconds, busy, median, slowest = even_makespan(each, tasks, slots), each * tasks, each, each
+            else:
+                costs = (
+                    [count * cost for counts in takes for count in counts if count]
+                    if stage.tasks is None
+                    else [weight * cost * records for weight in stage.weights(())]
+                )
+                ordered = sorted(costs)
+                seconds, busy = makespan(costs, slots), sum(costs)
+                median, slowest = ordered[len(ordered) // 2], ordered[-1]
+            total += seconds
+            sums = self.stage_sums.setdefault(stage.name, StageSums())
+            sums.tasks = max(sums.tasks, tasks)
+            sums.runs += 1
+            sums.busy_seconds += busy
+            sums.median_seconds += median
+            sums.slowest_seconds += slowest
+        return total
+
+    def _finish(self, at: float, batch: Batch) -> Event | None:
+        if self.run.stop_by is not None and at >= self.run.stop_by and at < batch.ends_at:
+            self._leave(at)  # the deadline: the batch is left uncommitted and runs again after the restart
+            return None
+        if self.sink is not None and batch.left_to_write:
+            written = int(min(batch.left_to_write, max(0.0, self.sink.room(at))))
+            self.sink.written += written
+            batch.left_to_write -= written
+            if batch.left_to_write:  # back pressure: the batch lasts until its output is written
+                batch.ends_at = at + IDLE_SECONDS
+                self.next_at = min(batch.ends_at, self.run.stop_by or math.inf)
+                return None
+        self._commit(at, batch)
+        if self.run.stop_by is not None:
+            self._leave(at)
+        else:
+            self.next_at = max(at, self._trigger_after(batch.started_at))
+        return Event.COMMITTED
+
+    def _commit(self, at: float, batch: Batch) -> None:
+        for topic, offsets, takes, reader in zip(self.sources, self.committed, batch.takes, self._reader, strict=True):
+            for partition, count in enumerate(takes):
+                offsets[partition] += count
+            topic.readers[reader] = sum(offsets)
+        state = self.model.state
+        if state is not None:
+            kept = math.exp(-(at - (self.last_commit_at or at)) / state.ttl_seconds)
+            self.state_bytes = self.state_bytes * kept + batch.records * state.bytes_per_record
+        batch.ends_at = at
+        self.finished.append(batch)
+        self.batch = None
+        self.batches += 1
+        self.run.commits += 1
+        self.last_commit_at = at
+
+    def _trigger_after(self, at: float) -> float:
+        """Return the trigger after the one at `at`: on the clock's multiples of the interval, as in Spark."""
+        interval = self.model.trigger_interval_seconds
+        phase = self.epoch % interval if interval else 0.0
+        return at if interval == 0 else (math.floor((at + phase) / interval + 1e-9) + 1) * interval - phase

@@ -1,0 +1,125 @@
+"""Running a recording again on the twin: the same load, the same commands at the same times, and how far it is off.
+
+The twin begins where the recorded job stood and is told nothing else: when a batch begins, what it takes, how long a
+stop and a start last are all its own. A recorded batch is compared with the twin's that began nearest to it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tidegate.events.command import ScalingCommand
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.twin.load import Load
+from tidegate.twin.model import JobModel
+from tidegate.twin.pool import SlotPool
+from tidegate.twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
+from tidegate.twin.schedule import record_seconds
+from tidegate.twin.topic import Topic
+from tidegate.twin.world import World
+
+FLOOR_SECONDS = 1.0
+"""A lag below this many seconds of arrivals is nothing to be off from: it is left out of the relative error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far a twin's run is from the recorded one."""
+
+    lag_error: float
+    """Median relative error of the lag in records, where the recorded lag is over the floor."""
+    lag_error_tenth: float
+    """The same error of the worst tenth, at least."""
+    lag_points: int
+    lag_seconds: float
+    """Median error of the lag in seconds of work at the recorded size, all snapshots."""
+    snapshots: int
+    """Snapshots in which both lags are known."""
+    batch_error: float
+    """Median relative error of the batch duration."""
+    batch_points: int
+
+
+def rerun(
+    snapshots: Sequence[MetricSnapshot], commands: Sequence[ScalingCommand], model: JobModel, *, seed: int = 0
+) -> list[MetricSnapshot]:
+    """Return the twin's snapshots of one job at the sequences of the recorded ones, both oldest first."""
+    first = snapshots[0]
+    model = replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id, sources=("source",), sink=None)
+    load = load_of(snapshots)
+    topic = Topic("source", shares_of(snapshots), load)
+    topic.written = _first_lag(snapshots, load)
+    sizes = [s.slots_granted or 0 for s in snapshots] + [c.to_parallelism for c in commands]
+    world = World(
+        [model],
+        [topic],
+        [SlotPool(model.pool_id, max(sizes))],
+        sizes={first.job_id: first.slots_granted or 0},
+        seed=seed,
+        epoch=first.sequence,
+    )
+    waiting, found = [c for c in commands if c.issued_at.timestamp() >= first.sequence], []
+    for snapshot in snapshots:
+        while waiting and waiting[0].issued_at.timestamp() <= snapshot.sequence:
+            command = waiting.pop(0)
+            world.advance(command.issued_at.timestamp())
+            world.order(command)
+        world.advance(snapshot.sequence)
+        taken = world.snapshot(first.job_id, snapshot.sequence, snapshot.interval_seconds)
+        if taken is not None:
+            found.append(taken)
+    return found
+
+
+def compare(
+    recorded: Sequence[MetricSnapshot], twin: Sequence[MetricSnapshot], model: JobModel, part: Part = every
+) -> Comparison:
+    """Return the errors of a twin's run against the recorded one; raises `CannotCalibrate` where nothing compares.
+
+    Of the recorded batches `part` is compared.
+    """
+    runs = {snapshot.sequence: snapshot for snapshot in twin}
+    load, shares = load_of(recorded), shares_of(recorded)
+    size = next((s.slots_granted for s in recorded if s.slots_granted), 1)
+    relative, seconds = [], []
+    for real in recorded:
+        size = real.slots_granted or size
+        ours = runs.get(real.sequence)
+        lag, other = lag_of(real), lag_of(ours) if ours is not None else None
+        if lag is None or other is None:
+            continue
+        seconds.append(abs(other - lag) * record_seconds(model, shares, size))
+        if lag > FLOOR_SECONDS * load.rate(real.sequence - recorded[0].sequence):
+            relative.append(abs(other - lag) / lag)
+    made = [batch for snapshot in twin for batch in snapshot.batches]
+    durations = [
+        abs(min(made, key=lambda b: abs(b.started_at - batch.started_at)).duration_seconds / batch.duration_seconds - 1)
+        for snapshot in recorded
+        for batch in snapshot.batches
+        if made and batch.duration_seconds and part(batch)
+    ]
+    if not relative or not durations:
+        raise CannotCalibrate("recording and twin share no snapshot with a lag to speak of, or no finished batch")
+    return Comparison(
+        lag_error=statistics.median(relative),
+        lag_error_tenth=sorted(relative)[len(relative) * 9 // 10],
+        lag_points=len(relative),
+        lag_seconds=statistics.median(seconds),
+        snapshots=len(seconds),
+        batch_error=statistics.median(durations),
+        batch_points=len(durations),
+    )
+
+
+def _first_lag(snapshots: Sequence[MetricSnapshot], load: Load) -> int:
+    """Return the lag at the first snapshot; before the first commit it follows from what was committed since."""
+    since = 0
+    for place, snapshot in enumerate(snapshots):
+        since += sum(batch.input_records for batch in snapshot.batches) if place else 0
+        lag = lag_of(snapshot)
+        if lag is not None:
+            arrived = load.arrived(snapshot.sequence - snapshots[0].sequence)
+            return max(0, round(lag + since - arrived))
+    return 0

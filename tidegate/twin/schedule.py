@@ -1,0 +1,81 @@
+"""Scheduling: how long the tasks of a stage take on the slots there are, and what a job can do at a given size.
+
+Spark hands tasks to free slots in partition order, so a stage lasts as long as its slowest chain: never less than
+its slowest task, nor than its work divided by the slots. Hence the steps of a size curve: 8 even partitions are as
+slow on 7 slots as on 4.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tidegate.twin.model import JobModel
+
+
+def makespan(costs: Sequence[float], slots: int) -> float:
+    """Return the seconds that tasks of `costs` seconds take on `slots` slots, handed out in order."""
+    if slots >= len(costs):
+        return max(costs, default=0.0)
+    if slots == 1:
+        return math.fsum(costs)
+    ends = list(costs[:slots])
+    heapq.heapify(ends)
+    for cost in costs[slots:]:
+        heapq.heapreplace(ends, ends[0] + cost)
+    return max(ends)
+
+
+def even_makespan(cost: float, tasks: int, slots: int) -> float:
+    """Return the seconds that `tasks` tasks of `cost` seconds each take: as many waves as it needs."""
+    return math.ceil(tasks / slots) * cost
+
+
+@lru_cache(maxsize=4096)
+def record_seconds(model: JobModel, partitions: tuple[float, ...], slots: int) -> float:
+    """Return the seconds of batch time that one more record costs at a size.
+
+    `partitions` are the shares of the records on each source partition, summing to 1.
+    """
+    if slots < 1:
+        return math.inf
+    total = 0.0
+    for stage in model.stages:
+        weights = stage.weights(partitions)
+        total += stage.record_cost_seconds * makespan(weights, slots) * model.slowdown(min(slots, len(weights)))
+    return total
+
+
+@lru_cache(maxsize=4096)
+def capacity(model: JobModel, partitions: tuple[float, ...], slots: int, batch_seconds: float) -> float:
+    """Return the records/s that a size keeps up with when a micro-batch may last `batch_seconds`.
+
+    A longer batch spreads its overhead over more records, so capacity without a bound on the batch means nothing:
+    the lag objective is what bounds it.
+    """
+    cost = record_seconds(model, partitions, slots)
+    if math.isinf(cost):
+        return 0.0
+    if cost == 0.0:
+        return math.inf
+    records = max(0.0, batch_seconds - model.overhead_seconds) / cost
+    if model.max_records_per_trigger is not None:
+        records = min(records, float(model.max_records_per_trigger))
+    duration = max(model.overhead_seconds + records * cost, model.trigger_interval_seconds)
+    return records / duration if duration > 0 else 1.0 / cost
+
+
+def demand(
+    model: JobModel, partitions: tuple[float, ...], rate: float, batch_seconds: float, sizes: Sequence[int]
+) -> int:
+    """Return the smallest of `sizes` (ascending) that keeps up with `rate`; the most able one when none does."""
+    best, most = sizes[0], -1.0
+    for size in sizes:
+        able = capacity(model, partitions, size, batch_seconds)
+        if able >= rate:
+            return size
+        if able > most * (1 + 1e-12):
+            best, most = size, able
+    return best

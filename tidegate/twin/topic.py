@@ -1,0 +1,65 @@
+"""A Kafka topic: offsets per partition, filled by a load or by the jobs that write to it, possibly of finite size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tidegate.twin.load import Load
+
+
+class Topic:
+    """One topic. Time is seconds since the beginning of the world."""
+
+    __slots__ = ("capacity_records", "load", "name", "readers", "shares", "written")
+
+    def __init__(
+        self,
+        name: str,
+        shares: Sequence[float],
+        load: Load | None = None,
+        capacity_records: int | None = None,
+    ) -> None:
+        """`shares` are the partitions' parts of the arrivals (any positive numbers).
+
+        With `capacity_records` the topic holds no more unread records than that: writers wait, which is back
+        pressure. Raises `ValueError` when a share is not positive.
+        """
+        if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
+            raise ValueError(f"topic {name}: shares must be positive numbers, found {list(shares)}")
+        total = math.fsum(shares)
+        self.name = name
+        self.shares = tuple(share / total for share in shares)
+        self.load = load
+        self.capacity_records = capacity_records
+        self.written = 0
+        self.readers: list[int] = []
+        """Records committed so far, one figure per reading job; the slowest reader decides what room there is."""
+
+    def arrived(self, at: float) -> float:
+        """Return how many records have arrived by second `at`."""
+        return self.written + (self.load.arrived(at) if self.load is not None else 0.0)
+
+    def end_offsets(self, at: float) -> list[int]:
+        """Return the log end offset of each partition; never falls."""
+        total = self.arrived(at)
+        # The smallest nudge keeps 0.1 * 10 from losing a record to rounding.
+        return [int(total * share + 1e-6) for share in self.shares]
+
+    def room(self, at: float) -> float:
+        """Return how many records a writer may add now."""
+        if self.capacity_records is None:
+            return math.inf
+        read = min(self.readers, default=0)
+        return self.capacity_records - (self.arrived(at) - read)
+
+
+def even(partitions: int) -> tuple[float, ...]:
+    """Return the shares of evenly filled partitions."""
+    return (1.0 / partitions,) * partitions
+
+
+def skewed(partitions: int, factor: float) -> tuple[float, ...]:
+    """Return shares where the first partition gets `factor` times the mean."""
+    hot = min(factor, partitions - 1e-9) / partitions
+    return (hot, *([(1.0 - hot) / (partitions - 1)] * (partitions - 1))) if partitions > 1 else (1.0,)

@@ -1,0 +1,172 @@
+"""The world: all jobs, topics and pools of one simulation, moved on from event to event in one order of time.
+
+    world = World(models, topics, pools, sizes={"orders": 2})
+    results = world.advance(world.epoch + 10)
+    snapshot = world.snapshot("orders", world.epoch + 10)
+    world.order(command)
+
+Outside the world times are epoch seconds, as on the wire; inside they are seconds since its beginning.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.events.command import ScalingCommand
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.twin import measure
+from tidegate.twin.execution import Execution
+from tidegate.twin.job import Job, Life
+from tidegate.twin.model import JobModel
+from tidegate.twin.noise import Noise
+from tidegate.twin.pool import SlotPool
+from tidegate.twin.topic import Topic
+
+EPOCH = 1_767_225_600
+"""2026-01-01T00:00:00Z: where simulated time begins unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What is so, whatever was measured."""
+
+    lag_records: int
+    slots: int
+    """Slots held."""
+    running: bool
+    core_seconds: float
+    """Held up to now, restarts included."""
+    state_bytes: float
+
+
+class World:
+    """Simulated jobs. Deterministic: the same arguments and the same calls give the same bytes."""
+
+    def __init__(
+        self,
+        models: Sequence[JobModel],
+        topics: Sequence[Topic],
+        pools: Sequence[SlotPool],
+        *,
+        sizes: Mapping[str, int],
+        seed: int = 0,
+        epoch: int = EPOCH,
+    ) -> None:
+        """Begin at `epoch` with each job of `sizes` running; a job not named there, or of size 0, does not run.
+
+        Raises `ValueError` when a model names a topic or pool that is not there.
+        """
+        by_topic = {topic.name: topic for topic in topics}
+        by_pool = {pool.pool_id: pool for pool in pools}
+        self.epoch = epoch
+        self.now = 0.0
+        self._jobs: dict[str, Job] = {}
+        self._executions: dict[str, Execution] = {}
+        self._waiting: dict[str, deque[ScalingCommand]] = {}
+        self._seen: set[str] = set()
+        self._results: list[ActionResult] = []
+        for model in models:
+            for name in (*model.sources, *([model.sink] if model.sink else [])):
+                if name not in by_topic:
+                    raise ValueError(f"job {model.job_id}: topic {name!r} is not in the world")
+            if model.pool_id not in by_pool:
+                raise ValueError(f"job {model.job_id}: pool {model.pool_id!r} is not in the world")
+            self._jobs[model.job_id] = Job(
+                model,
+                [by_topic[name] for name in model.sources],
+                by_topic[model.sink] if model.sink else None,
+                by_pool[model.pool_id],
+                Noise(seed, model.job_id),
+                epoch,
+            )
+        for job_id, size in sizes.items():
+            if size:
+                self.job(job_id).start(0.0, size, warm=True)
+
+    def job(self, job_id: str) -> Job:
+        """Return a job, or raise `ValueError`."""
+        if job_id not in self._jobs:
+            raise ValueError(f"job {job_id!r} is not in the world, known are {', '.join(self._jobs)}")
+        return self._jobs[job_id]
+
+    def order(self, command: ScalingCommand) -> None:
+        """Have a command carried out from now on; the same id twice is one command, a second one waits its turn."""
+        self.job(command.job_id)
+        if command.command_id in self._seen:
+            return
+        self._seen.add(command.command_id)
+        self._waiting.setdefault(command.job_id, deque()).append(command)
+        self._next_command(command.job_id)
+
+    def advance(self, until: float) -> list[ActionResult]:
+        """Let everything happen up to epoch second `until`; return the results since the last call, oldest first."""
+        end = until - self.epoch
+        jobs = list(self._jobs.values())
+        while True:
+            job = min(jobs, key=_due) if len(jobs) > 1 else jobs[0]
+            due, execution = job.due_at, None
+            for other in self._executions.values():
+                if other.due_at < due:
+                    due, execution = other.due_at, other
+            if due > end:
+                break
+            self.now = max(self.now, due)
+            if execution is not None:
+                execution.act(self.now)
+                self._settle(execution.command.job_id)
+                continue
+            event = job.act(self.now)
+            mine = self._executions.get(job.model.job_id) if event is not None else None
+            if mine is not None and event is not None:
+                mine.on(event, self.now)
+                self._settle(job.model.job_id)
+        self.now = max(self.now, end)
+        results = list(self._results)
+        self._results.clear()  # executions under way hold on to this very list
+        return results
+
+    def snapshot(self, job_id: str, sequence: int, interval_seconds: int = 10) -> MetricSnapshot | None:
+        """Return the snapshot of the interval ending at `sequence`, up to which the world must have been advanced.
+
+        None when that interval's measurement was lost.
+        """
+        job = self.job(job_id)
+        if measure.lost(job, sequence):
+            return None
+        return measure.measured(job, sequence, interval_seconds, self.epoch)
+
+    def delay_seconds(self, job_id: str, sequence: int) -> float:
+        """Return how long that snapshot is on its way."""
+        return measure.delay_seconds(self.job(job_id), sequence)
+
+    def truth(self, job_id: str) -> Truth:
+        """Return what is so of a job at the present moment."""
+        job = self.job(job_id)
+        return Truth(
+            lag_records=job.lag(self.now),
+            slots=job.pool.granted(job_id),
+            running=job.life is Life.RUNNING,
+            core_seconds=job.pool.core_seconds(job_id, self.now),
+            state_bytes=job.state_bytes,
+        )
+
+    def _settle(self, job_id: str) -> None:
+        """Go on with the next command when the one before it has ended."""
+        if self._executions[job_id].done:
+            del self._executions[job_id]
+            self._next_command(job_id)
+
+    def _next_command(self, job_id: str) -> None:
+        waiting = self._waiting.get(job_id)
+        while waiting and job_id not in self._executions:
+            execution = Execution(waiting.popleft(), self._jobs[job_id], self.epoch, self._results.append)
+            execution.begin(self.now)
+            if not execution.done:
+                self._executions[job_id] = execution
+
+
+def _due(job: Job) -> float:
+    return job.due_at

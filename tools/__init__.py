@@ -1,0 +1,1 @@
+"""What writes files: the schemas, the policy pages."""
