@@ -151,7 +151,7 @@ BREAKING = {
         "$.sources[].end_offsets[]: null is no longer allowed",
     ),
     "an enumeration narrowed": (
-        lambda s: _at(s, "$defs", "JobState", "enum").remove("unknown"),
+        lambda s: _at(s, "$defs", "ClusterState", "enum").remove("unknown"),
         "$.state: 'unknown' is no longer allowed",
     ),
     "an upper bound lowered": (
@@ -187,7 +187,7 @@ def test_growth_that_breaks_nobody_is_allowed() -> None:
     old = generate.json_schema(snapshot)
     new = copy.deepcopy(old)
     new["properties"]["new_figure"] = {"type": "number"}
-    new["$defs"]["JobState"]["enum"].append("suspended")
+    new["$defs"]["ClusterState"]["enum"].append("suspended")
     new["properties"]["interval_seconds"] = {"type": "number", "minimum": 0, "maximum": 7200}
     new["properties"]["sequence"] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]}
     assert breaks(old, new) == []

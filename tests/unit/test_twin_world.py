@@ -156,8 +156,6 @@ def test_while_it_restarts_the_snapshots_say_so() -> None:
     assert states == [ClusterState.STOPPED, ClusterState.STARTING, ClusterState.RUNNING]
     stopped = {snapshot.incarnation for snapshot in found if snapshot.state is ClusterState.STOPPED}
     assert stopped == {before.incarnation}
-        before.incarnation
-    }
     assert found[-1].incarnation != before.incarnation
 
 
