@@ -26,14 +26,14 @@ section 3. Options carry Flink's names and defaults.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import JsonValue
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import option
+from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.engine.state import Slice
 from tidegate.events.decision import Expectation, Figure
@@ -54,10 +54,10 @@ class Flip271Options:
     utilization_target: float = option(0.7, "busy share of time to aim at", unit="share", gt=0, le=1)
     utilization_boundary: float = option(0.3, "half-width of the band around the target", unit="share", ge=0, le=1)
     utilization_max: float | None = option(
-        None, "upper edge of the band; target + boundary when absent", unit="share", ge=0, le=1
+        None, "upper edge of the band, from the target to 1; absent: target + boundary", unit="share", ge=0, le=1
     )
     utilization_min: float | None = option(
-        None, "lower edge of the band; target - boundary when absent", unit="share", ge=0, le=1
+        None, "lower edge of the band, from 0 to the target; absent: target - boundary", unit="share", ge=0, le=1
     )
     catch_up_duration_seconds: float = option(
         1800.0, "time in which lag is to be worked off; 0: not at all", unit="s", ge=0
@@ -92,7 +92,7 @@ class Flip271Options:
         False, "divide by how far the last changes fell short of linear scaling (the coefficient)"
     )
     scalability_min_observations: int = option(3, "decisions the coefficient needs", unit="decisions", ge=2, le=HISTORY)
-    scalability_coefficient_min: float = option(0.5, "least the coefficient may be", unit="share", gt=0, le=1)
+    scalability_coefficient_min: float = option(0.5, "least the coefficient may be", unit="share", ge=0.01, le=1)
     ineffective_detection: bool = option(False, "block a scale-up after one that brought nothing")
     ineffective_threshold: float = option(
         0.1, "share of the expected gain below which it brought nothing", unit="share", ge=0, le=1
@@ -131,6 +131,9 @@ class Flip271:
     }
 
     def __init__(self, options: Flip271Options) -> None:
+        """Raise `BadOption` for edges of the band on the wrong side of the target, as Flink's validator does."""
+        if problems := "; ".join(_misplaced_edges(options)):
+            raise BadOption(problems)
         self.options = options
 
     @property
@@ -387,6 +390,16 @@ class _Memory:
         if self.history:
             kept["history"] = [list(record) for record in self.history]
         return kept
+
+
+def _misplaced_edges(options: Flip271Options) -> Iterator[str]:
+    """Yield what is wrong with the edges of the band (`DefaultValidator.validateAutoscalerOptions`)."""
+    target, low, high = options.utilization_target, options.utilization_min, options.utilization_max
+    place = "scaling.policy_options"
+    if high is not None and high < target:
+        yield f"{place}.utilization_max: must be from utilization_target ({target:g}) to 1, found {high:g}"
+    if low is not None and low > target:
+        yield f"{place}.utilization_min: must be from 0 to utilization_target ({target:g}), found {low:g}"
 
 
 def _nan(value: int | None) -> float:

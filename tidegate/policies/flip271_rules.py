@@ -198,11 +198,15 @@ def scalability_coefficient(
 
 
 def ineffective(tpr_now: float, tpr_then: float, expected_then: float, threshold: float = 0.1) -> bool:
-    """Whether the last scale-up brought too little of what was expected; also when that cannot be told (NaN)."""
-    if expected_then == tpr_then:
-        return True
-    gain = (tpr_now - tpr_then) / (expected_then - tpr_then)
-    return not gain >= threshold
+    """Whether the last scale-up brought too little of the expected gain (`detectIneffectiveScaleUp`).
+
+    gain = (rate now - rate then) / (expected rate - rate then), ineffective unless gain >= threshold. Java divides by
+    zero: from a rate of 0, with 0 expected, any gain is infinitely effective, and no gain (NaN) is ineffective.
+    """
+    gained, expected = tpr_now - tpr_then, expected_then - tpr_then
+    if expected == 0:
+        return not gained > 0
+    return not gained / expected >= threshold
 
 
 def delayed_scale_down(

@@ -9,8 +9,8 @@
 A micro-batch job commits once a batch, so its lag is never less than what arrives during one: set `lag_threshold` well
 above a slot's part of that. With KEDA's 10 records a job of some hundred records/s asks for its maximum.
 
-KEDA scales to zero where a job is not active; a job here keeps its least size. A committed offset that could not be
-measured leaves the size alone, unless `offset_reset_policy` says to read it KEDA's way. After the wish comes the
+KEDA scales an inactive job to zero; here it keeps its minimum size. If the offsets could not be measured at all, the
+size stays. After that comes the
 [behaviour](#behaviour-of-hpa-keda-and-varga).
 
 Source: kedacore/keda `pkg/scalers/kafka_scaler.go`. Options carry KEDA's names and defaults.
@@ -55,9 +55,14 @@ class KedaOptions(BehaviourOptions):
         1, "snapshots without movement until its lag is left out; KEDA's one is less than a long batch", ge=1
     )
     offset_reset_policy: str = option(
-        "unknown",
-        "how a missing committed offset is read: as unknown, or as KEDA reads it (1 record, or the whole partition)",
-        choices=("unknown", "latest", "earliest"),
+        "latest",
+        "what a partition without a committed offset counts for: `latest` 1 record, `earliest` all its records; "
+        "`unknown` keeps the size",
+        choices=("latest", "earliest", "unknown"),
+    )
+    cut_negative_lag: bool = option(
+        False,
+        "fix KEDA's sum, in which a partition with a negative lag (its topic was created again) hides the lag of others",
     )
     scale_to_zero_on_invalid_offset: bool = option(False, "read a missing committed offset as no lag")
     whole_consumers: bool = option(
@@ -152,7 +157,7 @@ class Keda:
         """Return (lags, total with persistent lag, what to remember of offsets that stood still)."""
         o = self.options
         if None not in offsets and not o.exclude_persistent_lag:
-            lags = [max(0, lag) for lag in map(sub, latest, offsets)]
+            lags = [self._cut(lag) for lag in map(sub, latest, offsets)]
             return lags, sum(lags), {}
         before: Sequence[int] = memory.get("offsets", ())
         polls: Sequence[int] = memory.get("polls", ())
@@ -170,11 +175,15 @@ class Keda:
                 scale_to_zero_on_invalid_offset=o.scale_to_zero_on_invalid_offset,
                 exclude_persistent_lag=o.exclude_persistent_lag,
             )
-            lags.append(max(0, lag))
-            whole += max(0, persistent)
+            lags.append(self._cut(lag))
+            whole += self._cut(persistent)
             counts.append(min(count, o.persistent_lag_polls))
         kept: dict[str, JsonValue] = {}
         if o.exclude_persistent_lag:
             kept["offsets"] = [keda_rules.INVALID_OFFSET if done is None else done for done in offsets]
             kept["polls"] = list(counts)
         return lags, whole, kept
+
+    def _cut(self, lag: int) -> int:
+        """Return the lag of a partition as it is summed: a negative one as it is, or as 0."""
+        return max(0, lag) if self.options.cut_negative_lag else lag
