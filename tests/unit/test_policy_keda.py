@@ -110,7 +110,7 @@ def test_offsets_that_could_not_be_measured_keep_the_size() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"exclude_persistent_lag": True}])
 def test_a_negative_lag_is_summed_as_keda_sums_it(more: dict[str, Any]) -> None:
-    """KEDA adds `latestOffset - consumerOffset` as it is: 80 - 50 = 30 asks for 3. Cut at 0, 80 is capped to 4 slots."""
+    """KEDA adds `latestOffset - consumerOffset` as it is: 80 - 50 asks for 3 slots. Cut at 0, 80 is capped to 4."""
     source = SourceOffsets(topic="in", end_offsets=(180, 50, 0, 0), committed_offsets=(100, 100, 0, 0))
     given = case(current=2, shot=snapshot(0, slots=2).model_copy(update={"sources": (source,)}))
     proposal = propose("keda", given, **more)

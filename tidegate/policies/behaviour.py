@@ -4,14 +4,27 @@
 
 - Stabilization: growth goes to the smallest size wanted in the last `stabilization_up_seconds`, a reduction to the
   largest wanted in the last `stabilization_down_seconds`. So a short dip of the load gives nothing back.
-- Limits: in any period at most so many slots, or so many percent, are added or taken away. Where both are set,
-  `…_select` says which holds: `Max` the one that allows more, `Min` less; `Disabled` forbids the direction.
+- Limits: any number of rate policies for each direction, as in the `behavior` of a HorizontalPodAutoscaler. Each is
+  written `VALUE TYPE/PERIOD`, several are separated by `;`:
+
+      up_policies: 4 Pods/15s; 100 Percent/15s
+
+  In any 15 s, at most 4 slots are added, or the size doubles. A pod is a slot here. `up_select` says which policy
+  applies: `Max` the one that allows the largest change, `Min` the smallest; `Disabled` forbids growth. The same holds
+  for `down_policies` and `down_select`. Without a policy there is no limit.
+
+| Kubernetes | here |
+| --- | --- |
+| `scaleUp.policies: [{type: Pods, value: 4, periodSeconds: 15}]` | `up_policies: 4 Pods/15s` |
+| `scaleUp.selectPolicy: Min` | `up_select: Min` |
+| `scaleDown.stabilizationWindowSeconds: 300` | `stabilization_down_seconds: 300` |
 
 Source: kubernetes/kubernetes `pkg/controller/podautoscaler`. Options and defaults are those of its `behavior`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +32,14 @@ from typing import Any
 from pydantic import JsonValue
 
 from tidegate.engine.case import Case
-from tidegate.engine.options import option
+from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.policies import hpa_rules as rules
 from tidegate.policies.shared import clamp
+
+RATE_POLICY = re.compile(r"([0-9]{1,9}) (Pods|Percent)/([0-9]{1,9})s")
+MAX_PERIOD_SECONDS = 1800
+"""The longest `periodSeconds` that Kubernetes permits."""
 
 LIMITED = Reason("the size wanted is {wanted}, and the rate policies allow {size} for now")
 STABILIZED = Reason("the size wanted is {wanted}, and {size} is what the stabilization window allows")
@@ -43,14 +60,10 @@ class BehaviourOptions:
         "`behavior`: the limits below; `legacy`: growth to at most max(2 · size, 4), no limit on reduction",
         choices=("behavior", "legacy"),
     )
-    up_pods: int = option(4, "most slots added in a period; 0: no such limit", unit="slots", ge=0)
-    up_percent: int = option(100, "most growth in a period; 0: no such limit", unit="%", ge=0)
-    up_period_seconds: float = option(15.0, "period of the limits on growth", unit="s", gt=0, le=1800)
-    up_select: str = option("Max", "which limit on growth holds", choices=("Max", "Min", "Disabled"))
-    down_pods: int = option(0, "most slots taken away in a period; 0: no such limit", unit="slots", ge=0)
-    down_percent: int = option(100, "most reduction in a period; 0: no such limit", unit="%", ge=0, le=100)
-    down_period_seconds: float = option(15.0, "period of the limits on reduction", unit="s", gt=0, le=1800)
-    down_select: str = option("Max", "which limit on reduction holds", choices=("Max", "Min", "Disabled"))
+    up_policies: str = option("4 Pods/15s; 100 Percent/15s", "rate policies of growth, `VALUE TYPE/PERIOD; ...`")
+    up_select: str = option("Max", "which policy of growth applies", choices=("Max", "Min", "Disabled"))
+    down_policies: str = option("100 Percent/15s", "rate policies of reduction, `VALUE TYPE/PERIOD; ...`")
+    down_select: str = option("Max", "which policy of reduction applies", choices=("Max", "Min", "Disabled"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +75,32 @@ class Behaved:
     memory: dict[str, JsonValue]
 
 
-def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
-    """Return what the behaviour makes of a raw wish at the case's time."""
+class Behaviour:
+    """The behaviour with its rate policies parsed."""
+
+    def __init__(self, options: BehaviourOptions) -> None:
+        """Raise `BadOption` for a rate policy that cannot be read."""
+        self.options = options
+        self.up = _rate_policies("up_policies", options.up_policies)
+        self.down = _rate_policies("down_policies", options.down_policies)
+        self.longest_period = max((policy.period_seconds for policy in self.up + self.down), default=0.0)
+
+    def limited(self, current: int, proposed: int, events: Sequence[tuple[float, int]], now: float) -> int:
+        """Return the proposed size, or as far as the rate policies allow."""
+        o = self.options
+        if proposed > current:
+            if o.limits == "legacy":
+                return min(proposed, rules.legacy_up_limit(current))
+            if self.up or o.up_select == "Disabled":
+                return min(proposed, rules.scale_up_limit(current, events, self.up, o.up_select, now))
+        elif proposed < current and o.limits == "behavior" and (self.down or o.down_select == "Disabled"):
+            return max(proposed, rules.scale_down_limit(current, events, self.down, o.down_select, now))
+        return proposed
+
+
+def behave(case: Case, wanted: int, behaviour: Behaviour) -> Behaved:
+    """Return what the behaviour makes of a proposed size at the case's time."""
+    options = behaviour.options
     memory: Mapping[str, Any] = case.state.memory
     now, current = case.at, case.current
     # The first recommendation of all is the present size (`recordInitialRecommendation`).
@@ -80,7 +117,7 @@ def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
         down_window=options.stabilization_down_seconds,
     )
     events = [(at, change) for at, change in memory.get("events", ())]
-    size = clamp(case, _limited(current, stable, events, now, options))
+    size = clamp(case, behaviour.limited(current, stable, events, now))
     bent = "HPA_STABILIZED" if stable != wanted else ""
     if size != clamp(case, stable):
         bent = "HPA_LIMITED"
@@ -93,8 +130,7 @@ def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
         kept["highs"] = [list(record) for record in [*highs, (now, wanted)]]
     if options.stabilization_up_seconds > 0:
         kept["lows"] = [list(record) for record in [*lows, (now, wanted)]]
-    period = max(options.up_period_seconds, options.down_period_seconds)
-    if recent := [list(event) for event in events if event[0] > now - period]:
+    if recent := [list(event) for event in events if event[0] > now - behaviour.longest_period]:
         kept["events"] = recent  # type: ignore[assignment]
     return Behaved(size, bent, kept)
 
@@ -108,26 +144,24 @@ def _kept(records: Sequence[Sequence[Any]], after: float) -> list[tuple[float, i
     return [(at, size) for at, size in records if at > after]
 
 
-def _limited(
-    current: int, wanted: int, events: Sequence[tuple[float, int]], now: float, options: BehaviourOptions
-) -> int:
-    if wanted > current:
-        if options.limits == "legacy":
-            return min(wanted, rules.legacy_up_limit(current))
-        policies = _policies(options.up_pods, options.up_percent, options.up_period_seconds)
-        limit = rules.scale_up_limit(current, events, policies, options.up_select, now)
-        return min(wanted, limit) if policies or options.up_select == "Disabled" else wanted
-    if wanted < current and options.limits == "behavior":
-        policies = _policies(options.down_pods, options.down_percent, options.down_period_seconds)
-        limit = rules.scale_down_limit(current, events, policies, options.down_select, now)
-        return max(wanted, limit) if policies or options.down_select == "Disabled" else wanted
-    return wanted
+def _rate_policies(name: str, text: str) -> tuple[rules.RatePolicy, ...]:
+    """Return the rate policies of an option, or raise `BadOption`."""
+    items = [item.strip() for item in text.split(";")] if text.strip() else []
+    return tuple(_rate_policy(name, item) for item in items)
 
 
-def _policies(pods: int, percent: int, period: float) -> list[rules.RatePolicy]:
-    policies = []
-    if pods:
-        policies.append(rules.RatePolicy("Pods", pods, period))
-    if percent:
-        policies.append(rules.RatePolicy("Percent", percent, period))
-    return policies
+def _rate_policy(name: str, item: str) -> rules.RatePolicy:
+    found = RATE_POLICY.fullmatch(item)
+    if found is None:
+        raise BadOption(
+            f"scaling.policy_options.{name}: must be VALUE TYPE/PERIOD with the type Pods or Percent, "
+            f"such as '4 Pods/15s; 100 Percent/15s', found {item!r}"
+        )
+    value, kind, period = int(found[1]), found[2], int(found[3])
+    if value < 1:
+        raise BadOption(f"scaling.policy_options.{name}: the value must be at least 1, found {item!r}")
+    if not 1 <= period <= MAX_PERIOD_SECONDS:
+        raise BadOption(
+            f"scaling.policy_options.{name}: the period must be from 1 to {MAX_PERIOD_SECONDS} s, found {item!r}"
+        )
+    return rules.RatePolicy(kind, value, period)

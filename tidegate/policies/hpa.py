@@ -5,8 +5,8 @@
     wish             the larger of both; each leaves the size alone while it is within the tolerance
 
 - U: utilization in whole percent, for the CPU utilization of pods. target: `target_utilization_percent`.
-- n: slots that the cluster granted. One wanted and not granted is a pod without metrics: idle when it would grow, busy
-  when it would shrink.
+- n: slots that the cluster granted. A slot that is not granted yet is like a pod that is not ready: it counts as idle
+  on the way up and is left out on the way down (`ungranted_slots`).
 - lag: records; target: `target_lag_records_per_slot`.
 
 A metric that is asked for and unknown forbids scaling down. Then comes the
@@ -28,7 +28,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import hpa_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourOptions, behave, remember_event
+from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourOptions, behave, remember_event
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 REQUEST = 1000
@@ -42,6 +42,12 @@ class HpaOptions(BehaviourOptions):
     metrics_window_seconds: float = option(60.0, "window the metrics are averaged over", unit="s", gt=0)
     target_utilization_percent: int = option(
         80, "busy share of time to aim at; 0: not looked at", unit="%", ge=0, le=100
+    )
+    ungranted_slots: str = option(
+        "unready",
+        "slots not granted yet: `unready`, like pods that start, are left out on the way down; `missing`, like pods "
+        "without metrics, count as busy then",
+        choices=("unready", "missing"),
     )
     target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: not looked at", unit="records", ge=0)
     assumed_restart_seconds: float = option(
@@ -71,6 +77,7 @@ class Hpa:
 
     def __init__(self, options: HpaOptions) -> None:
         self.options = options
+        self.behaviour = Behaviour(options)
 
     @property
     def window_seconds(self) -> float:
@@ -99,7 +106,7 @@ class Hpa:
                 return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
             return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
         wanted = clamp(case, wanted)
-        done = behave(case, wanted, o)
+        done = behave(case, wanted, self.behaviour)
         numbers |= {"wanted": wanted, "size": done.size}
         code = done.bent or ("HPA_ON_TARGET" if wanted == case.current else "HPA_RATIO")
         restart = restart_seconds(case, o.assumed_restart_seconds)
@@ -120,7 +127,7 @@ class Hpa:
             [int(REQUEST * utilization)] * ready,
             REQUEST,
             target,
-            missing=case.current - ready,
+            **{self.options.ungranted_slots: case.current - ready},
             down=self.options.tolerance_down,
             up=self.options.tolerance_up,
         )

@@ -32,7 +32,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourOptions, behave, remember_event
+from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourOptions, behave, remember_event
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 WINDOW_SECONDS = 60.0
@@ -62,7 +62,7 @@ class KedaOptions(BehaviourOptions):
     )
     cut_negative_lag: bool = option(
         False,
-        "fix KEDA's sum, in which a partition with a negative lag (its topic was created again) hides the lag of others",
+        "fix KEDA's sum: a negative lag (the topic was created again) hides the lag of other partitions",
     )
     scale_to_zero_on_invalid_offset: bool = option(False, "read a missing committed offset as no lag")
     whole_consumers: bool = option(
@@ -95,6 +95,7 @@ class Keda:
                         f"scaling.policy_options.{name}: excluded by limit_to_partitions_with_lag, found True"
                     )
         self.options = options
+        self.behaviour = Behaviour(options)
 
     @property
     def window_seconds(self) -> float:
@@ -128,7 +129,7 @@ class Keda:
         else:
             wanted = case.spec.scaling.min_parallelism
         wanted = clamp(case, wanted)
-        done = behave(case, wanted, o)
+        done = behave(case, wanted, self.behaviour)
         code = "KEDA_LAG" if active else "KEDA_INACTIVE"
         if active and wanted == case.current:
             code = "KEDA_ON_TARGET"

@@ -28,7 +28,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import varga_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourOptions, behave, remember_event
+from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourOptions, behave, remember_event
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
 
 
@@ -68,6 +68,7 @@ class Varga:
 
     def __init__(self, options: VargaOptions) -> None:
         self.options = options
+        self.behaviour = Behaviour(options)
 
     @property
     def window_seconds(self) -> float:
@@ -95,7 +96,7 @@ class Varga:
         wanted = clamp(case, wanted)
         if wanted == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
-        done = behave(case, wanted, o)
+        done = behave(case, wanted, self.behaviour)
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
