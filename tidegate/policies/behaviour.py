@@ -102,7 +102,7 @@ def behave(case: Case, wanted: int, behaviour: Behaviour) -> Behaved:
     """Return what the behaviour makes of a proposed size at the case's time."""
     options = behaviour.options
     memory: Mapping[str, Any] = case.state.memory
-    now, current = case.at, case.current
+    now, current = case.measured_at, case.current
     # The first recommendation of all is the present size (`recordInitialRecommendation`).
     highs = _kept(memory.get("highs", [(now, current)]), now - options.stabilization_down_seconds)
     lows = _kept(memory.get("lows", [(now, current)]), now - options.stabilization_up_seconds)
@@ -137,7 +137,7 @@ def behave(case: Case, wanted: int, behaviour: Behaviour) -> Behaved:
 
 def remember_event(case: Case, memory: Mapping[str, Any], final: int) -> dict[str, JsonValue]:
     """Return the memory after a command for `final` slots, which the rate policies count."""
-    return {**memory, "events": [*memory.get("events", ()), [case.at, final - case.current]]}
+    return {**memory, "events": [*memory.get("events", ()), [case.measured_at, final - case.current]]}
 
 
 def _kept(records: Sequence[Sequence[Any]], after: float) -> list[tuple[float, int]]:
