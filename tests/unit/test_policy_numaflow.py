@@ -189,23 +189,26 @@ def test_the_policy_waits_for_its_cooldowns() -> None:
     assert propose("numaflow", case(lagging(12_000), last_action_at=AT - 91)).size == 6
 
 
-def pressed(*, topics: tuple[str, ...], lag: int = 21_600) -> Case:
+def pressed(*, distance: int | None = None, lag: int = 21_600) -> Case:
     """Return a case in which 8 slots are wanted and a job downstream has some lag."""
-    neighbour = Neighbour("next", upstream=False, topics=topics, evidence=Evidence(lag_records=lag))
+    neighbour = Neighbour(
+        "next", upstream=False, topics=("out",), evidence=Evidence(lag_records=lag), distance=distance
+    )
     return case(lagging(12_000), neighbours=[neighbour])
 
 
 def test_back_pressure_of_the_next_job_costs_a_slot() -> None:
     """Directly connected, at 90 % of 24,000: one fewer instead of more; just below: no pressure."""
-    assert propose("numaflow", pressed(topics=("out",))).code == "NUMAFLOW_DIRECT_PRESSURE"
-    assert propose("numaflow", pressed(topics=("out",))).size == 3
-    assert propose("numaflow", pressed(topics=("out",), lag=21_599)).size == 6
+    assert propose("numaflow", pressed()).code == "NUMAFLOW_DIRECT_PRESSURE"
+    assert propose("numaflow", pressed()).size == 3
+    assert propose("numaflow", pressed(lag=21_599)).size == 6
 
 
 def test_back_pressure_further_down_holds_the_size() -> None:
-    """A full job that reads another's output keeps this one from growing."""
-    proposal = propose("numaflow", pressed(topics=("reports",)))
+    """A full job that reads another's output keeps this one from growing (`hasBackPressure`: any downstream edge)."""
+    proposal = propose("numaflow", pressed(distance=2))
     assert (proposal.size, proposal.code) == (4, "NUMAFLOW_DOWNSTREAM_PRESSURE")
+    assert propose("numaflow", pressed(distance=2, lag=21_599)).size == 6
 
 
 def test_a_cron_window_replaces_the_bounds() -> None:
@@ -249,6 +252,24 @@ def test_slow_batches_lengthen_the_lookback() -> None:
         lookback.append(memory["lookback"])
     assert max(lookback) == 180.0
     assert lookback[0] == lookback[-1] == 120.0
+
+
+@pytest.mark.parametrize(
+    ("configured", "spell", "want"),
+    [(90, 70, 120.0), (90, 60, 90.0), (120, 70, 120.0), (30, 20, 60.0), (120, 130, 180.0)],
+)
+def test_a_still_spell_is_rounded_up_to_minutes_before_it_is_compared(configured: int, spell: int, want: float) -> None:
+    """`updateDynamicLookbackSecs`: 70 s become 120 s, more than 90 s, as long as 3 lookbacks reach the spell."""
+    numaflow = policy("numaflow", lookback_seconds=configured)
+    memory: dict[str, Any] = {}
+    lookback: dict[int, Any] = {}
+    for at in range(0, 900, 10):
+        done = 1000 if at < spell else 1000 + at
+        proposal = numaflow.propose(case(after=at, window=[Slice(AT + at, done, done)], memory=memory))
+        memory = proposal.memory or {}
+        lookback[at] = memory["lookback"]
+    assert lookback[spell] == lookback[spell + 60] == want
+    assert lookback[890] == max(60, configured)  # commits 10 s apart are spells of 10 s
 
 
 def test_without_a_ready_slot_nothing_is_reckoned() -> None:

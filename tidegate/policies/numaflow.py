@@ -24,7 +24,7 @@ Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Opt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -233,9 +233,9 @@ class Numaflow:
         return rate, max(0, sum(waiting) // len(waiting))
 
     def _lookback(self, case: Case) -> tuple[dict[str, JsonValue], float]:
-        """Return (memory, lookback now): still spells are remembered while three lookbacks reach back to them.
+        """Return (memory, lookback now). A spell without commits is remembered as long as three lookbacks reach it.
 
-        Only spells longer than the configured lookback can lengthen it, so only those are kept.
+        Kept are spells that can lengthen the configured lookback, less those that a later one is as long as.
         """
         o, memory = self.options, dict[str, Any](case.state.memory)
         current = float(memory.get("lookback", o.lookback_seconds))
@@ -246,7 +246,9 @@ class Numaflow:
         began = case.measured_at - 3 * current
         spells = [[start, end] for start, end in memory.get("spells", ()) if end > began]
         if count != seen:
-            if count > seen and case.measured_at - seen_at > o.lookback_seconds:
+            lasted = case.measured_at - seen_at
+            if count > seen and rules.lengthens(lasted, o.lookback_seconds):
+                spells = [[start, end] for start, end in spells if end - start > lasted]
                 spells.append([seen_at, case.measured_at])
             seen_at, seen = case.measured_at, count
         ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
@@ -285,13 +287,8 @@ class Numaflow:
                 continue
             if rules.back_pressure(lag, self.limit, self.options.back_pressure_threshold):
                 downstream = True
-                direct = direct or _reads_ours(neighbour.topics, case.spec.sinks)
+                direct = direct or neighbour.distance is None
         return direct, downstream
-
-
-def _reads_ours(topics: Sequence[str], sinks: Sequence[str]) -> bool:
-    """Whether a downstream job reads one of our sinks itself; with no sinks told, it is taken to."""
-    return not sinks or any(topic in sinks for topic in topics)
 
 
 def _windows(text: str) -> tuple[CronWindow, ...]:

@@ -205,3 +205,8 @@ def next_lookback(current: float, still: float, configured: float, most: float =
     """
     wanted = 60.0 * math.ceil(still / 60.0)
     return min(wanted, most) if wanted > current else max(wanted, configured)
+
+
+def lengthens(still: float, configured: float) -> bool:
+    """Whether a still spell gives more than the configured lookback; the spell is rounded up to minutes first."""
+    return next_lookback(configured, still, configured) > configured
