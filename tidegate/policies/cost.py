@@ -14,6 +14,10 @@ Lag counts in seconds of work at the present capacity, so that one price fits ev
 slot-seconds it is worth to have one second of work waiting for one second less. Ties go to the present size, then to
 the smaller one.
 
+When to choose it: You know what a slot costs and what lag costs.
+
+Set first: `lag_price`, `restart_price`.
+
 Source: H. Ghanbari et al., "Optimal autoscaling in a IaaS cloud", ICAC 2012 (cost of resources against penalties).
 """
 

@@ -19,6 +19,11 @@ count: nothing is decided until both have passed.
 - The size is bounded by the two factors and the spec, then aligned to the partitions. A reduction waits for
   `scale_down_interval_seconds` and then follows the largest size wanted meanwhile.
 
+When to choose it: You know Flink's autoscaler and want its rule on Spark, for load that changes over hours.
+
+Set first: `metrics_window_seconds` and `stabilization_interval_seconds` (by default the first decision comes 20 minutes
+after each start), `scale_down_interval_seconds` (an hour).
+
 Source: FLIP-271; apache/flink-kubernetes-operator, `flink-autoscaler` 1.15 and main; DS2 (Kalavri et al., OSDI 2018),
 section 3. Options carry Flink's names and defaults.
 """

@@ -11,6 +11,12 @@
 A smaller size is asked for only when it would do for `shrink_margin` more. Until `learning_steps` values are known, the
 present arrival rate is the forecast.
 
+When to choose it: The load has a trend or a daily pattern, and restarts take so long that scaling up late hurts.
+
+Set first: `season_seconds`, and a `horizon_seconds` longer than a restart.
+
+Details: `forecast_rules`.
+
 Source: F. Lombardi et al., "PASCAL: An architecture for proactive auto-scaling of distributed services", FGCS 2019: a
 model of the load and one of the performance (`forecast_rules`).
 """

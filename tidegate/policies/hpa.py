@@ -10,7 +10,11 @@
 - lag: records; target: `target_lag_records_per_slot`.
 
 A metric that is asked for and unknown forbids scaling down. Then comes the
-[behaviour](#behaviour-of-hpa-keda-and-varga).
+[behaviour](behaviour.md).
+
+When to choose it: You run the Horizontal Pod Autoscaler elsewhere and want the same rule and behaviour.
+
+Set first: `target_utilization_percent`, `target_lag_records_per_slot` (lag is ignored by default).
 
 Source: kubernetes/kubernetes `pkg/controller/podautoscaler`; KEP-4951 for the tolerances.
 """

@@ -11,7 +11,11 @@ above a slot's part of that. With KEDA's 10 records a job of some hundred record
 
 KEDA scales an inactive job to zero; here it keeps its minimum size. If the offsets could not be measured at all, the
 size stays. After that comes the
-[behaviour](#behaviour-of-hpa-keda-and-varga).
+[behaviour](behaviour.md).
+
+When to choose it: You run KEDA's Kafka scaler and want the same sizes.
+
+Set first: `lag_threshold`, always: with KEDA's default of 10 records most jobs run at their maximum.
 
 Source: kedacore/keda `pkg/scalers/kafka_scaler.go`. Options carry KEDA's names and defaults.
 """

@@ -14,6 +14,10 @@ Once per `epoch_seconds` the last action is judged and the next one chosen: most
 ever more rarely, another; never a step down while lag is over the objective. It begins with a table of common sense (up
 when loaded or behind, down when idle). The dice are a counter and a hash, so the same state rolls the same.
 
+When to choose it: For experiments. It learns by trying, so avoid it where the lag objective is tight.
+
+Set first: `epoch_seconds`, longer than a restart, and the three prices.
+
 Source: C. Watkins, P. Dayan, "Q-learning", 1992; as an autoscaler: T. Lorido-Botran et al., "A review of auto-scaling
 techniques for elastic applications in cloud environments", 2014, section 5.2. The hash is SplitMix64 (G. Steele et al.,
 OOPSLA 2014).

@@ -18,6 +18,11 @@ the first of them seconds). Nothing is added at the rate limit, nor under back p
 downstream fills `back_pressure_threshold` of its limit. One that reads our sink even costs a slot. A Spark job keeps at
 least one slot, so there is no scaling to zero.
 
+When to choose it: You know Numaflow, or your jobs feed each other and none should outrun the next. Restarts must be
+short.
+
+Set first: `target_processing_seconds`, `replicas_per_scale_up`, `replicas_per_scale_down`.
+
 Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Options and defaults are Numaflow's.
 """
 

@@ -11,6 +11,10 @@
 The size is u rounded, once u is `hysteresis` beyond half a slot away. This is the velocity form: it gives changes, so
 the integral cannot wind up. After each change of size the controller begins anew.
 
+When to choose it: The load drifts slowly, without jumps.
+
+Set first: `setpoint`, `drain_seconds`, then `proportional` and `integral`.
+
 Source: K. J. Åström, T. Hägglund, "PID Controllers", 2nd ed., section 3.5 (anti-windup, velocity form).
 """
 

@@ -13,6 +13,12 @@ the server a slot:
 Lag is worked off as if it arrived over the drain time. A smaller size is asked for only when it would also do for a
 load `shrink_margin` higher: the hysteresis that the bare formula lacks.
 
+When to choose it: Tasks are many and short, and you care how long a task waits for a slot.
+
+Set first: `target_wait_seconds`, `percentile`.
+
+Details: `queueing_rules`.
+
 Source: L. Kleinrock, "Queueing Systems", vol. 1, 1975 (`queueing_rules`); as an autoscaler: T. Lorido-Botran et al., "A
 review of auto-scaling techniques for elastic applications in cloud environments", 2014, section 5.3.
 """

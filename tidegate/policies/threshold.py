@@ -10,6 +10,10 @@ query that starts a batch as soon as the last one ended has none) utilization is
 The rule does not look at lag. With `lag_up_seconds` it also grows by one when more work than that waits, and gives
 nothing back meanwhile.
 
+When to choose it: You come from DStreams' dynamic allocation, or want the rule that is easiest to explain.
+
+Set first: `batch_interval_seconds` (the query's trigger), `lag_up_seconds` (lag is ignored by default).
+
 Source: apache/spark `ExecutorAllocationManager` of Spark Streaming; threshold rules as a class: T. Lorido-Botran et
 al., "A review of auto-scaling techniques for elastic applications in cloud environments", 2014.
 """

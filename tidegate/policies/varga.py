@@ -9,7 +9,11 @@
 
 The lag counts only while more than `lag_threshold_seconds` of work waits: a lag near nothing changes by much relative
 to itself. While that much waits, nothing is scaled down either: the job is catching up. Then comes the
-[behaviour](#behaviour-of-hpa-keda-and-varga).
+[behaviour](behaviour.md).
+
+When to choose it: You want few options: the job grows when its lag grows and shrinks when it is idle.
+
+Set first: `target_utilization`, `lag_threshold_seconds`.
 
 Source: B. Varga, M. Balassi, A. Kiss, "Towards autoscaling of Apache Flink jobs", 2021 (`varga_rules`). The paper gives
 the two metrics and leaves the thresholds to the user; they are options here.
