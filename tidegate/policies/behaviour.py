@@ -1,19 +1,20 @@
-"""Behaviour of `hpa`, `keda` and `varga`: what the Horizontal Pod Autoscaler does between a wish and a size.
+"""What `hpa`, `keda` and `varga` do between a proposed size and a decision, as the Horizontal Pod Autoscaler does it.
 
-    wish -> stabilization windows -> limits of the rate -> the spec's bounds
+    proposed size -> stabilization windows -> rate policies -> bounds of the spec
 
-- Stabilization: growth goes to the smallest size wanted in the last `stabilization_up_seconds`, a reduction to the
-  largest wanted in the last `stabilization_down_seconds`. So a short dip of the load gives nothing back.
-- Limits: any number of rate policies for each direction, as in the `behavior` of a HorizontalPodAutoscaler. Each is
-  written `VALUE TYPE/PERIOD`, several are separated by `;`:
+**Stabilization.** A scale-up goes to the smallest size proposed in the last `stabilization_up_seconds`, a scale-down to
+the largest proposed in the last `stabilization_down_seconds`. A short dip of the load therefore removes no slots.
 
-      up_policies: 4 Pods/15s; 100 Percent/15s
+**Rate policies** limit how fast the size changes. Each direction takes any number of them, as the `behavior` of a
+HorizontalPodAutoscaler does. A policy is written `VALUE TYPE/PERIOD`, and `;` separates several:
 
-  In any 15 s, at most 4 slots are added, or the size doubles. A pod is a slot here. `up_select` says which policy
-  applies: `Max` the one that allows the largest change, `Min` the smallest; `Disabled` forbids growth. The same holds
-  for `down_policies` and `down_select`. Without a policy there is no limit.
+    up_policies: 4 Pods/15s; 100 Percent/15s
 
-| Kubernetes | here |
+This allows 4 more slots in any 15 s, or twice the size. A pod is a slot. `up_select` says which policy applies: `Max`
+the one that allows the largest change, `Min` the smallest. `Disabled` forbids the direction, and an empty list does not
+limit it. `down_policies` and `down_select` do the same for scale-downs.
+
+| in a HorizontalPodAutoscaler | in `policy_options` |
 | --- | --- |
 | `scaleUp.policies: [{type: Pods, value: 4, periodSeconds: 15}]` | `up_policies: 4 Pods/15s` |
 | `scaleUp.selectPolicy: Min` | `up_select: Min` |
@@ -41,34 +42,38 @@ RATE_POLICY = re.compile(r"([0-9]{1,9}) (Pods|Percent)/([0-9]{1,9})s")
 MAX_PERIOD_SECONDS = 1800
 """The longest `periodSeconds` that Kubernetes permits."""
 
-LIMITED = Reason("the size wanted is {wanted}, and the rate policies allow {size} for now")
-STABILIZED = Reason("the size wanted is {wanted}, and {size} is what the stabilization window allows")
+LIMITED = Reason("the desired size is {wanted}, and the rate policies allow {size} for now")
+STABILIZED = Reason("the desired size is {wanted}, and the stabilization window allows {size}")
 
 
 @dataclass(frozen=True, slots=True)
 class BehaviourOptions:
     """Options of the autoscaler's behaviour, with the defaults of Kubernetes."""
 
-    tolerance_up: float = option(0.1, "share above the target that leaves the size alone", unit="share", ge=0)
-    tolerance_down: float = option(0.1, "share below the target that leaves the size alone", unit="share", ge=0, le=1)
-    stabilization_up_seconds: float = option(0.0, "growth follows the smallest wish of this time", unit="s", ge=0)
+    tolerance_up: float = option(0.1, "share above the target that does not change the size", unit="share", ge=0)
+    tolerance_down: float = option(
+        0.1, "share below the target that does not change the size", unit="share", ge=0, le=1
+    )
+    stabilization_up_seconds: float = option(
+        0.0, "a scale-up goes to the smallest size proposed in this time", unit="s", ge=0
+    )
     stabilization_down_seconds: float = option(
-        300.0, "reduction follows the largest wish of this time", unit="s", ge=0, le=3600
+        300.0, "a scale-down goes to the largest size proposed in this time", unit="s", ge=0, le=3600
     )
     limits: str = option(
         "behavior",
-        "`behavior`: the limits below; `legacy`: growth to at most max(2 · size, 4), no limit on reduction",
+        "`behavior`: the rate policies; `legacy`: a scale-up to at most max(2 · size, 4), no limit on scale-downs",
         choices=("behavior", "legacy"),
     )
-    up_policies: str = option("4 Pods/15s; 100 Percent/15s", "rate policies of growth, `VALUE TYPE/PERIOD; ...`")
-    up_select: str = option("Max", "which policy of growth applies", choices=("Max", "Min", "Disabled"))
-    down_policies: str = option("100 Percent/15s", "rate policies of reduction, `VALUE TYPE/PERIOD; ...`")
-    down_select: str = option("Max", "which policy of reduction applies", choices=("Max", "Min", "Disabled"))
+    up_policies: str = option("4 Pods/15s; 100 Percent/15s", "rate policies of scale-ups, `VALUE TYPE/PERIOD; ...`")
+    up_select: str = option("Max", "which rate policy of scale-ups applies", choices=("Max", "Min", "Disabled"))
+    down_policies: str = option("100 Percent/15s", "rate policies of scale-downs, `VALUE TYPE/PERIOD; ...`")
+    down_select: str = option("Max", "which rate policy of scale-downs applies", choices=("Max", "Min", "Disabled"))
 
 
 @dataclass(frozen=True, slots=True)
 class Behaved:
-    """A size after the behaviour, the code of what bent the wish ("" for nothing), and the memory from now on."""
+    """A size after the behaviour, the code of what changed it ("" for nothing), and the memory from now on."""
 
     size: int
     bent: str
@@ -111,8 +116,8 @@ def behave(case: Case, wanted: int, behaviour: Behaviour) -> Behaved:
         wanted,
         [*highs, *lows],
         now,
-        # Each queue is cut to its own window already, and answers for its own extreme only: a low is never above a
-        # high of the same window, and one outside the other's window is not the extreme asked for.
+        # Both queues are already cut to their own windows, so one list will do: a low is never above a high of the same
+        # window, and a record outside the other window cannot be its extreme.
         up_window=options.stabilization_up_seconds,
         down_window=options.stabilization_down_seconds,
     )

@@ -1,15 +1,15 @@
-"""`hpa`: the Kubernetes Horizontal Pod Autoscaler's rule, with a job's slots for pods.
+"""`hpa`: the rule of the Kubernetes Horizontal Pod Autoscaler, with a job's slots as pods.
 
     by utilization   size = ceil( U / target · n )
-    by lag           size = ceil( lag / target )         only when `target_lag_records_per_slot` is set
-    wish             the larger of both; each leaves the size alone while it is within the tolerance
+    by lag           size = ceil( lag / target )         only if `target_lag_records_per_slot` is set
+    proposed         the larger of both; a metric within the tolerance does not change the size
 
-- U: utilization in whole percent, for the CPU utilization of pods. target: `target_utilization_percent`.
-- n: slots that the cluster granted. A slot that is not granted yet is like a pod that is not ready: it counts as idle
-  on the way up and is left out on the way down (`ungranted_slots`).
-- lag: records; target: `target_lag_records_per_slot`.
+- U: utilization in whole percent, in place of the CPU utilization of pods. target: `target_utilization_percent`.
+- n: slots that the cluster granted. A slot that is not granted yet counts as a pod that is not ready: idle if the size
+  would grow, ignored if it would shrink. `ungranted_slots` can change that.
+- lag: records. Its target: `target_lag_records_per_slot`.
 
-A metric that is asked for and unknown forbids scaling down. Then comes the
+If the value of a metric is unknown, the job does not scale down. The proposed size then goes through the
 [behaviour](behaviour.md).
 
 When to choose it: You run the Horizontal Pod Autoscaler elsewhere and want the same rule and behaviour.
@@ -36,44 +36,42 @@ from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, Behaviou
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 REQUEST = 1000
-"""A slot's request in milli-units: one core."""
+"""What a slot requests, in thousandths of a core."""
 
 
 @dataclass(frozen=True, slots=True)
 class HpaOptions(BehaviourOptions):
     """Options of `hpa`, with the defaults of Kubernetes."""
 
-    metrics_window_seconds: float = option(60.0, "window the metrics are averaged over", unit="s", gt=0)
-    target_utilization_percent: int = option(
-        80, "busy share of time to aim at; 0: not looked at", unit="%", ge=0, le=100
-    )
+    metrics_window_seconds: float = option(60.0, "window that utilization is averaged over", unit="s", gt=0)
+    target_utilization_percent: int = option(80, "utilization to aim at; 0: ignored", unit="%", ge=0, le=100)
     ungranted_slots: str = option(
         "unready",
-        "slots not granted yet: `unready`, like pods that start, are left out on the way down; `missing`, like pods "
-        "without metrics, count as busy then",
+        "slots that are not granted yet count as `unready` pods (ignored if the size would shrink) or as pods whose "
+        "metrics are `missing` (busy in that case)",
         choices=("unready", "missing"),
     )
-    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: not looked at", unit="records", ge=0)
+    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: ignored", unit="records", ge=0)
     assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
     )
 
 
 class Hpa:
-    """The Horizontal Pod Autoscaler's rule: utilization, and lag per slot when asked for."""
+    """The Horizontal Pod Autoscaler's rule: utilization, and lag per slot if a target is set."""
 
     name: ClassVar[str] = "hpa"
     Options: ClassVar[type] = HpaOptions
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "HPA_ON_TARGET": Reason(
-            "utilization is {utilization:.2f} and lag {lag} records, within tolerance of the targets"
+            "the utilization is {utilization:.0%} and the lag {lag} records, both within tolerance of their targets"
         ),
         "HPA_RATIO": Reason(
-            "utilization is {utilization:.2f} and lag {lag} records, which asks for a size of {wanted}"
+            "the utilization is {utilization:.0%} and the lag {lag} records, which takes a size of {wanted}"
         ),
         "HPA_METRIC_MISSING": Reason(
-            "a metric is unknown ({missing}), and the others may then not scale down to a size of {wanted}"
+            "a metric is unknown ({missing}), so the others may not scale the job down to {wanted}"
         ),
         "HPA_LIMITED": LIMITED,
         "HPA_STABILIZED": STABILIZED,
@@ -89,7 +87,7 @@ class Hpa:
         return self.options.metrics_window_seconds
 
     def propose(self, case: Case) -> Proposal:
-        """Return the size by the autoscaler's algorithm."""
+        """Return the size by the algorithm of the autoscaler."""
         o, evidence = self.options, case.evidence
         asked: dict[str, int | None] = {}
         if o.target_utilization_percent:

@@ -1,22 +1,25 @@
-"""`numaflow`: Numaflow's rule, for one micro-batch job.
+"""`numaflow`: the rule of Numaflow, for one micro-batch job.
 
-The job is one vertex. By default it is a *source*, as in Numaflow's Kafka source: one partition, whose pending is the
-lag over all Kafka partitions. With `vertex: udf` its source topic is taken for a buffer of `buffer_length` records.
+The job is one vertex. By default it is a *source* with one partition, as in Numaflow's Kafka source: its pending
+records are the lag over all Kafka partitions. With `vertex: udf` its source topic counts as a buffer of
+`buffer_length` records.
 
     source   desired = round( pending / rate / target · ready )
-    buffer   desired = round( free / ((limit - pending) / ready) )        once less than `free` is left of the buffer
+    buffer   desired = round( free / ((limit - pending) / ready) )        if less than `free` is left of the buffer
 
-- pending: mean lag, records; rate: growth of committed offsets, records/s; both over the lookback, which starts at
-  `lookback_seconds` and is lengthened to the longest time in which no offset was committed.
-- target: `target_processing_seconds`. ready: granted slots.
-- limit: `buffer_length` · `buffer_usage_limit`, records; from there on a step is added. free: `buffer_length` ·
+- pending: mean lag, records. rate: growth of the committed offsets, records/s. Both cover the lookback, which starts
+  at `lookback_seconds` and grows to the longest time without a commit.
+- target: `target_processing_seconds`. ready: slots that the cluster granted.
+- limit: `buffer_length` · `buffer_usage_limit`, records; a fuller buffer adds one step. free: `buffer_length` ·
   `target_buffer_availability` / 100, records.
 
-The size goes there by steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a cooldown after each
-change, within the bounds of the spec or of an open cron window (`start|end|min|max; ...`, UTC, cron with six fields,
-the first of them seconds). Nothing is added at the rate limit, nor under back pressure: when the lag of a job
-downstream fills `back_pressure_threshold` of its limit. One that reads our sink even costs a slot. A Spark job keeps at
-least one slot, so there is no scaling to zero.
+The size moves there in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a cooldown after each
+change, within the bounds of the spec. An open cron window replaces these bounds: `start|end|min|max; ...`, in UTC, cron
+with six fields, the first of them seconds.
+
+At the rate limit the job does not scale up, nor under back pressure: when the mean lag of a job downstream fills
+`back_pressure_threshold` of its limit. If that job reads this job's output directly, this job even gives up a slot. A
+Spark job keeps at least one slot, so it does not scale to zero.
 
 When to choose it: You know Numaflow, or your jobs feed each other and none should outrun the next. Restarts must be
 short.
@@ -47,44 +50,48 @@ from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_se
 
 @dataclass(frozen=True, slots=True)
 class NumaflowOptions:
-    """Options of `numaflow`, with Numaflow's defaults; least and most replicas are the spec's."""
+    """Options of `numaflow`, with Numaflow's defaults; the spec has the minimum and maximum of replicas."""
 
     vertex: str = option(
         "source",
-        "`source` and `mono_vertex`: by pending alone; `udf`: by the free buffer too",
+        "`source` and `mono_vertex`: by pending records alone; `udf`: by the free buffer too",
         choices=("source", "mono_vertex", "udf"),
     )
     lookback_seconds: int = option(
-        120, "time that rate and pending are averaged over, at least", unit="s", ge=10, le=600
+        120, "time that rate and pending records are averaged over, at least", unit="s", ge=10, le=600
     )
     adaptive_lookback: bool = option(
-        True, "lengthen the lookback when offsets stand still for longer, to 600 s at most"
+        True, "lengthen the lookback when no offset is committed for longer, to at most 600 s"
     )
-    target_processing_seconds: int = option(20, "time in which the pending is to be worked off", unit="s", ge=1)
-    scale_up_cooldown_seconds: float = option(90.0, "time after a change before the next growth", unit="s", ge=0)
-    scale_down_cooldown_seconds: float = option(90.0, "time after a change before the next reduction", unit="s", ge=0)
-    replicas_per_scale_up: int = option(2, "most slots added at a time", unit="slots", ge=1)
-    replicas_per_scale_down: int = option(2, "most slots taken away at a time", unit="slots", ge=1)
-    buffer_length: int = option(30_000, "records a buffer holds: ours as `udf`, and a downstream job's", ge=1)
+    target_processing_seconds: int = option(20, "time to work off the pending records in", unit="s", ge=1)
+    scale_up_cooldown_seconds: float = option(90.0, "time from a change to the next scale-up", unit="s", ge=0)
+    scale_down_cooldown_seconds: float = option(90.0, "time from a change to the next scale-down", unit="s", ge=0)
+    replicas_per_scale_up: int = option(2, "slots added at a time, at most", unit="slots", ge=1)
+    replicas_per_scale_down: int = option(2, "slots removed at a time, at most", unit="slots", ge=1)
+    buffer_length: int = option(
+        30_000, "records that a buffer holds: of this job as `udf`, and of a job downstream", ge=1
+    )
     buffer_usage_limit: float = option(0.8, "share of a buffer that may be used", unit="share", gt=0, le=1)
-    target_buffer_availability: int = option(50, "how much of the buffer is to be free", unit="%", ge=1, le=100)
+    target_buffer_availability: int = option(50, "share of the buffer to keep free", unit="%", ge=1, le=100)
     back_pressure_threshold: float = option(
-        0.9, "fill of a downstream buffer from which it presses back", unit="share", gt=0
+        0.9, "fill level of a downstream buffer that causes back pressure", unit="share", gt=0
     )
     rate_limit: float | None = option(
-        None, "rate at which the job is throttled; no growth there", unit="records/s", gt=0
+        None, "rate at which the job is throttled; at this rate it does not scale up", unit="records/s", gt=0
     )
     cron: str = option("", "windows with their own bounds, as `start|end|min|max; ...`")
-    mend_pending_overflow: bool = option(False, "mend Numaflow's 32-bit overflow: a pending over 2^31 asks for 1 slot")
-    mend_pressure_cooldown: bool = option(False, "let the step down under back pressure wait for the cooldown too")
+    mend_pending_overflow: bool = option(
+        False, "fix Numaflow's 32-bit overflow, by which more than 2^31 pending records ask for 1 slot"
+    )
+    mend_pressure_cooldown: bool = option(False, "make the step down under back pressure wait for the cooldown, too")
     assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
     )
 
 
 @dataclass(frozen=True, slots=True)
 class CronWindow:
-    """One window with its own bounds; a bound not given is the spec's."""
+    """A time window with its own bounds; None: the spec's."""
 
     start: Cron
     end: Cron
@@ -100,24 +107,26 @@ class Numaflow:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
-            "{pending} records wait and {rate:.0f}/s are processed; "
-            "{target} s to work them off ask for a size of {desired}"
+            "{pending} records are waiting and {rate:.0f}/s are processed, "
+            "and working them off in {target} s takes a size of {desired}"
         ),
-        "NUMAFLOW_IDLE": Reason("nothing waits and nothing is processed; {size} slots will do"),
-        "NUMAFLOW_STILL": Reason("{pending} records wait and none was processed in {lookback:.0f} s"),
-        "NUMAFLOW_COOLDOWN": Reason("the size wanted is {desired}, but the last change is {since:.0f} s old"),
-        "NUMAFLOW_STEP": Reason("the size wanted is {desired}, and the next step on the way is {size}"),
+        "NUMAFLOW_IDLE": Reason("no records are waiting and none are processed, so a size of {size} is enough"),
+        "NUMAFLOW_STILL": Reason("{pending} records are waiting and none were processed in {lookback:.0f} s"),
+        "NUMAFLOW_COOLDOWN": Reason("the desired size is {desired}, and the last change was only {since:.0f} s ago"),
+        "NUMAFLOW_STEP": Reason("the desired size is {desired}, and the next step towards it is {size}"),
         "NUMAFLOW_DIRECT_PRESSURE": Reason(
-            "the size wanted is {desired}, but the next job downstream is full, so nothing is added",
-            "scale the downstream job first: it takes less than this one gives it",
+            "the desired size is {desired}, and a job that reads this one's output is full, so no slots are added",
+            "scale up the job downstream first: it processes less than this job writes",
         ),
         "NUMAFLOW_DOWNSTREAM_PRESSURE": Reason(
-            "the size wanted is {desired}, but a job further downstream is full, so nothing is added",
-            "scale the downstream job first: it takes less than this one gives it",
+            "the desired size is {desired}, and a job further downstream is full, so no slots are added",
+            "scale up the job downstream first: it processes less than it receives",
         ),
-        "NUMAFLOW_RATE_LIMIT": Reason("the size wanted is {desired}, but {rate:.0f} records/s is the rate limit"),
-        "NUMAFLOW_WINDOW": Reason("the cron window asks for {low} to {high} slots"),
-        "NUMAFLOW_FIXED": Reason("least and most are both {low} slots, so there is nothing to choose"),
+        "NUMAFLOW_RATE_LIMIT": Reason(
+            "the desired size is {desired}, and the job already processes {rate:.0f} records/s, its rate limit"
+        ),
+        "NUMAFLOW_WINDOW": Reason("the open cron window allows {low} to {high} slots"),
+        "NUMAFLOW_FIXED": Reason("the minimum and the maximum are both {low} slots"),
     }
 
     def __init__(self, options: NumaflowOptions) -> None:
@@ -187,7 +196,7 @@ class Numaflow:
         return self._proposal(case, size, code, numbers, memory)
 
     def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
-        """Keep the memory; the cooldown is reckoned from the state's last action."""
+        """Keep the memory; the cooldown counts from the last action in the state."""
         return dict(proposal.memory or {})
 
     def _proposal(
@@ -223,11 +232,11 @@ class Numaflow:
         )
 
     def _ready(self, case: Case) -> int:
-        """Return the ready replicas: slots really granted, at most the size ordered."""
+        """Return the ready replicas: slots that the cluster granted, at most the current size."""
         return min(case.current, case.snapshot.slots_granted or case.current)
 
     def _measure(self, case: Case, lookback: float) -> tuple[float | None, int | None]:
-        """Return (records/s, mean records pending) over the lookback; None where it cannot be told."""
+        """Return (records/s, mean pending records) over the lookback; None if unknown."""
         inside = [piece for piece in case.state.window if piece.at >= case.measured_at - lookback]
         counts = [(piece.at, piece.committed) for piece in inside if piece.committed is not None]
         waiting = [lag for piece in inside if (lag := piece.lag) is not None]
@@ -265,7 +274,7 @@ class Numaflow:
         return kept, lookback
 
     def _bounds(self, case: Case) -> tuple[int, int, bool]:
-        """Return (least, most, whether a cron window is open); the first open window counts."""
+        """Return (minimum, maximum, whether a cron window is open); the first open window counts."""
         scaling = case.spec.scaling
         low, high = scaling.min_parallelism, scaling.max_parallelism
         if self.options.vertex != "udf":
@@ -276,7 +285,7 @@ class Numaflow:
         return low, high, False
 
     def _paced(self, current: int, target: int, since: float) -> int:
-        """Return the next size on the way into a cron window's bounds."""
+        """Return the next size on the way to the bounds of a cron window."""
         o = self.options
         cooldown = o.scale_up_cooldown_seconds if target > current else o.scale_down_cooldown_seconds
         if since < cooldown:
@@ -284,7 +293,7 @@ class Numaflow:
         return rules.stepped(current, target, o.replicas_per_scale_up, o.replicas_per_scale_down)[0]
 
     def _pressure(self, case: Case) -> tuple[bool, bool]:
-        """Return (back pressure from a directly connected job, from any job downstream)."""
+        """Return (back pressure from a direct reader of our output, from any job downstream)."""
         direct = downstream = False
         for neighbour in case.observed.neighbours:
             lag = neighbour.evidence.lag_records if neighbour.evidence is not None else None
