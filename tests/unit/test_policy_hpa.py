@@ -166,17 +166,12 @@ def test_a_new_job_is_not_shrunk_before_the_window_is_over() -> None:
 def test_the_rate_limit_is_remembered() -> None:
     """After a growth within the period, the next one is limited by what was added."""
     hpa = policy("hpa", up_policies="2 Pods/600s")
-    proposal = hpa.propose(case(evidence(utilization=1.0, slots_granted=16), current=16, spec=job(max_parallelism=64)))
+    before = case(evidence(utilization=1.0, slots_granted=16), current=16, spec=job(max_parallelism=64))
+    proposal = hpa.propose(before, hpa.Memory())
     assert (proposal.size, proposal.code) == (18, "HPA_LIMITED")
-    memory = hpa.ordered(case(current=16), proposal, 18)
+    memory = hpa.ordered(before, proposal.memory, proposal, 18)
     again = hpa.propose(
-        case(
-            evidence(utilization=1.0, slots_granted=18),
-            current=18,
-            spec=job(max_parallelism=64),
-            memory=memory,
-            after=60,
-        )
+        case(evidence(utilization=1.0, slots_granted=18), current=18, spec=job(max_parallelism=64), after=60), memory
     )
     assert (again.size, again.code) == (18, "HPA_LIMITED")
 
@@ -220,14 +215,12 @@ def test_reduction_takes_any_list_of_rate_policies(policies: str, select: str, w
 def test_each_rate_policy_looks_back_over_its_own_period() -> None:
     """3 slots were added 30 s ago: 3 more fit into the last 15 s, but only 1 into the 4 of the last 60 s."""
     hpa = policy("hpa", up_policies="3 Pods/15s; 4 Pods/60s", up_select="Min")
-    first = hpa.propose(case(evidence(utilization=1.0), current=16, spec=job(max_parallelism=64)))
+    before = case(evidence(utilization=1.0), current=16, spec=job(max_parallelism=64))
+    first = hpa.propose(before, hpa.Memory())
     assert first.size == 19
-    memory = hpa.ordered(case(current=16), first, first.size)
-    shot = snapshot(0, slots=19)
-    later = case(
-        evidence(utilization=1.0), current=19, shot=shot, spec=job(max_parallelism=64), memory=memory, after=30
-    )
-    assert hpa.propose(later).size == 20
+    memory = hpa.ordered(before, first.memory, first, first.size)
+    later = case(evidence(utilization=1.0), current=19, spec=job(max_parallelism=64), after=30)
+    assert hpa.propose(later, memory).size == 20
 
 
 @pytest.mark.parametrize("name", ["hpa", "keda", "varga"])

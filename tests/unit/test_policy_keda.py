@@ -122,11 +122,11 @@ def test_a_negative_lag_is_summed_as_keda_sums_it(more: dict[str, Any]) -> None:
 def test_lag_that_stands_still_asks_for_nothing() -> None:
     """With persistent lag left out, an offset unmoved for the polls given no longer counts."""
     keda = policy("keda", exclude_persistent_lag=True, persistent_lag_polls=2, stabilization_down_seconds=0.0)
-    memory: dict[str, Any] = {}
+    memory = keda.Memory()
     sizes = []
     for number in range(4):
-        proposal = keda.propose(lagging(80, memory=memory, after=10.0 * number))
-        memory = proposal.memory or {}
+        proposal = keda.propose(lagging(80, after=10.0 * number), memory)
+        memory = proposal.memory
         sizes.append(proposal.size)
     assert sizes == [4, 4, 1, 1]
 

@@ -241,15 +241,16 @@ def test_an_idle_job_keeps_one_slot() -> None:
 
 def test_slow_batches_lengthen_the_lookback() -> None:
     """Offsets that stand still for 150 s at a time make the lookback 180 s, and later it shrinks again."""
-    memory: dict[str, Any] = {}
     lookback: list[Any] = []
     numaflow = policy("numaflow")
+    memory = numaflow.Memory()
     for number in range(90):
         at, done = AT + 10 * number, 1000 * (min(number, 45) // 15 + 1) + max(0, number - 45)
         window = [Slice(at - 10, done + 10, done), Slice(at, done + 10, done)]
-        proposal = numaflow.propose(case(after=10.0 * number, window=window, memory=memory))
-        memory = proposal.memory or {}
-        lookback.append(memory["lookback"])
+        proposal = numaflow.propose(case(after=10.0 * number, window=window), memory)
+        memory = proposal.memory
+        assert memory is not None
+        lookback.append(memory.lookback)
     assert max(lookback) == 180.0
     assert lookback[0] == lookback[-1] == 120.0
 
@@ -261,13 +262,13 @@ def test_slow_batches_lengthen_the_lookback() -> None:
 def test_a_still_spell_is_rounded_up_to_minutes_before_it_is_compared(configured: int, spell: int, want: float) -> None:
     """`updateDynamicLookbackSecs`: 70 s become 120 s, more than 90 s, as long as 3 lookbacks reach the spell."""
     numaflow = policy("numaflow", lookback_seconds=configured)
-    memory: dict[str, Any] = {}
+    memory = numaflow.Memory()
     lookback: dict[int, Any] = {}
     for at in range(0, 900, 10):
         done = 1000 if at < spell else 1000 + at
-        proposal = numaflow.propose(case(after=at, window=[Slice(AT + at, done, done)], memory=memory))
-        memory = proposal.memory or {}
-        lookback[at] = memory["lookback"]
+        memory = numaflow.propose(case(after=at, window=[Slice(AT + at, done, done)]), memory).memory
+        assert memory is not None
+        lookback[at] = memory.lookback
     assert lookback[spell] == lookback[spell + 60] == want
     assert lookback[890] == max(60, configured)  # commits 10 s apart are spells of 10 s
 

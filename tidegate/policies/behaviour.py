@@ -26,11 +26,9 @@ Source: kubernetes/kubernetes `pkg/controller/podautoscaler`. Options and defaul
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import JsonValue
+from typing import NamedTuple
 
 from tidegate.engine.case import Case
 from tidegate.engine.options import BadOption, option
@@ -71,17 +69,32 @@ class BehaviourOptions:
     down_select: str = option("Max", "which rate policy of scale-downs applies", choices=("Max", "Min", "Disabled"))
 
 
+class BehaviourMemory(NamedTuple):
+    """What the behaviour remembers. Times are epoch seconds."""
+
+    highs: tuple[tuple[float, int], ...] | None = None
+    """(when, size) of the recommendations that may be the largest of their window, oldest first; None for none yet."""
+    lows: tuple[tuple[float, int], ...] | None = None
+    """The same for the smallest."""
+    events: tuple[tuple[float, int], ...] = ()
+    """(when, change in slots) of the commands that the rate policies count."""
+
+    def with_event(self, case: Case, final: int) -> BehaviourMemory:
+        """Return the memory after a command for `final` slots, which the rate policies count."""
+        return self._replace(events=(*self.events, (case.measured_at, final - case.current)))
+
+
 @dataclass(frozen=True, slots=True)
 class Behaved:
     """A size after the behaviour, the code of what changed it ("" for nothing), and the memory from now on."""
 
     size: int
-    bent: str
-    memory: dict[str, JsonValue]
+    limited_by: str
+    memory: BehaviourMemory
 
 
 class Behaviour:
-    """The behaviour with its rate policies parsed."""
+    """The behaviour, with its rate policies parsed."""
 
     def __init__(self, options: BehaviourOptions) -> None:
         """Raise `BadOption` for a rate policy that cannot be read."""
@@ -90,8 +103,40 @@ class Behaviour:
         self.down = _rate_policies("down_policies", options.down_policies)
         self.longest_period = max((policy.period_seconds for policy in self.up + self.down), default=0.0)
 
-    def limited(self, current: int, proposed: int, events: Sequence[tuple[float, int]], now: float) -> int:
-        """Return the proposed size, or as far as the rate policies allow."""
+    def apply(self, case: Case, memory: BehaviourMemory, proposed: int) -> Behaved:
+        """Return what the behaviour makes of a proposed size at the time of the case."""
+        o, now, current = self.options, case.measured_at, case.current
+        # The first recommendation of all is the current size (`recordInitialRecommendation`).
+        first = ((now, current),)
+        highs = _kept(first if memory.highs is None else memory.highs, now - o.stabilization_down_seconds)
+        lows = _kept(first if memory.lows is None else memory.lows, now - o.stabilization_up_seconds)
+        stable = rules.stabilize(
+            current,
+            proposed,
+            [*highs, *lows],
+            now,
+            # Both queues are already cut to their own windows, so one list will do: a low is never above a high of the
+            # same window, and a record outside the other window cannot be its extreme.
+            up_window=o.stabilization_up_seconds,
+            down_window=o.stabilization_down_seconds,
+        )
+        size = clamp(case, self._limited(current, stable, memory.events, now))
+        limited_by = "HPA_STABILIZED" if stable != proposed else ""
+        if size != clamp(case, stable):
+            limited_by = "HPA_LIMITED"
+        while highs and highs[-1][1] <= proposed:
+            highs.pop()
+        while lows and lows[-1][1] >= proposed:
+            lows.pop()
+        kept = BehaviourMemory(
+            highs=(*highs, (now, proposed)) if o.stabilization_down_seconds > 0 else None,
+            lows=(*lows, (now, proposed)) if o.stabilization_up_seconds > 0 else None,
+            events=tuple(_kept(memory.events, now - self.longest_period)),
+        )
+        return Behaved(size, limited_by, kept)
+
+    def _limited(self, current: int, proposed: int, events: Sequence[tuple[float, int]], now: float) -> int:
+        """Return the proposed size, or as far towards it as the rate policies allow."""
         o = self.options
         if proposed > current:
             if o.limits == "legacy":
@@ -103,50 +148,8 @@ class Behaviour:
         return proposed
 
 
-def behave(case: Case, wanted: int, behaviour: Behaviour) -> Behaved:
-    """Return what the behaviour makes of a proposed size at the case's time."""
-    options = behaviour.options
-    memory: Mapping[str, Any] = case.state.memory
-    now, current = case.measured_at, case.current
-    # The first recommendation of all is the present size (`recordInitialRecommendation`).
-    highs = _kept(memory.get("highs", [(now, current)]), now - options.stabilization_down_seconds)
-    lows = _kept(memory.get("lows", [(now, current)]), now - options.stabilization_up_seconds)
-    stable = rules.stabilize(
-        current,
-        wanted,
-        [*highs, *lows],
-        now,
-        # Both queues are already cut to their own windows, so one list will do: a low is never above a high of the same
-        # window, and a record outside the other window cannot be its extreme.
-        up_window=options.stabilization_up_seconds,
-        down_window=options.stabilization_down_seconds,
-    )
-    events = [(at, change) for at, change in memory.get("events", ())]
-    size = clamp(case, behaviour.limited(current, stable, events, now))
-    bent = "HPA_STABILIZED" if stable != wanted else ""
-    if size != clamp(case, stable):
-        bent = "HPA_LIMITED"
-    while highs and highs[-1][1] <= wanted:
-        highs.pop()
-    while lows and lows[-1][1] >= wanted:
-        lows.pop()
-    kept: dict[str, JsonValue] = {}
-    if options.stabilization_down_seconds > 0:
-        kept["highs"] = [list(record) for record in [*highs, (now, wanted)]]
-    if options.stabilization_up_seconds > 0:
-        kept["lows"] = [list(record) for record in [*lows, (now, wanted)]]
-    if recent := [list(event) for event in events if event[0] > now - behaviour.longest_period]:
-        kept["events"] = recent  # type: ignore[assignment]
-    return Behaved(size, bent, kept)
-
-
-def remember_event(case: Case, memory: Mapping[str, Any], final: int) -> dict[str, JsonValue]:
-    """Return the memory after a command for `final` slots, which the rate policies count."""
-    return {**memory, "events": [*memory.get("events", ()), [case.measured_at, final - case.current]]}
-
-
-def _kept(records: Sequence[Sequence[Any]], after: float) -> list[tuple[float, int]]:
-    return [(at, size) for at, size in records if at > after]
+def _kept(records: Sequence[tuple[float, int]], after: float) -> list[tuple[float, int]]:
+    return [record for record in records if record[0] > after]
 
 
 def _rate_policies(name: str, text: str) -> tuple[rules.RatePolicy, ...]:
