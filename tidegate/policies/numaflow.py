@@ -32,7 +32,7 @@ Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Opt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -43,6 +43,7 @@ from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import numaflow_rules as rules
+from tidegate.policies.numaflow_pressure import DownstreamLag, remember
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 
@@ -106,6 +107,8 @@ class NumaflowMemory(NamedTuple):
     """When the committed offsets last moved, and their sum."""
     spells: tuple[tuple[float, float], ...] = ()
     """(from, to) of the times in which they stood still."""
+    downstream: tuple[DownstreamLag, ...] = ()
+    """Lags of the jobs downstream within the lookback."""
 
 
 class Numaflow:
@@ -153,6 +156,8 @@ class Numaflow:
     def propose(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
         """Return the size by one pass of Numaflow's loop."""
         memory, lookback = self._lookback(case, memory)
+        lags = remember(memory.downstream, case.observed.neighbours, case.measured_at, lookback)
+        memory = memory._replace(downstream=lags)
         since = math.inf if case.state.last_action_at is None else case.decided_at - case.state.last_action_at
         low, high, opened = self._bounds(case)
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
@@ -181,7 +186,7 @@ class Numaflow:
             and rules.at_rate_limit(rate, self.options.rate_limit)
         ):
             return self._proposal(case, current, "NUMAFLOW_RATE_LIMIT", numbers, memory)
-        direct, downstream = self._pressure(case)
+        direct, downstream = self._pressure(case, lags)
         size, held = rules.scaled(
             current,
             desired,
@@ -284,7 +289,7 @@ class Numaflow:
         ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
         still = max([end - max(start, began) for start, end in spells] + [ongoing])
         lookback = rules.next_lookback(current, still, o.lookback_seconds)
-        return NumaflowMemory(lookback, (seen_at, seen), tuple(spells)), lookback
+        return memory._replace(lookback=lookback, seen=(seen_at, seen), spells=tuple(spells)), lookback
 
     def _bounds(self, case: Case) -> tuple[int, int, bool]:
         """Return (minimum, maximum, whether a cron window is open); the first open window counts."""
@@ -305,17 +310,12 @@ class Numaflow:
             return current
         return rules.stepped(current, target, o.replicas_per_scale_up, o.replicas_per_scale_down)[0]
 
-    def _pressure(self, case: Case) -> tuple[bool, bool]:
+    def _pressure(self, case: Case, lags: Iterable[DownstreamLag]) -> tuple[bool, bool]:
         """Return (back pressure from a direct reader of our output, from any job downstream)."""
-        direct = downstream = False
-        for neighbour in case.observed.neighbours:
-            lag = neighbour.evidence.lag_records if neighbour.evidence is not None else None
-            if neighbour.upstream or lag is None:
-                continue
-            if rules.back_pressure(lag, self.limit, self.options.back_pressure_threshold):
-                downstream = True
-                direct = direct or neighbour.distance is None
-        return direct, downstream
+        threshold = self.options.back_pressure_threshold
+        full = {lag.job_id for lag in lags if rules.back_pressure(lag.mean, self.limit, threshold)}
+        downstream = (n for n in case.observed.neighbours if not n.upstream and n.job_id in full)
+        return any(neighbour.distance is None for neighbour in downstream), bool(full)
 
 
 def _windows(text: str) -> tuple[CronWindow, ...]:
