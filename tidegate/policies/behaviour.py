@@ -34,7 +34,7 @@ from tidegate.engine.case import Case
 from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.policies import hpa_rules as rules
-from tidegate.policies.shared import clamp
+from tidegate.policies.sizing import clamp
 
 RATE_POLICY = re.compile(r"([0-9]{1,9}) (Pods|Percent)/([0-9]{1,9})s")
 MAX_PERIOD_SECONDS = 1800

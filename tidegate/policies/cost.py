@@ -32,7 +32,7 @@ from tidegate.engine.memory import NoMemory
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
 
 
 def lag_integral(lag: float, growth: float, seconds: float) -> float:

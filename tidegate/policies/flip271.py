@@ -43,7 +43,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.engine.state import Slice
 from tidegate.events.decision import Expectation, Figure
 from tidegate.policies import flip271_rules as rules
-from tidegate.policies.shared import IDLE
+from tidegate.policies.sizing import IDLE
 
 DAY_SECONDS = 86_400.0
 HISTORY = 3

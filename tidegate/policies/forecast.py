@@ -32,7 +32,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.forecast_rules import Model, Smoothing, ahead, learn
-from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, ceil_at, clamp, expect, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, ceil_at, clamp, expect, measure, restart_seconds
 
 
 @dataclass(frozen=True, slots=True)

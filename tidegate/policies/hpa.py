@@ -31,7 +31,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import hpa_rules as rules
 from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 REQUEST = 1000
 """What a slot requests, in thousandths of a core."""

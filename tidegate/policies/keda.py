@@ -34,7 +34,7 @@ from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
 from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 WINDOW_SECONDS = 60.0
 """The rule uses the newest offsets; only the expected effect needs a window."""

@@ -34,7 +34,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
 
 ACTIONS = (-1, 0, 1)
 SITUATIONS = 18

@@ -44,7 +44,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.numaflow_pressure import DownstreamLag, remember
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 
 @dataclass(frozen=True, slots=True)

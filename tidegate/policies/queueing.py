@@ -35,7 +35,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import queueing_rules as rules
-from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, Load, clamp, expect, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, clamp, expect, measure, restart_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class Queueing:
         o, most = self.options, case.spec.scaling.max_parallelism
         return rules.servers_needed(rate, served, o.target_wait_seconds, 1 - o.percentile, most)
 
-    def _task_records(self, case: Case, load: Load) -> float | None:
+    def _task_records(self, case: Case, workload: Workload) -> float | None:
         """Return the records of one task: the mean batch divided by its slots, at least one record."""
         if self.options.task_records is not None:
             return self.options.task_records
         seconds = case.evidence.batch_seconds
-        return None if seconds is None else max(1.0, seconds * load.per_slot)
+        return None if seconds is None else max(1.0, seconds * workload.per_slot)

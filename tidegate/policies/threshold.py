@@ -29,7 +29,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 
 def dstreams_ratio(batch_milliseconds: Sequence[int], interval_milliseconds: int) -> float:

@@ -31,7 +31,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import varga_rules as rules
 from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
 
 
 @dataclass(frozen=True, slots=True)

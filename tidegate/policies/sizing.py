@@ -16,7 +16,7 @@ IDLE = Reason("no records arrive and none are waiting, so a size of {size} is en
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """What a rule calculates a capacity from; rates in records/s."""
 
     arrival: float
@@ -27,7 +27,7 @@ class Load:
     per_slot: float
 
 
-def measure(case: Case, memory: M) -> Load | Proposal[M]:
+def measure(case: Case, memory: M) -> Workload | Proposal[M]:
     """Return the workload, or the proposal without one: the minimum size if idle, the current one if unknown."""
     e = case.evidence
     if e.arrival_rate == 0 and e.processing_rate == 0 and e.lag_records == 0:
@@ -37,7 +37,7 @@ def measure(case: Case, memory: M) -> Load | Proposal[M]:
         missing = unknown(e, "arrival_rate", "lag_records", "true_processing_rate")
         return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing}, memory=memory)
     capacity = e.true_processing_rate
-    return Load(max(0.0, e.arrival_rate), max(0, e.lag_records), capacity, capacity / case.current)
+    return Workload(max(0.0, e.arrival_rate), max(0, e.lag_records), capacity, capacity / case.current)
 
 
 def unknown(evidence: Evidence, *names: str) -> str:
