@@ -105,18 +105,16 @@ def _labelled(policy: Any, *labels: str) -> tuple[str, ...]:
 def _policy(policy: Any) -> Iterator[str]:
     """Yield the page of one policy."""
     told = described(policy)
-    yield from (f"# {policy.name}", "", told.title, "", told.theory, "")
+    yield from (f"# {policy.name}", "", texts.LINKS, "", told.title, "")
     for label in ("When to choose it", "Set first"):
         if label in told.labelled:
-            yield from (f"**{label}**: {told.labelled[label]}", "")
+            yield from (f"**{label}:** {told.labelled[label]}", "")
+    yield from ("## How it works", "", told.theory, "", "## Options", "")
     shared = issubclass(policy.Options, behaviour.BehaviourOptions)
-    yield from ("## Options", "")
     if shared:
         yield from ("The options of the [behaviour](behaviour.md), and:", "")
     yield from _options(policy.Options, without=behaviour.BehaviourOptions if shared else NoOptions)
-    yield from ("", "Default *none*: the option has no value, and its meaning says what happens then.", "")
-    codes = ", ".join(f"`{code}`" for code in policy.reasons)
-    yield from ("## Reason codes", "", f"{codes}. [What they mean](reasons.md#reason-codes).")
+    yield from ("", "## Reason codes", "", *_reason_table(policy.reasons))
     for name in re.findall(r"`(\w+)`", told.labelled.get("Details", "")):
         first, _, rest = _doc(import_module(f"{policy.__module__.rpartition('.')[0]}.{name}")).partition("\n")
         yield from ("", f"## Details: {name}", "", _sentence(first), "", rest.strip("\n"))
@@ -124,7 +122,7 @@ def _policy(policy: Any) -> Iterator[str]:
 
 def _behaviour() -> Iterator[str]:
     title, _, theory = _doc(behaviour).partition("\n")
-    yield from ("# Behaviour", "", title, "", theory.strip("\n"), "", "## Options", "")
+    yield from ("# Behaviour", "", texts.LINKS, "", title, "", theory.strip("\n"), "", "## Options", "")
     yield from _options(behaviour.BehaviourOptions)
 
 
@@ -152,9 +150,13 @@ def _reason_codes(reasons: Mapping[str, Reason]) -> Iterator[str]:
     yield from (f"| `{status.value}` | {lag} | {remedy} |" for status, lag, remedy in texts.STATUSES)
     yield texts.CODES.rstrip("\n")
     yield ""
+    yield from _reason_table({code: reasons[code] for code in sorted(reasons)})
+
+
+def _reason_table(reasons: Mapping[str, Reason]) -> Iterator[str]:
     rows = [
-        (f"`{code}`", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", reasons[code].sentence), reasons[code].remedy)
-        for code in sorted(reasons)
+        (f"`{code}`", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", reason.sentence), reason.remedy)
+        for code, reason in reasons.items()
     ]
     yield from _table(("code", "explanation", "what can be done"), rows)
 

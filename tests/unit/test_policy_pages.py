@@ -52,7 +52,7 @@ def test_every_policy_says_what_to_know_before_it_is_chosen(owner: Any) -> None:
     page, index = made[f"{owner.name}.md"], made["README.md"]
     assert "\nSource: " in page
     for label in ("When to choose it", "Set first"):
-        assert f"**{label}**: {labelled[label]}" in page
+        assert f"**{label}:** {labelled[label]}" in page
         assert labelled[label] in index
 
 

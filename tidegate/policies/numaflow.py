@@ -13,13 +13,15 @@ records are the lag over all Kafka partitions. With `vertex: udf` its source top
 - limit: `buffer_length` · `buffer_usage_limit`, records; a fuller buffer adds one step. free: `buffer_length` ·
   `target_buffer_availability` / 100, records.
 
-The size moves there in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a cooldown after each
-change, within the bounds of the spec. An open cron window replaces these bounds: `start|end|min|max; ...`, in UTC, cron
-with six fields, the first of them seconds.
+The size moves towards the desired one in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a
+cooldown after each change. It stays within the bounds of the spec, or of the window in `cron` that is open:
+`start|end|min|max; ...`, where start and end are cron expressions with six fields (seconds first), in UTC.
 
-At the rate limit the job does not scale up, nor under back pressure: when the mean lag of a job downstream fills
-`back_pressure_threshold` of its limit. If that job reads this job's output directly, this job even gives up a slot. A
-Spark job keeps at least one slot, so it does not scale to zero.
+The job does not scale up at its rate limit or under back pressure. Back pressure means that the mean lag of a job
+downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
+even gives up a slot.
+
+Numaflow scales to zero; a Spark job keeps at least one slot.
 
 When to choose it: You know Numaflow, or your jobs feed each other and none should outrun the next. Restarts must be
 short.
