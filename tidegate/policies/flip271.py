@@ -18,7 +18,7 @@ first proposal when both times have passed.
 - target: `utilization_target`. Upper and lower edge: `utilization_max` and `utilization_min`, or the target plus and
   minus `utilization_boundary`.
 - If more than `backlog_lag_threshold_seconds` of input is waiting, the job scales up when C < W(1), and not down.
-- The two factors and the spec limit the size. Then it is aligned to the partitions.
+- `scale_up_max_factor`, `scale_down_max_factor` and the spec limit the size. Then it is aligned to the partitions.
 - A scale-down waits for `scale_down_interval_seconds` and then goes to the largest size proposed in that time.
 
 When to choose it: You know Flink's autoscaler and want its rule on Spark, for load that changes over hours.

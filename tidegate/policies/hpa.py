@@ -50,9 +50,7 @@ class HpaOptions(BehaviourOptions):
         choices=("unready", "missing"),
     )
     target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: ignored", unit="records", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Hpa:

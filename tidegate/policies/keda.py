@@ -49,7 +49,7 @@ class KedaOptions(BehaviourOptions):
         0, "lag over all partitions up to which the minimum size is enough", unit="records", ge=0
     )
     allow_idle_consumers: bool = option(False, "allow more slots than partitions")
-    limit_to_partitions_with_lag: bool = option(False, "ask for at most as many slots as partitions have lag")
+    limit_to_partitions_with_lag: bool = option(False, "ask for at most one slot per partition with lag")
     ensure_even_distribution_of_partitions: bool = option(False, "ask only for sizes that divide the partitions")
     exclude_persistent_lag: bool = option(False, "ignore the lag of partitions whose offset does not move")
     persistent_lag_polls: int = option(
@@ -69,9 +69,7 @@ class KedaOptions(BehaviourOptions):
     whole_consumers: bool = option(
         False, "fix KEDA's rounding, by which a lag of 44 on 4 partitions asks for 5 slots at a threshold of 10"
     )
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class KedaMemory(NamedTuple):

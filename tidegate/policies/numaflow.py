@@ -85,9 +85,7 @@ class NumaflowOptions:
         False, "fix Numaflow's 32-bit overflow, by which more than 2^31 pending records ask for 1 slot"
     )
     mend_pressure_cooldown: bool = option(False, "make the step down under back pressure wait for the cooldown, too")
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 @dataclass(frozen=True, slots=True)

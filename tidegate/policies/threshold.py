@@ -8,8 +8,8 @@ The policy decides once per `scaling_interval_seconds`, over the batches since t
 `batch_interval_seconds` the ratio is the utilization: a query that starts a batch as soon as the last one ends has no
 interval.
 
-The rule ignores lag. With `lag_up_seconds` it also adds a slot when more work than that is waiting, and removes none
-meanwhile.
+The rule ignores lag. With `lag_up_seconds` it also adds a slot when more work than that is waiting, and does not
+remove one.
 
 When to choose it: You come from DStreams' dynamic allocation, or want the rule that is easiest to explain.
 
@@ -57,9 +57,7 @@ class ThresholdOptions:
     lag_up_seconds: float | None = option(
         None, "lag, in seconds of work, above which the job also scales up; absent: lag is ignored", unit="s", gt=0
     )
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class ThresholdMemory(NamedTuple):

@@ -1,4 +1,4 @@
-"""`varga`: how fast the lag changes, and how busy the job is, driven through the Horizontal Pod Autoscaler.
+"""`varga`: the change of the lag and the utilization, driven through the Horizontal Pod Autoscaler.
 
     by lag           size = ceil( n · (1 + (dL/dt) / P) )         scales up only
     by utilization   size = ceil( n · U / target )
@@ -43,9 +43,7 @@ class VargaOptions(BehaviourOptions):
     lag_threshold_seconds: float = option(
         10.0, "lag, in seconds of work, above which it counts and the job does not scale down", unit="s", ge=0
     )
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Varga:
