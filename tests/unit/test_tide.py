@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import START, batch, job, observed, result, snapshot
+from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.state import JobState, Slice, to_wire
 from tidegate.engine.tide.capacity import Row, Shape, effective, learn, model, useful_sizes
 from tidegate.engine.tide.forecast import DAY_SECONDS, Forecast, Smoothing
@@ -35,7 +36,7 @@ def batches(
     rows: tuple[Row, ...] = ()
     for count in records:
         seconds = overhead + cost * count / effective(size, even(partitions))
-        piece = Slice(0.0, None, None, 0.0, 0.0, 1, count, seconds, count * count, count * seconds)
+        piece = Slice(0.0, None, None, sums=BatchSums(1, count, seconds, count * count, count * seconds))
         rows = learn(rows, size, piece, told)
     return rows
 

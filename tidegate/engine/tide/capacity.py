@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.state import Slice
 from tidegate.engine.tide.pace import UNBOUND, Pace
 from tidegate.events.snapshot import MicroBatch, StageTasks
@@ -111,18 +112,10 @@ def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float |
 
 
 class Row(NamedTuple):
-    """What a size has shown: decayed sums over its batches of n records and d seconds each, and what they say."""
+    """What a size has shown: decayed sums over its batches, and what they say."""
 
     size: int
-    batches: float = 0.0
-    records: float = 0.0
-    """Σ n"""
-    seconds: float = 0.0
-    """Σ d"""
-    squares: float = 0.0
-    """Σ n²"""
-    products: float = 0.0
-    """Σ n d"""
+    sums: BatchSums = NO_BATCHES
     overhead: float = 0.0
     """Seconds per batch."""
     cost: float = 0.0
@@ -136,7 +129,8 @@ def learn(rows: tuple[Row, ...], size: int, piece: Slice, overhead: float = 0.0)
 
     `overhead` is taken for batches too much alike to show theirs.
     """
-    if piece.batches == 0 or piece.records == 0 or piece.duration_seconds <= 0:
+    new = piece.sums
+    if new.batches == 0 or new.records == 0 or new.seconds <= 0:
         return rows
     old, others = Row(size), []
     for row in rows:
@@ -144,30 +138,20 @@ def learn(rows: tuple[Row, ...], size: int, piece: Slice, overhead: float = 0.0)
             old = row
         else:
             others.append(row)
-    keep = DECAY**piece.batches
-    batches = old.batches * keep + piece.batches
-    records = old.records * keep + piece.records
-    seconds = old.seconds * keep + piece.duration_seconds
-    squares = old.squares * keep + piece.records_squared
-    products = old.products * keep + piece.records_times_seconds
-    found = fit(batches, records, seconds, squares, products, overhead)
-    return (*others[-SIZES_KEPT + 1 :], Row(size, batches, records, seconds, squares, products, *found))
+    sums = old.sums.decay(DECAY**new.batches).add(new)
+    return (*others[-SIZES_KEPT + 1 :], Row(size, sums, *fit(sums, overhead)))
 
 
-def fit(
-    batches: float, records: float, seconds: float, squares: float, products: float, overhead: float
-) -> tuple[float, float, bool]:
+def fit(sums: BatchSums, overhead: float) -> tuple[float, float, bool]:
     """Return (overhead, seconds per record, whether they could be told apart) of the sums over a size's batches."""
-    spread = batches * squares - records * records
-    if batches >= MIN_BATCHES and spread > (MIN_SPREAD * records) ** 2:
-        cost = (batches * products - records * seconds) / spread
-        own = (seconds - cost * records) / batches
+    if sums.batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * sums.records) ** 2:
+        own, cost = sums.fit()
         if cost > 0 and own >= 0:
             return own, cost, True
         if cost > 0:  # no overhead to speak of: all of it is cost
-            return 0.0, seconds / records, True
-    overhead = min(overhead, 0.9 * seconds / batches)
-    return overhead, (seconds - overhead * batches) / records, False
+            return 0.0, sums.seconds / sums.records, True
+    overhead = min(overhead, 0.9 * sums.seconds / sums.batches)
+    return overhead, (sums.seconds - overhead * sums.batches) / sums.records, False
 
 
 @dataclass(slots=True)
@@ -241,7 +225,7 @@ def model(
     if len(rows) > 1:
         weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
         for row in rows:
-            x, y, w = math.log(effective(row.size, shape)), -math.log(row.cost), min(row.batches, WEIGHT_LIMIT)
+            x, y, w = math.log(effective(row.size, shape)), -math.log(row.cost), min(row.sums.batches, WEIGHT_LIMIT)
             weight += w
             xs += w * x
             ys += w * y
