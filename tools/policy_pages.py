@@ -21,7 +21,7 @@ from typing import Any, get_args, get_type_hints
 from tidegate.engine.guards import FORCING, GUARDS
 from tidegate.engine.options import NoOptions
 from tidegate.engine.reasons import REASONS, Reason
-from tidegate.engine.tide import capacity, forecast, hindsight, play
+from tidegate.engine.tide import capacity, counterfactual, forecast, rollout
 from tidegate.events.decision import Status
 from tidegate.installed import engine
 from tidegate.policies import behaviour, forecast_rules, queueing_rules
@@ -142,7 +142,7 @@ FIRST = {
 """What to look at first in the options of a policy, by name."""
 
 DETAILS: dict[str, tuple[ModuleType, ...]] = {
-    "tide": (play, capacity, forecast, hindsight),
+    "tide": (rollout, capacity, forecast, counterfactual),
     "queueing": (queueing_rules,),
     "forecast": (forecast_rules,),
 }
