@@ -12,6 +12,7 @@ from tidegate.engine.memory import memory_readers
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import Plan, Policies, UnknownPolicy, guard_of, plan_for, policy_of
 from tidegate.engine.reasons import register
+from tidegate.engine.round import Round, decision_round
 from tidegate.engine.state import JobState
 from tidegate.engine.tide.policy import Tide
 from tidegate.events.decision import Decision, Observed
@@ -41,6 +42,10 @@ class Engine:
     ) -> tuple[JobState, Decision]:
         """Decide on one snapshot; see `tidegate.engine.decide.step`."""
         return step(state, snapshot, self.plan(spec), observed)
+
+    def round(self, state: JobState, snapshot: MetricSnapshot, spec: JobSpec, known: Observed) -> Round:
+        """Start a decision round on one snapshot; see `tidegate.engine.round.decision_round`."""
+        return decision_round(state, snapshot, self.plan(spec), known)
 
     def plan(self, spec: JobSpec) -> Plan:
         """Return the plan of a spec, made once, or raise `BadOption` or `UnknownPolicy`."""

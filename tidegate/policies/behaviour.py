@@ -63,7 +63,7 @@ class BehaviourMemory(NamedTuple):
 
     def with_event(self, case: Case, final: int) -> BehaviourMemory:
         """Return the memory after a command for `final` slots, which the rate policies count."""
-        return self._replace(events=(*self.events, (case.at, final - case.current)))
+        return self._replace(events=(*self.events, (case.measured_at, final - case.current)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Behaved:
 
 def behave(case: Case, memory: BehaviourMemory, wanted: int, options: BehaviourOptions) -> Behaved:
     """Return what the behaviour makes of a raw wish at the case's time."""
-    now, current = case.at, case.current
+    now, current = case.measured_at, case.current
     # The first recommendation of all is the present size (`recordInitialRecommendation`).
     first = ((now, current),)
     highs = _kept(first if memory.highs is None else memory.highs, now - options.stabilization_down_seconds)

@@ -160,7 +160,7 @@ class Flip271:
     def propose(self, case: Case, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         """Return the size by the rule, or the present one while the window fills."""
         memory = memory._replace(first_at=self._first_at(case, memory))
-        have = 0.0 if memory.first_at is None else case.at - memory.first_at
+        have = 0.0 if memory.first_at is None else case.measured_at - memory.first_at
         if have < self.window_seconds - 1e-6 or len(case.state.window) < 2:
             numbers = {"have_seconds": max(0.0, have), "need_seconds": self.window_seconds}
             return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory)
@@ -177,8 +177,8 @@ class Flip271:
         tpr = proposal.capacity
         if tpr is None or not case.current:
             return memory
-        executed = (case.at, case.current, final, tpr, tpr / case.current * final)
-        return memory._replace(history=(*memory.recent(case.at), executed)[-HISTORY:])
+        executed = (case.measured_at, case.current, final, tpr, tpr / case.current * final)
+        return memory._replace(history=(*memory.recent(case.measured_at), executed)[-HISTORY:])
 
     def _first_at(self, case: Case, memory: Flip271Memory) -> float | None:
         """Return since when samples have counted: from the first one after the stabilization interval."""
@@ -187,7 +187,7 @@ class Flip271:
         first_at = memory.first_at
         if first_at is not None and (first_at < stable or first_at < (state.window_since or 0.0)):
             first_at = None
-        return case.at if first_at is None and case.at >= stable else first_at
+        return case.measured_at if first_at is None and case.measured_at >= stable else first_at
 
     def _evaluate(self, case: Case) -> _Measured | None:
         """Return the evaluated metrics, each rounded as the source rounds them."""
@@ -241,7 +241,7 @@ class Flip271:
     def _restart_seconds(self, case: Case) -> float:
         """Return the restart time to reckon with: the longest kept one, or the assumed one."""
         o = self.options
-        kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.at - DAY_SECONDS]
+        kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.measured_at - DAY_SECONDS]
         kept = kept or [seconds for _, seconds in case.state.restarts[-1:]]
         if not o.restart_time_tracking or not kept:
             return o.restart_time_seconds
@@ -299,11 +299,11 @@ class Flip271:
             return self._proposal(case, m, case.current, "INEFFECTIVE_SCALE_UP", numbers, memory)
         if size < case.current and o.scale_down_interval_seconds > 0:
             pending, since, due = rules.delayed_scale_down(
-                memory.pending, memory.pending_since, case.at, size, outside, o.scale_down_interval_seconds
+                memory.pending, memory.pending_since, case.measured_at, size, outside, o.scale_down_interval_seconds
             )
             memory = memory._replace(pending=tuple(pending), pending_since=since)
             if due is None:
-                numbers["wait_seconds"] = since + o.scale_down_interval_seconds - case.at
+                numbers["wait_seconds"] = since + o.scale_down_interval_seconds - case.measured_at
                 held = "DRAINING" if m.backlog else "WITHIN_BAND"
                 code = "SCALE_DOWN_DELAYED" if outside else held
                 return self._proposal(case, m, case.current, code, numbers, memory)
@@ -331,7 +331,7 @@ class Flip271:
     def _alpha(self, case: Case, memory: Flip271Memory) -> float:
         if not self.options.observed_scalability:
             return 1.0
-        pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.at)]
+        pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.measured_at)]
         return rules.scalability_coefficient(
             pairs,
             min_observations=self.options.scalability_min_observations,
@@ -339,7 +339,7 @@ class Flip271:
         )
 
     def _brought_nothing(self, case: Case, m: _Measured, memory: Flip271Memory) -> bool:
-        recent = memory.recent(case.at)
+        recent = memory.recent(case.measured_at)
         if not recent:
             return False
         _, before, after, tpr, expected = recent[-1]

@@ -108,7 +108,9 @@ class Pid:
         if memory.size != case.current:  # another size than it was left at: a new controller
             memory = PidMemory(case.current, output=float(case.current))
         _, last, before, at, output = memory
-        dt = case.at - at if at is not None and case.at > at else float(case.snapshot.interval_seconds)
+        dt = (
+            case.measured_at - at if at is not None and case.measured_at > at else float(case.snapshot.interval_seconds)
+        )
         gains = (o.proportional, o.integral, o.derivative)
         output += case.current * velocity((error, last, before), dt, gains)
         output = min(max(output, float(clamp(case, 1))), float(clamp(case, case.spec.scaling.max_parallelism)))
@@ -117,7 +119,7 @@ class Pid:
             size = clamp(case, int(output + 0.5))
         code = "PID_IN_BAND" if error == 0.0 and size == case.current else "PID_ADJUSTING"
         numbers: dict[str, Figure] = {"load": load, "setpoint": o.setpoint, "error": error, "output": output}
-        kept = PidMemory(case.current, error, last, case.at, output)
+        kept = PidMemory(case.current, error, last, case.measured_at, output)
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(size, code, numbers, expect(case, size, restart), kept)
 

@@ -95,8 +95,8 @@ class Threshold:
     def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
         """Return the size by the two thresholds, when a look is due."""
         o, evidence, current = self.options, case.evidence, case.current
-        began = case.at if memory.looked_at is None else memory.looked_at
-        wait = began + o.scaling_interval_seconds - case.at
+        began = case.measured_at if memory.looked_at is None else memory.looked_at
+        wait = began + o.scaling_interval_seconds - case.measured_at
         if wait > 1e-6:
             numbers: dict[str, Figure] = {"interval": o.scaling_interval_seconds, "wait": wait}
             return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(began))
@@ -122,7 +122,7 @@ class Threshold:
             "lag_up": o.lag_up_seconds,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), ThresholdMemory(case.at))
+        return Proposal(size, code, numbers, expect(case, size, restart), ThresholdMemory(case.measured_at))
 
     def ordered(
         self,
@@ -132,4 +132,4 @@ class Threshold:
         final: int,  # noqa: ARG002
     ) -> ThresholdMemory:
         """Look again one interval after the change."""
-        return ThresholdMemory(case.at)
+        return ThresholdMemory(case.measured_at)

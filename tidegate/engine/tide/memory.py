@@ -62,7 +62,7 @@ class TideMemory(NamedTuple):
         forecast, limits, sizes, stages, overhead, incarnation, batches = self[:7]
         rate = newest_rate(case.state.window)
         if rate is not None:
-            forecast = forecast.update(case.at, rate, constants)
+            forecast = forecast.update(case.measured_at, rate, constants)
         fresh = case.snapshot.batches
         if fresh:
             limits = limits.learned(fresh, case.evidence.lag_records)

@@ -93,7 +93,7 @@ class Tide:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
         if memory.review.running:
             review = memory.review.advanced(
-                case.at,
+                case.measured_at,
                 case.state.window[-1].arrived,
                 model,
                 late_seconds=(1.0 - self.options.lag_headroom) * case.spec.scaling.lag_objective_seconds,
@@ -108,15 +108,15 @@ class Tide:
         o = self.options
         memory = memory._replace(regret=0.0, batches=0)
         if final < case.current:
-            return memory._replace(reduction=Reduction(case.at, case.current - final), trial=None)
+            return memory._replace(reduction=Reduction(case.measured_at, case.current - final), trial=None)
         if memory.reduction is not None:
             threshold = min(2.0 * (memory.threshold or o.switching_threshold), o.switching_threshold_max)
             memory = memory._replace(threshold=threshold, reduction=None)
         if proposal.capacity is not None:
-            memory = memory._replace(trial=GrowthTrial(case.at, case.current, final, proposal.capacity))
+            memory = memory._replace(trial=GrowthTrial(case.measured_at, case.current, final, proposal.capacity))
         arrived = case.state.window[-1].arrived if case.state.window else None
         lag = float(case.evidence.lag_records or 0)
-        return memory._replace(review=memory.review.after_growth(case.current, case.at, arrived, lag))
+        return memory._replace(review=memory.review.after_growth(case.current, case.measured_at, arrived, lag))
 
     def _prices(self, case: Case) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
@@ -127,7 +127,7 @@ class Tide:
         if memory.reduction is None:
             return memory
         at, freed = memory.reduction
-        if self.options.core_price * freed * (case.at - at) < 2.0 * self._prices(case).restart:
+        if self.options.core_price * freed * (case.measured_at - at) < 2.0 * self._prices(case).restart:
             return memory
         threshold = max(0.5 * (memory.threshold or 0.0), self.options.switching_threshold)
         return memory._replace(threshold=threshold, reduction=None)
@@ -175,7 +175,7 @@ class Tide:
         gain = (model.rate - capacity) / (expected - capacity) if expected > capacity else 1.0
         if gain >= o.ineffective_gain or model.rate >= FASTER * capacity:
             return memory, None
-        ineffective = (*memory.ineffective, (after, case.at + o.ineffective_seconds))[-4:]
+        ineffective = (*memory.ineffective, (after, case.measured_at + o.ineffective_seconds))[-4:]
         memory = memory._replace(ineffective=ineffective)
         numbers: dict[str, Figure] = {
             "current": after,
@@ -234,11 +234,11 @@ class Tide:
         unsure = memory.forecast.outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
         lag, rate = case.evidence.lag_records or 0, newest_rate(case.state.window) or 0.0
         restart = rollout.segments[0][0]
-        known = memory.review.sufficient(range(current, best), case.at, lag, rate, restart)
+        known = memory.review.sufficient(range(current, best), case.measured_at, lag, rate, restart)
         # If the size known to be sufficient is itself a growth, it waits like any growth. Otherwise more lag, for which
         # no size is known to be sufficient, could lead to a smaller size than less lag does.
         if known is not None and (known.size == current or not unsure):
-            memory = memory._replace(review=memory.review.seen_again(known, case.at))
+            memory = memory._replace(review=memory.review.seen_again(known, case.measured_at))
             most = known.lag / model.capacity(known.size)
             numbers |= {"times": known.times, "most": most, "rate": known.rate, "calm": known.size}
             return self._answer(case, known.size, "TIDE_CALM", numbers, memory, rollout)
@@ -251,7 +251,7 @@ class Tide:
         # The margin is not used for a job with a record limit.
         has_limit = rollout.model.limits.max_records is not None
         sizes_seen = rollout.sizes if has_limit else [each.size for each in memory.sizes]
-        ineffective = [size for size, until in memory.ineffective if until > case.at and size > case.current]
+        ineffective = [size for size, until in memory.ineffective if until > case.measured_at and size > case.current]
         return rollout.cheapest(stay, sizes_seen, min(ineffective, default=math.inf), self.options.extrapolation_margin)
 
     def _rollout(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Rollout:
