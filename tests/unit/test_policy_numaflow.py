@@ -132,7 +132,7 @@ def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
         (
             4,
             9,
-            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0, "mend_pressure_cooldown": True},
+            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0, "fix_pressure_cooldown": True},
             (4, "direct pressure"),
         ),
         (4, 9, {"downstream_pressure": True}, (4, "downstream pressure")),

@@ -34,28 +34,34 @@ def option(
     gt: float | None = None,
     le: float | None = None,
     choices: tuple[str, ...] = (),
+    formerly: str = "",
 ) -> Any:
-    """Declare an option: its default, meaning, unit and permitted values."""
+    """Declare an option: its default, meaning, unit and permitted values, and the name it had before, if any."""
     limits = {"ge": ge, "gt": gt, "le": le, "choices": choices}
-    return field(default=default, metadata={"doc": doc, "unit": unit, **limits})
+    return field(default=default, metadata={"doc": doc, "unit": unit, "formerly": formerly, **limits})
 
 
 def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
-    """Return the options in `raw`, or raise `BadOption` with every problem found, each with field, value and place."""
+    """Return the options in `raw`, or raise `BadOption` with every problem found, each with field, value and place.
+
+    An option may be given by its former name, so that specs written before the change keep their meaning.
+    """
     hints = get_type_hints(cls)
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    problems = [
-        f"{place}.{name}: unknown option, known are {', '.join(sorted(known)) or 'none'}"
-        for name in raw
-        if name not in known
-    ]
+    renamed = {f.metadata["formerly"]: f.name for f in known.values() if f.metadata.get("formerly")}
+    problems: list[str] = []
     values: dict[str, Scalar] = {}
-    for name, value in raw.items():
-        if name in known:
-            problem, converted = _convert(value, hints[name], known[name].metadata)
-            if problem:
-                problems.append(f"{place}.{name}: {problem}, found {value!r}")
-            values[name] = converted
+    for given, value in raw.items():
+        name = renamed.get(given, given)
+        if name not in known:
+            problems.append(f"{place}.{given}: unknown option, known are {', '.join(sorted(known)) or 'none'}")
+            continue
+        if name != given and name in raw:
+            problems.append(f"{place}.{given}: is the former name of {name}, which is given too")
+            continue
+        problem, values[name] = _convert(value, hints[name], known[name].metadata)
+        if problem:
+            problems.append(f"{place}.{given}: {problem}, found {value!r}")
     if problems:
         raise BadOption("; ".join(problems))
     return cls(**values)

@@ -236,12 +236,12 @@ class Flip271:
         total, count, idle = 0.0, 0, False
         for piece in window[1:]:
             covered, lag = piece.covered_seconds, piece.lag
-            if covered <= 0 or lag is None or (piece.batches == 0 and piece.busy_seconds > 0):
+            if covered <= 0 or lag is None or (piece.sums.batches == 0 and piece.busy_seconds > 0):
                 continue  # in the middle of a long batch nothing is counted yet: unknown, not zero
             # The running form of `rules.mean` over the values so far.
             so_far = total / count if count >= o.observed_min_observations else math.nan
             value = rules.observed_true_processing_rate(
-                piece.records / covered,
+                piece.sums.records / covered,
                 lag,
                 0.0,
                 math.inf if idle and count == 0 else so_far,

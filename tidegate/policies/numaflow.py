@@ -81,10 +81,14 @@ class NumaflowOptions:
         None, "rate at which the job is throttled; at this rate it does not scale up", unit="records/s", gt=0
     )
     cron: str = option("", "windows with their own bounds, as `start|end|min|max; ...`")
-    mend_pending_overflow: bool = option(
-        False, "fix Numaflow's 32-bit overflow, by which more than 2^31 pending records ask for 1 slot"
+    fix_pending_overflow: bool = option(
+        False,
+        "fix Numaflow's 32-bit overflow, by which more than 2^31 pending records ask for 1 slot",
+        formerly="mend_pending_overflow",
     )
-    mend_pressure_cooldown: bool = option(False, "make the step down under back pressure wait for the cooldown, too")
+    fix_pressure_cooldown: bool = option(
+        False, "make the step down under back pressure wait for the cooldown, too", formerly="mend_pressure_cooldown"
+    )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
@@ -199,7 +203,7 @@ class Numaflow:
             down_step=self.options.replicas_per_scale_down,
             direct_pressure=direct,
             downstream_pressure=downstream,
-            mend_pressure_cooldown=self.options.mend_pressure_cooldown,
+            fix_pressure_cooldown=self.options.fix_pressure_cooldown,
         )
         numbers["size"] = size = clamp(case, size)
         if held:
@@ -249,7 +253,7 @@ class Numaflow:
             target_available_length=rules.target_available(o.buffer_length, o.target_buffer_availability),
             replicas=case.current,
             replicas_per_scale_up=o.replicas_per_scale_up,
-            wrap_pending=not o.mend_pending_overflow,
+            wrap_pending=not o.fix_pending_overflow,
         )
 
     def _ready(self, case: Case) -> int:
