@@ -25,7 +25,8 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from services.decider.ports import Answer, Hold, View, instant
+from services.decider.ports import instant
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.settings import RedisSettings
@@ -88,20 +89,20 @@ class RedisLedger:
             for name in ("view", "glance", "reserve", "settle", "restore")
         }
 
-    async def view(self, job_id: str, pool_id: str) -> View:
+    async def view(self, job_id: str, pool_id: str) -> ReservationView:
         """Return what is held now by the job, and by others in the pool."""
         self._asked[job_id] = None
         self._asked_pools.add(pool_id)
         try:
             answer = await self._run("view", self._keys(job_id, pool_id), self._now(), job_id)
         except LedgerUnreachable:
-            return View(RedisView.UNREACHABLE)
+            return ReservationView(RedisView.UNREACHABLE)
         if answer[0] != "ok":
-            return View(RedisView.REBUILDING)
+            return ReservationView(RedisView.REBUILDING)
         _, owner, until, others = answer
         if not owner:
-            return View(RedisView.OK, pool_reserved=int(others))
-        return View(RedisView.OK, instant(float(until)), owner, int(others))
+            return ReservationView(RedisView.OK, pool_reserved=int(others))
+        return ReservationView(RedisView.OK, instant(float(until)), owner, int(others))
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
         """Take a hold whole or not at all; `free` is the pool's free slots as measured, None where unknown."""
@@ -140,12 +141,12 @@ class RedisLedger:
             return False
         return bool(answer == "restored")
 
-    def glance(self, job_id: str, pool_id: str) -> View | None:
+    def glance(self, job_id: str, pool_id: str) -> ReservationView | None:
         """Return what `refresh` saw for the job, without asking again; None if it did not look, or too long ago."""
         if self._clock.monotonic() - self._looked_at > GLANCE_SECONDS:
             return None
         if self._condition is not RedisView.OK:
-            return View(self._condition)
+            return ReservationView(self._condition)
         entries = self._pools.get(pool_id)
         if entries is None or job_id not in self._looked_for:
             return None
@@ -153,8 +154,8 @@ class RedisLedger:
         reserved = sum(e["slots"] for job, e in entries.items() if job != job_id and e["until"] > now) if entries else 0
         cooldown = self._cooldowns.get(job_id)
         if cooldown is None or cooldown["until"] <= now:
-            return View(RedisView.OK, pool_reserved=reserved)
-        return View(RedisView.OK, instant(cooldown["until"]), cooldown["decision_id"], reserved)
+            return ReservationView(RedisView.OK, pool_reserved=reserved)
+        return ReservationView(RedisView.OK, instant(cooldown["until"]), cooldown["decision_id"], reserved)
 
     async def refresh(self) -> RedisView:
         """Look at all jobs that have been asked for; return whether the ledger can be read at all."""

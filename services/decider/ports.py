@@ -6,58 +6,20 @@ and slots of a pool. Holds are owned by decision id, so the same decision asked 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Protocol
 
-from tidegate.engine.guards.timing import hold_seconds
-from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.engine.links import Link
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
 from tidegate.events.wire import Wire
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """What could be seen of the ledger for one job."""
-
-    redis: RedisView
-    cooldown_until: datetime | None = None
-    cooldown_owner: str | None = None
-    pool_reserved: int = 0
-    """Slots of the pool held by other jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What a command takes. Instants are epoch seconds by the log's time, never a key's time to live."""
-
-    job_id: str
-    pool_id: str
-    decision_id: str
-    slots: int
-    """Slots promised and not yet visible at the master."""
-    slots_until: float
-    """When the promise lapses, should no result ever end it; 0 for a command that needs no slots."""
-    cooldown_until: float
-    """0 for a command that holds no cooldown."""
-
-
-class Answer(StrEnum):
-    """What became of a reservation."""
-
-    TAKEN = "taken"
-    COOLDOWN = "cooldown"
-    POOL = "pool"
-    NOT_NOW = "not_now"
-    """The ledger is unreachable or being rebuilt."""
-
-
 class Ledger(Protocol):
     """Cooldowns and pool reservations. No method raises on an outage: it answers that it cannot see."""
 
-    async def view(self, job_id: str, pool_id: str) -> View:
+    async def view(self, job_id: str, pool_id: str) -> ReservationView:
         """Return what is held now by the job, and by others in the pool."""
         ...
 
@@ -73,7 +35,7 @@ class Ledger(Protocol):
         """Replace everything by `holds` and be readable again; False if it already was, or cannot be reached."""
         ...
 
-    def glance(self, job_id: str, pool_id: str) -> View | None:
+    def glance(self, job_id: str, pool_id: str) -> ReservationView | None:
         """Return what `refresh` saw for the job, without asking again; None if it did not look, or too long ago."""
         ...
 
@@ -106,15 +68,6 @@ class TooLargeToPublish(RuntimeError):
     """The broker takes no event of this size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A job of the same pipeline that shares a topic."""
-
-    job_id: str
-    upstream: bool
-    topics: tuple[str, ...]
-
-
 class Specs(Protocol):
     """The specs in force."""
 
@@ -129,25 +82,6 @@ class Specs(Protocol):
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, in the order of their ids."""
         ...
-
-
-def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
-    """Return what a command takes, given the slots the job holds already.
-
-    The slots lapse when the command can no longer be under way: not begun before it expires, then one stop and two
-    starts (the ordered size and the roll-back), each with its deadline.
-    """
-    held = hold_seconds(spec, command)
-    application = spec.application
-    longest = application.stop_deadline_seconds + 2 * application.start_deadline_seconds
-    return Hold(
-        job_id=spec.job_id,
-        pool_id=spec.pool_id,
-        decision_id=command.command_id,
-        slots=max(0, command.to_parallelism - granted),
-        slots_until=0.0 if command.kind is CommandKind.STOP else command.expires_at.timestamp() + longest,
-        cooldown_until=command.issued_at.timestamp() + held if held > 0 else 0.0,
-    )
 
 
 def instant(epoch_seconds: float) -> datetime:

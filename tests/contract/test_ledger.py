@@ -13,8 +13,9 @@ import pytest
 from redis.asyncio import Redis
 
 from services.decider.ledger import RedisLedger
-from services.decider.ports import Answer, Hold, Ledger, View, instant
+from services.decider.ports import Ledger, instant
 from tests.support.ledger import FakeLedger
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -80,10 +81,10 @@ class TestLedger:
         """An empty ledger denies: emptiness is no proof that nothing is held."""
 
         async def body(ledger: Ledger, clock: SetClock) -> None:
-            assert await ledger.view("a", "blue") == View(RedisView.REBUILDING)
+            assert await ledger.view("a", "blue") == ReservationView(RedisView.REBUILDING)
             assert await ledger.reserve(hold(), 10) is Answer.NOT_NOW
             assert await ledger.restore([])
-            assert await ledger.view("a", "blue") == View(RedisView.OK)
+            assert await ledger.view("a", "blue") == ReservationView(RedisView.OK)
             assert await ledger.reserve(hold(), 10) is Answer.TAKEN
 
         run(body)
@@ -95,9 +96,9 @@ class TestLedger:
             await ledger.restore([])
             assert await ledger.reserve(hold(decision="d1"), 10) is Answer.TAKEN
             assert await ledger.reserve(hold(decision="d2"), 10) is Answer.COOLDOWN
-            assert await ledger.view("a", "blue") == View(RedisView.OK, T + timedelta(seconds=60), "d1", 0)
+            assert await ledger.view("a", "blue") == ReservationView(RedisView.OK, T + timedelta(seconds=60), "d1", 0)
             clock.at = T + timedelta(seconds=61)
-            assert await ledger.view("a", "blue") == View(RedisView.OK)
+            assert await ledger.view("a", "blue") == ReservationView(RedisView.OK)
             late = Hold("a", "blue", "d2", 2, T.timestamp() + 400, T.timestamp() + 121)
             assert await ledger.reserve(late, 10) is Answer.TAKEN
 
@@ -184,8 +185,8 @@ class TestLedger:
 
         async def body(ledger: Ledger, clock: SetClock) -> None:
             assert await ledger.restore([hold("a", "d1", slots=2), hold("b", "d2", slots=3, cooldown=0)])
-            assert await ledger.view("a", "blue") == View(RedisView.OK, instant(T.timestamp() + 60), "d1", 3)
-            assert await ledger.view("b", "blue") == View(RedisView.OK, pool_reserved=2)
+            assert await ledger.view("a", "blue") == ReservationView(RedisView.OK, instant(T.timestamp() + 60), "d1", 3)
+            assert await ledger.view("b", "blue") == ReservationView(RedisView.OK, pool_reserved=2)
             assert not await ledger.restore([])
             assert (await ledger.view("c", "blue")).pool_reserved == 5
 

@@ -15,8 +15,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from services.decider.ledger import RedisLedger
-from services.decider.ports import Answer, View
 from tests.contract.test_ledger import SetClock, T, hold
+from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
 
 Body = Callable[[RedisLedger, Redis, str, SetClock], Awaitable[None]]
@@ -56,7 +56,7 @@ def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None
                 await client.set(pool, "x")
             case "pool garbage":
                 await client.hset(pool, "b", '{"slots": "many"}')
-        assert await ledger.view("a", "blue") == View(RedisView.REBUILDING)
+        assert await ledger.view("a", "blue") == ReservationView(RedisView.REBUILDING)
         assert not await client.exists(f"{prefix}view")
         assert await ledger.reserve(hold(), 10) is Answer.NOT_NOW
         assert await ledger.restore([hold("a", "d1", slots=2)])
@@ -113,7 +113,7 @@ def test_a_glance_says_what_a_look_says(redis_url: str) -> None:
         assert ledger.glance("a", "blue") is None
         await client.delete(f"{prefix}view")
         assert await ledger.refresh() is RedisView.REBUILDING
-        assert ledger.glance("a", "blue") == View(RedisView.REBUILDING)
+        assert ledger.glance("a", "blue") == ReservationView(RedisView.REBUILDING)
 
     on_redis(redis_url, body)
 
@@ -164,7 +164,7 @@ def test_an_outage_costs_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
             assert (await ledger.view("a", "blue")).redis is RedisView.UNREACHABLE
         assert await ledger.reserve(hold(), 10) is Answer.NOT_NOW
         assert await ledger.refresh() is RedisView.UNREACHABLE
-        assert ledger.glance("a", "blue") == View(RedisView.UNREACHABLE)
+        assert ledger.glance("a", "blue") == ReservationView(RedisView.UNREACHABLE)
         assert loop.time() - began < first + 1.0  # a thousand more messages did not pay the timeout
         clock.at = T + timedelta(seconds=3)
         again = loop.time()

@@ -1,9 +1,10 @@
-"""A ledger in memory: what Redis does for the decider, for tests without servers."""
+"""Reservations in memory behind the decider's port, for tests without servers."""
 
 from __future__ import annotations
 
-from services.decider.ports import Answer, Hold, View, instant
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
+from tidegate.lab.reservations import MemoryReservations
 from tidegate.runtime.clock import Clock
 
 
@@ -13,70 +14,35 @@ class FakeLedger:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.condition = RedisView.REBUILDING
-        self.cooldowns: dict[str, tuple[str, float]] = {}
-        self.pools: dict[str, dict[str, tuple[int, str, float]]] = {}
+        self.table = MemoryReservations()
 
-    async def view(self, job_id: str, pool_id: str) -> View:
+    async def view(self, job_id: str, pool_id: str) -> ReservationView:
         """Return what is held now by the job, and by others in the pool."""
         if self.condition is not RedisView.OK:
-            return View(self.condition)
-        now = self._now()
-        reserved = self._others(pool_id, job_id)
-        owner, until = self.cooldowns.get(job_id, ("", 0.0))
-        return (
-            View(RedisView.OK, instant(until), owner, reserved)
-            if until > now
-            else View(RedisView.OK, None, None, reserved)
-        )
+            return ReservationView(self.condition)
+        return self.table.view(job_id, pool_id, self._now())
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
         """Take a hold whole or not at all."""
-        if self.condition is not RedisView.OK:
-            return Answer.NOT_NOW
-        now = self._now()
-        owner, until = self.cooldowns.get(hold.job_id, ("", 0.0))
-        if hold.cooldown_until and until > now and owner != hold.decision_id:
-            return Answer.COOLDOWN
-        own = self.pools.get(hold.pool_id, {}).get(hold.job_id)
-        again = own is not None and own[1] == hold.decision_id
-        if (
-            hold.slots
-            and free is not None
-            and not again
-            and self._others(hold.pool_id, hold.job_id) + hold.slots > free
-        ):
-            return Answer.POOL
-        if hold.cooldown_until > now:
-            self.cooldowns[hold.job_id] = (hold.decision_id, hold.cooldown_until)
-        if hold.slots_until > now and not again:
-            self.pools.setdefault(hold.pool_id, {})[hold.job_id] = (hold.slots, hold.decision_id, hold.slots_until)
-        return Answer.TAKEN
+        return self.table.reserve(hold, free, self._now()) if self.condition is RedisView.OK else Answer.NOT_NOW
 
     async def settle(self, job_id: str, pool_id: str, decision_id: str, slots: int | None) -> None:
         """Set the slots of a hold, or give them back."""
-        pool = self.pools.get(pool_id, {})
-        own = pool.get(job_id)
-        if self.condition is not RedisView.OK or own is None or own[1] != decision_id:
-            return
-        if slots is None:
-            del pool[job_id]
-        else:
-            pool[job_id] = (slots, own[1], own[2])
+        if self.condition is RedisView.OK:
+            self.table.settle(job_id, pool_id, decision_id, slots)
 
     async def restore(self, holds: list[Hold]) -> bool:
         """Replace everything by `holds` and be readable again."""
         if self.condition is not RedisView.REBUILDING:
             return False
-        self.cooldowns = {h.job_id: (h.decision_id, h.cooldown_until) for h in holds if h.cooldown_until > self._now()}
-        self.pools = {}
-        for h in holds:
-            if h.slots_until > self._now():
-                self.pools.setdefault(h.pool_id, {})[h.job_id] = (h.slots, h.decision_id, h.slots_until)
+        self.table = MemoryReservations()
+        for hold in holds:
+            self.table.reserve(hold, None, self._now())
         self.condition = RedisView.OK
         return True
 
-    def glance(self, job_id: str, pool_id: str) -> View | None:  # noqa: ARG002 - the port's shape
-        """Never looks ahead: every look is a fresh one."""
+    def glance(self, job_id: str, pool_id: str) -> ReservationView | None:  # noqa: ARG002 - the port's shape
+        """Never has a cached view: every look is a fresh one."""
         return None
 
     async def refresh(self) -> RedisView:
@@ -88,7 +54,3 @@ class FakeLedger:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-    def _others(self, pool_id: str, job_id: str) -> int:
-        entries = self.pools.get(pool_id, {})
-        return sum(slots for job, (slots, _, until) in entries.items() if job != job_id and until > self._now())

@@ -12,11 +12,12 @@ from prometheus_client import CollectorRegistry
 
 from services.decider.handler import Handler, Incoming
 from services.decider.metrics import Metrics
-from services.decider.ports import Answer, Hold, TooLargeToPublish, View
+from services.decider.ports import TooLargeToPublish
 from services.decider.records import JobRecord, key_of
 from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
 from tests.support.ledger import FakeLedger
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, RedisView
@@ -154,9 +155,9 @@ def test_a_command_is_reserved_and_follows_its_decision() -> None:
     assert bench.outbox.trail == ["Decision", "state"] * 6 + ["Decision", "ScalingCommand", "state"]
     (command,) = bench.commands()
     assert command.command_id == bench.decisions()[-1].decision_id
-    owner, until = bench.ledger.cooldowns["rates"]
+    owner, until = bench.ledger.table.cooldowns["rates"]
     assert (owner, until) == (command.command_id, command.issued_at.timestamp() + 60)
-    assert bench.ledger.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
+    assert bench.ledger.table.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
 
 
 @pytest.mark.parametrize(("step", "done"), [(1, "Decision"), (2, "ScalingCommand")])
@@ -199,11 +200,11 @@ def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
     until = bench.clock.at.timestamp() + 300
     view, looks = bench.ledger.view, []
 
-    async def beaten(job_id: str, pool_id: str) -> View:
+    async def beaten(job_id: str, pool_id: str) -> ReservationView:
         seen = await view(job_id, pool_id)
         looks.append(seen)
         if len(looks) == 2:  # the last look before the reservation; the other job is just behind it
-            bench.ledger.pools["default"] = {"other": (5, "d-other", until)}
+            bench.ledger.table.pools["default"] = {"other": (5, "d-other", until)}
         return seen
 
     bench.ledger.view = beaten  # type: ignore[method-assign]
@@ -274,7 +275,7 @@ def test_results_settle_what_the_command_held() -> None:
     (command,) = bench.commands()
 
     def slots() -> int | None:
-        held = bench.ledger.pools["default"].get("rates")
+        held = bench.ledger.table.pools["default"].get("rates")
         return held[0] if held else None
 
     assert slots() == command.to_parallelism - 4
