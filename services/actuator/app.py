@@ -27,8 +27,8 @@ from services.actuator.backends import Backend
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
 from services.actuator.carry import Carrier
+from services.actuator.command_log import CommandLog
 from services.actuator.fence import RedisFence
-from services.actuator.ledger import Ledger
 from services.actuator.settings import ActuatorSettings
 from services.actuator.task import Abandoned
 from tidegate.events.command import ScalingCommand
@@ -259,7 +259,7 @@ def build(
     publisher = _OneAtATime(producer or Publisher(settings))
     carrier = Carrier(
         clock=clock,
-        ledger=Ledger(),
+        ledger=CommandLog(),
         fence=RedisFence(redis_client or connect_redis(settings), settings.redis_prefix),
         backends=backends or {"standalone": Standalone(), "local": Local(settings.driver_log_dir)},
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),

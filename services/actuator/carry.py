@@ -11,10 +11,10 @@ from services.actuator import starting, stopping
 from services.actuator.admission import refusal
 from services.actuator.backends import Backend
 from services.actuator.checkpoint import CheckpointError
+from services.actuator.command_log import CommandLog
 from services.actuator.fence import Fence
-from services.actuator.ledger import Ledger
-from services.actuator.restart import Action, Event, Restart, advance, next_action, resume
-from services.actuator.task import Abandoned, Outcome, Task
+from services.actuator.restart import Action, RestartEvent, RestartState, advance, next_action, resume
+from services.actuator.task import Abandoned, ActionOutcome, Task
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase, result_id
@@ -36,7 +36,7 @@ class Carrier:
     """What it takes to carry commands out. One carrier serves all jobs; `carry` may run in several threads."""
 
     clock: Clock
-    ledger: Ledger
+    ledger: CommandLog
     fence: Fence
     backends: Mapping[str, Backend]
     publish: Publish
@@ -65,7 +65,7 @@ class Carrier:
         if state.phase is None:
             state = self._tell(command, state, self._admit(command, spec), trace_id)
         elif spec is None:
-            outcome = Outcome(Event.ORPHANED, "The job was removed while it was worked on.", "NO_SUCH_JOB")
+            outcome = ActionOutcome(RestartEvent.ORPHANED, "The job was removed while it was worked on.", "NO_SUCH_JOB")
             state = self._tell(command, state, outcome, trace_id)
         if spec is None or next_action(state) is Action.NOTHING:
             return state.phase
@@ -76,12 +76,14 @@ class Carrier:
             state = self._tell(command, state, outcome, trace_id)
         return state.phase
 
-    def _admit(self, command: ScalingCommand, spec: JobSpec | None) -> Outcome:
+    def _admit(self, command: ScalingCommand, spec: JobSpec | None) -> ActionOutcome:
         epoch = self.ledger.job(command.job_id).epoch
         refused = refusal(command, spec, epoch=epoch, backends=frozenset(self.backends), now=self.clock.now())
         if refused is None:
-            return Outcome(Event.ADMITTED, f"From size {command.from_parallelism} to {command.to_parallelism}.")
-        return Outcome(Event.REFUSED, refused[1], refused[0])
+            return ActionOutcome(
+                RestartEvent.ADMITTED, f"From size {command.from_parallelism} to {command.to_parallelism}."
+            )
+        return ActionOutcome(RestartEvent.REFUSED, refused[1], refused[0])
 
     def _task(self, command: ScalingCommand, spec: JobSpec, cancelled: threading.Event) -> Task:
         return Task(
@@ -97,10 +99,10 @@ class Carrier:
             claimed_applications=self.ledger.applications(),
         )
 
-    def _step(self, action: Action, task: Task, state: Restart, *, taken_over: bool) -> Outcome:
+    def _step(self, action: Action, task: Task, state: RestartState, *, taken_over: bool) -> ActionOutcome:
         """Do an action, again for some time while the job's files cannot be used: one job's must not end all jobs'."""
         deadline = self.clock.monotonic() + task.spec.application.stop_deadline_seconds
-        outcome: Outcome | None = None
+        outcome: ActionOutcome | None = None
         while True:
             try:
                 task.check()
@@ -108,7 +110,9 @@ class Carrier:
                 task.check()
             except (ControlError, CheckpointError, OSError) as error:
                 if self.clock.monotonic() > deadline:
-                    return Outcome(Event.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
+                    return ActionOutcome(
+                        RestartEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES"
+                    )
                 log.warning("job %s: %s is held up by its files: %s", task.spec.job_id, action.value, error)
                 taken_over = True  # how far it came is as unknown as after a predecessor
                 if task.cancelled.wait(FILES_SECONDS):
@@ -116,14 +120,14 @@ class Carrier:
             else:
                 return outcome
 
-    def _act(self, action: Action, task: Task, state: Restart, *, taken_over: bool) -> Outcome:
+    def _act(self, action: Action, task: Task, state: RestartState, *, taken_over: bool) -> ActionOutcome:
         match action:
             case Action.FIND:
                 return stopping.find(task, task.spec.application.stop_deadline_seconds)
             case Action.STOP:
                 return stopping.stop(task, self.fence)
             case Action.ANNOUNCE if state.kind is CommandKind.STOP:
-                return Outcome(Event.DONE, "The job is stopped.")
+                return ActionOutcome(RestartEvent.DONE, "The job is stopped.")
             case Action.ANNOUNCE:
                 return starting.announce(task, self.fence)
             case Action.SUBMIT:
@@ -133,7 +137,7 @@ class Carrier:
             case _:
                 raise ValueError(f"{action} is not carried out here")
 
-    def _verify(self, task: Task) -> Outcome:
+    def _verify(self, task: Task) -> ActionOutcome:
         command_id = task.command.command_id
         stopped = self.ledger.find(command_id, Phase.STOPPED)
         running = self.ledger.find(command_id, Phase.RUNNING)
@@ -155,7 +159,7 @@ class Carrier:
         for source, name in ((stopped, "stop_seconds"), (stopped, "clean"), (running, "submit_seconds")):
             if name in source.details:
                 figures[name] = source.details[name]
-        return Outcome(
+        return ActionOutcome(
             outcome.event,
             outcome.sentence,
             outcome.code,
@@ -165,7 +169,9 @@ class Carrier:
             outcome.downtime_seconds,
         )
 
-    def _tell(self, command: ScalingCommand, state: Restart, outcome: Outcome, trace_id: str | None) -> Restart:
+    def _tell(
+        self, command: ScalingCommand, state: RestartState, outcome: ActionOutcome, trace_id: str | None
+    ) -> RestartState:
         """Publish the result of a move and take it into the ledger; only then has the move happened."""
         moved = advance(state, outcome.event)
         if moved.phase is None:

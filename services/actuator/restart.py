@@ -44,7 +44,7 @@ class Action(Enum):
     NOTHING = "nothing"
 
 
-class Event(Enum):
+class RestartEvent(Enum):
     """What can come of an action."""
 
     ADMITTED = "admitted"
@@ -74,7 +74,7 @@ class IllegalMove(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartState:
     """How far a command has come. `phase` is None before its first result."""
 
     kind: CommandKind
@@ -100,39 +100,42 @@ ACTIONS: dict[Phase | None, Action] = {
     Phase.RUNNING: Action.VERIFY,
 }
 
-MOVES: dict[tuple[Phase | None, Event], Phase] = {
-    (None, Event.ADMITTED): Phase.ACCEPTED,
-    (None, Event.REFUSED): Phase.REJECTED,
-    (Phase.ACCEPTED, Event.OUTFENCED): Phase.REJECTED,
-    (Phase.ACCEPTED, Event.REFUSED): Phase.REJECTED,
-    (Phase.ACCEPTED, Event.FOUND): Phase.STOPPING,
-    (Phase.ACCEPTED, Event.NOTHING_RUNS): Phase.STOPPED,
-    (Phase.ACCEPTED, Event.UNKNOWN): Phase.FAILED,
-    (Phase.STOPPING, Event.GONE): Phase.STOPPED,
-    (Phase.STOPPING, Event.WOULD_NOT_STOP): Phase.FAILED,
-    (Phase.STOPPING, Event.OUTFENCED): Phase.FAILED,
-    (Phase.STOPPED, Event.ANNOUNCED): Phase.STARTING,
-    (Phase.STOPPED, Event.OUTFENCED): Phase.FAILED,
-    (Phase.STOPPED, Event.DONE): Phase.VERIFIED,
-    (Phase.STARTING, Event.SUBMITTED): Phase.RUNNING,
-    (Phase.STARTING, Event.NOT_SUBMITTED): Phase.STOPPING,
-    (Phase.STARTING, Event.REFUSED): Phase.FAILED,
-    (Phase.STARTING, Event.OUTFENCED): Phase.FAILED,
-    (Phase.RUNNING, Event.COMMITTED): Phase.VERIFIED,
-    (Phase.RUNNING, Event.SILENT): Phase.STOPPING,
+MOVES: dict[tuple[Phase | None, RestartEvent], Phase] = {
+    (None, RestartEvent.ADMITTED): Phase.ACCEPTED,
+    (None, RestartEvent.REFUSED): Phase.REJECTED,
+    (Phase.ACCEPTED, RestartEvent.OUTFENCED): Phase.REJECTED,
+    (Phase.ACCEPTED, RestartEvent.REFUSED): Phase.REJECTED,
+    (Phase.ACCEPTED, RestartEvent.FOUND): Phase.STOPPING,
+    (Phase.ACCEPTED, RestartEvent.NOTHING_RUNS): Phase.STOPPED,
+    (Phase.ACCEPTED, RestartEvent.UNKNOWN): Phase.FAILED,
+    (Phase.STOPPING, RestartEvent.GONE): Phase.STOPPED,
+    (Phase.STOPPING, RestartEvent.WOULD_NOT_STOP): Phase.FAILED,
+    (Phase.STOPPING, RestartEvent.OUTFENCED): Phase.FAILED,
+    (Phase.STOPPED, RestartEvent.ANNOUNCED): Phase.STARTING,
+    (Phase.STOPPED, RestartEvent.OUTFENCED): Phase.FAILED,
+    (Phase.STOPPED, RestartEvent.DONE): Phase.VERIFIED,
+    (Phase.STARTING, RestartEvent.SUBMITTED): Phase.RUNNING,
+    (Phase.STARTING, RestartEvent.NOT_SUBMITTED): Phase.STOPPING,
+    (Phase.STARTING, RestartEvent.REFUSED): Phase.FAILED,
+    (Phase.STARTING, RestartEvent.OUTFENCED): Phase.FAILED,
+    (Phase.RUNNING, RestartEvent.COMMITTED): Phase.VERIFIED,
+    (Phase.RUNNING, RestartEvent.SILENT): Phase.STOPPING,
 }
 
 MOVES |= {
-    (phase, event): Phase.FAILED for phase in ACTIONS if phase is not None for event in (Event.ORPHANED, Event.BROKEN)
+    (phase, event): Phase.FAILED
+    for phase in ACTIONS
+    if phase is not None
+    for event in (RestartEvent.ORPHANED, RestartEvent.BROKEN)
 }
 
 
-def begin(command: ScalingCommand, last_good: int | None) -> Restart:
+def begin(command: ScalingCommand, last_good: int | None) -> RestartState:
     """Return the state of a command of which nothing was done."""
-    return Restart(command.kind, command.to_parallelism, last_good)
+    return RestartState(command.kind, command.to_parallelism, last_good)
 
 
-def resume(command: ScalingCommand, last_good: int | None, results: Iterable[ActionResult]) -> Restart:
+def resume(command: ScalingCommand, last_good: int | None, results: Iterable[ActionResult]) -> RestartState:
     """Return the state that a command's results, oldest first, tell of."""
     state = begin(command, last_good)
     for result in results:
@@ -140,23 +143,23 @@ def resume(command: ScalingCommand, last_good: int | None, results: Iterable[Act
     return state
 
 
-def next_action(state: Restart) -> Action:
+def next_action(state: RestartState) -> Action:
     """Return what is to be done now; NOTHING when the command has ended."""
     return ACTIONS.get(state.phase, Action.NOTHING)
 
 
-def advance(state: Restart, event: Event) -> Restart:
+def advance(state: RestartState, event: RestartEvent) -> RestartState:
     """Return the state after `event`; raise `IllegalMove` where it cannot happen."""
     phase = MOVES.get((state.phase, event))
     if phase is None:
         raise IllegalMove(f"{event.name} cannot happen in {state.phase}, attempt {state.attempt}")
-    if (event is Event.DONE and state.kind is not CommandKind.STOP) or (
-        event is Event.ANNOUNCED and state.kind is CommandKind.STOP
+    if (event is RestartEvent.DONE and state.kind is not CommandKind.STOP) or (
+        event is RestartEvent.ANNOUNCED and state.kind is CommandKind.STOP
     ):
         raise IllegalMove(f"{event.name} is not how a {state.kind} goes on from {state.phase}")
     if phase is Phase.VERIFIED and state.attempt > 1:
         phase = Phase.ROLLED_BACK
-    if event in (Event.SILENT, Event.NOT_SUBMITTED):
+    if event in (RestartEvent.SILENT, RestartEvent.NOT_SUBMITTED):
         if state.attempt > 1 or state.last_good is None:
             return replace(state, phase=Phase.FAILED)
         return replace(state, phase=phase, attempt=2)

@@ -16,8 +16,8 @@ from services.actuator import strangers
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.checkpoint import CheckpointError
 from services.actuator.fence import Fence
-from services.actuator.restart import Event
-from services.actuator.task import Outcome, Task, batches_to_text
+from services.actuator.restart import RestartEvent
+from services.actuator.task import ActionOutcome, Task, batches_to_text
 from tidegate.events.command import CommandKind
 from tidegate.launcher.control import ControlError
 
@@ -57,11 +57,11 @@ def live_runs(task: Task) -> list[LiveRun]:
     return live
 
 
-def find(task: Task, patience_seconds: float) -> Outcome:
+def find(task: Task, patience_seconds: float) -> ActionOutcome:
     """Find what runs. Waits out a cluster that does not answer, for at most `patience_seconds`."""
     held = task.control.fence()
     if held is not None and held[0].epoch > task.command.epoch:
-        return Outcome(Event.OUTFENCED, f"The job's fence is already at run {held[0]}.", "OUTFENCED")
+        return ActionOutcome(RestartEvent.OUTFENCED, f"The job's fence is already at run {held[0]}.", "OUTFENCED")
     deadline = task.clock.monotonic() + patience_seconds
     while True:
         try:
@@ -69,34 +69,36 @@ def find(task: Task, patience_seconds: float) -> Outcome:
             refused = _refusal(task, runs)
         except (BackendUnreachable, BackendRefused, CheckpointError, ControlError) as error:
             if task.clock.monotonic() > deadline:
-                return Outcome(Event.UNKNOWN, f"What runs cannot be told: {error}.", "STOP_FAILED")
+                return ActionOutcome(RestartEvent.UNKNOWN, f"What runs cannot be told: {error}.", "STOP_FAILED")
             task.wait(1.0)
             continue
         if refused is not None:
             return refused
         if runs:
-            return Outcome(Event.FOUND, submission_id=runs[-1].submission_id)
-        return Outcome(Event.NOTHING_RUNS, "The job does not run.", details=facts)
+            return ActionOutcome(RestartEvent.FOUND, submission_id=runs[-1].submission_id)
+        return ActionOutcome(RestartEvent.NOTHING_RUNS, "The job does not run.", details=facts)
 
 
-def _refusal(task: Task, runs: list[LiveRun]) -> Outcome | None:
+def _refusal(task: Task, runs: list[LiveRun]) -> ActionOutcome | None:
     """Return Refused if what runs forbids the command, else None; raise `BackendUnreachable` when nobody can say."""
     if runs and task.command.kind is CommandKind.START:
         sentence = f"The job runs already, as {runs[-1].submission_id}; it was left alone."
-        return Outcome(Event.REFUSED, sentence, "ALREADY_RUNNING", submission_id=runs[-1].submission_id)
+        return ActionOutcome(RestartEvent.REFUSED, sentence, "ALREADY_RUNNING", submission_id=runs[-1].submission_id)
     if runs and task.command.kind is CommandKind.STOP:
         return None
     return strangers.refusal(task, unsaid=sum("application_id" not in run.facts for run in runs))
 
 
-def stop(task: Task, fence: Fence) -> Outcome:
+def stop(task: Task, fence: Fence) -> ActionOutcome:
     """End every run older than a freshly taken token."""
     app = task.spec.application
     begun = task.clock.monotonic()
     task.token = None
     token = fence.take(task.control, task.spec.job_id, task.command.epoch, task.owner)
     if token is None:
-        return Outcome(Event.OUTFENCED, "A newer command holds the job's fence; nothing was stopped.", "OUTFENCED")
+        return ActionOutcome(
+            RestartEvent.OUTFENCED, "A newer command holds the job's fence; nothing was stopped.", "OUTFENCED"
+        )
     task.token = token
     task.control.request_stop(token, task.command.command_id, app.stop_deadline_seconds)
     kill_at = begun + app.stop_deadline_seconds + GRACE_SECONDS
@@ -117,14 +119,14 @@ def stop(task: Task, fence: Fence) -> Outcome:
             doomed = []
         if now >= kill_at + KILL_SECONDS:
             sentence = f"The old run did not end within {now - begun:.0f} s, killed or not{trouble}."
-            return Outcome(Event.WOULD_NOT_STOP, sentence, "STOP_FAILED")
+            return ActionOutcome(RestartEvent.WOULD_NOT_STOP, sentence, "STOP_FAILED")
         task.wait(1.0 if doomed or trouble else POLL_SECONDS)
         trouble = ""
     task.control.tidy()
     facts = _checkpoint_facts(task)
     facts |= {"stop_seconds": round(task.clock.monotonic() - begun, 3), "killed": killed}
     how = "by force" if killed else "at a batch boundary" if facts["clean"] else "inside a batch, which will run again"
-    return Outcome(Event.GONE, f"The old run ended {how} after {facts['stop_seconds']} s.", details=facts)
+    return ActionOutcome(RestartEvent.GONE, f"The old run ended {how} after {facts['stop_seconds']} s.", details=facts)
 
 
 def _checkpoint_facts(task: Task) -> dict[str, str | bool | int | float]:

@@ -7,8 +7,8 @@ its id: each run writes its application's into the control directory, and `verif
 
 from __future__ import annotations
 
-from services.actuator.restart import Event
-from services.actuator.task import Outcome, Task
+from services.actuator.restart import RestartEvent
+from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
 
 LINGER_SECONDS = 10.0
@@ -16,7 +16,7 @@ LINGER_SECONDS = 10.0
 ASK_SECONDS = 0.5
 
 
-def refusal(task: Task, unsaid: int = 0) -> Outcome | None:
+def refusal(task: Task, unsaid: int = 0) -> ActionOutcome | None:
     """Return Refused if the job runs in an application that is not ours, else None.
 
     `unsaid` runs of ours live and have not said yet which application is theirs. One that goes away within
@@ -25,7 +25,7 @@ def refusal(task: Task, unsaid: int = 0) -> Outcome | None:
     deadline = task.clock.monotonic() + LINGER_SECONDS
     while len(found := _strangers(task)) > unsaid:
         if task.clock.monotonic() > deadline:
-            return Outcome(Event.REFUSED, _sentence(task, found), "FOREIGN_DRIVER")
+            return ActionOutcome(RestartEvent.REFUSED, _sentence(task, found), "FOREIGN_DRIVER")
         task.wait(ASK_SECONDS)
     return None
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from services.actuator.backends import Backend
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
-from services.actuator.restart import Event
+from services.actuator.restart import RestartEvent
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.wire import Scalar
@@ -22,10 +22,10 @@ class Abandoned(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ActionOutcome:
     """What came of an action: the machine's event, and what the result of the new phase is to say."""
 
-    event: Event
+    event: RestartEvent
     sentence: str = ""
     code: str = "OK"
     details: dict[str, Scalar] = field(default_factory=dict)

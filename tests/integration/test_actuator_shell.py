@@ -18,7 +18,7 @@ import redis
 from confluent_kafka import Producer
 
 from services.actuator.app import Actuator, build
-from services.actuator.backends import DriverState, Run
+from services.actuator.backends import DriverState, Submission
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
@@ -39,11 +39,11 @@ class IdleCluster:
     """Drivers that come up at once, find nothing to do, and end when they are asked to."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, Submission] = {}
         self.most_alive = 0
         self.submit_seconds = 0.0
 
-    def submit(self, run: Run) -> str:
+    def submit(self, run: Submission) -> str:
         """Start a driver that says at once who it is and that it is idle."""
         time.sleep(self.submit_seconds)
         driver = f"driver-1-{len(self.runs)}"

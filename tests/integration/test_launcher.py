@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.actuator.backends import Run
+from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
 from tidegate.events.job import Application, JobSpec
@@ -63,7 +63,7 @@ class Drivers:
     def start(self, token: Token, batch_seconds: float) -> str:
         """Start a run, return its driver's id."""
         spec = self.spec(batch_seconds)
-        submission_id = self.backend.submit(Run(spec, token, 2))
+        submission_id = self.backend.submit(Submission(spec, token, 2))
         self._started.append((spec, submission_id))
         return submission_id
 

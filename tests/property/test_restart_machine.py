@@ -7,15 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.actuator.ledger import Ledger
-from services.actuator.restart import ACTIONS, Action, Event, IllegalMove, Restart, advance, begin, next_action, resume
+from services.actuator.command_log import CommandLog
+from services.actuator.restart import (
+    ACTIONS,
+    Action,
+    IllegalMove,
+    RestartEvent,
+    RestartState,
+    advance,
+    begin,
+    next_action,
+    resume,
+)
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import TERMINAL, ActionResult, Phase, result_id
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KINDS = st.sampled_from(CommandKind)
 LAST_GOOD = st.one_of(st.none(), st.integers(1, 16))
-EVENTS = st.lists(st.sampled_from(Event), max_size=60)
+EVENTS = st.lists(st.sampled_from(RestartEvent), max_size=60)
 
 
 def _command(kind: CommandKind) -> ScalingCommand:
@@ -35,7 +45,7 @@ def _command(kind: CommandKind) -> ScalingCommand:
     )
 
 
-def _walk(kind: CommandKind, last_good: int | None, events: list[Event]) -> list[Restart]:
+def _walk(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> list[RestartState]:
     """Return the states that a list of events leads through; illegal ones must change nothing and are passed over."""
     states = [begin(_command(kind), last_good)]
     for event in events:
@@ -47,7 +57,7 @@ def _walk(kind: CommandKind, last_good: int | None, events: list[Event]) -> list
     return states
 
 
-def _result(state: Restart) -> ActionResult:
+def _result(state: RestartState) -> ActionResult:
     assert state.phase is not None
     return ActionResult(
         result_id=result_id("c", state.phase, state.attempt),
@@ -64,7 +74,7 @@ def _result(state: Restart) -> ActionResult:
 
 
 @given(KINDS, LAST_GOOD, EVENTS)
-def test_starting_comes_only_from_stopped(kind: CommandKind, last_good: int | None, events: list[Event]) -> None:
+def test_starting_comes_only_from_stopped(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> None:
     """No order of events leads to a start that does not pass through STOPPED: never two writers (I4)."""
     for before, after in pairwise(_walk(kind, last_good, events)):
         if after.phase is Phase.STARTING:
@@ -75,7 +85,7 @@ def test_starting_comes_only_from_stopped(kind: CommandKind, last_good: int | No
 
 @given(KINDS, LAST_GOOD, EVENTS)
 def test_a_size_is_started_once_and_rolled_back_once(
-    kind: CommandKind, last_good: int | None, events: list[Event]
+    kind: CommandKind, last_good: int | None, events: list[RestartEvent]
 ) -> None:
     """A command starts its own size at most once and the last good size at most once after it (I3)."""
     sizes = [state.parallelism for state in _walk(kind, last_good, events) if state.phase is Phase.STARTING]
@@ -84,12 +94,12 @@ def test_a_size_is_started_once_and_rolled_back_once(
 
 
 @given(KINDS, LAST_GOOD, EVENTS)
-def test_an_end_is_an_end(kind: CommandKind, last_good: int | None, events: list[Event]) -> None:
+def test_an_end_is_an_end(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> None:
     """After a terminal phase nothing is done and no event is legal; before it there is always something to do (I2)."""
     for state in _walk(kind, last_good, events):
         if state.phase in TERMINAL:
             assert next_action(state) is Action.NOTHING
-            for event in Event:
+            for event in RestartEvent:
                 with pytest.raises(IllegalMove):
                     advance(state, event)
         else:
@@ -97,11 +107,11 @@ def test_an_end_is_an_end(kind: CommandKind, last_good: int | None, events: list
 
 
 @given(KINDS, LAST_GOOD, EVENTS)
-def test_results_tell_the_state(kind: CommandKind, last_good: int | None, events: list[Event]) -> None:
+def test_results_tell_the_state(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> None:
     """At any point the results alone, some of them read twice, bring a successor to the same state."""
     states = _walk(kind, last_good, events)
     told = [_result(state) for state in states[1:]]
-    ledger = Ledger([*told, *told[: len(told) // 2]])
+    ledger = CommandLog([*told, *told[: len(told) // 2]])
     if not ledger.ended("c"):
         assert resume(_command(kind), last_good, ledger.results("c")) == states[-1]
     assert len({result.result_id for result in told}) == len(told), "two phases share a result id"
@@ -113,11 +123,11 @@ def test_every_path_ends(kind: CommandKind, last_good: int | None) -> None:
     """From every reachable state each legal event leads on, and no path is longer than eleven steps."""
     frontier = {begin(_command(kind), last_good)}
     for _ in range(11):
-        frontier = {after for state in frontier for event in Event if (after := _try(state, event)) is not None}
+        frontier = {after for state in frontier for event in RestartEvent if (after := _try(state, event)) is not None}
     assert not frontier
 
 
-def _try(state: Restart, event: Event) -> Restart | None:
+def _try(state: RestartState, event: RestartEvent) -> RestartState | None:
     try:
         return advance(state, event)
     except IllegalMove:

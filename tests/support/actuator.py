@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typing_extensions import override
 
 from services.actuator.app import build
-from services.actuator.backends import LAUNCHER, Run
+from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -140,7 +140,7 @@ class Rig:
     def submit_by_hand(self, parallelism: int = 2) -> str:
         """Run the job's script without the launcher, as somebody does who knows nothing of Tidegate; return the id."""
         with contextlib.closing(_ByHand()) as cluster:
-            self.by_hand.append(cluster.submit(Run(self.spec, Token(0), parallelism)))
+            self.by_hand.append(cluster.submit(Submission(self.spec, Token(0), parallelism)))
         return self.by_hand[-1]
 
     def kill_driver(self, driver: str) -> None:
@@ -305,7 +305,7 @@ class _ByHand(Standalone):
     """Submits a job's script as it is."""
 
     @override
-    def arguments(self, run: Run) -> list[str]:
+    def arguments(self, run: Submission) -> list[str]:
         words, app = super().arguments(run), run.spec.application
         return [*words[: words.index(str(LAUNCHER))], app.script, *app.args]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.carry import Carrier
-from services.actuator.ledger import Ledger
+from services.actuator.command_log import CommandLog
 from services.actuator.task import Abandoned
 from tests.support.events import START, job
 from tests.unit.test_actuator_rules import command
@@ -90,7 +90,7 @@ class World:
         return token if control.raise_fence(token, owner) else None
 
     # the cluster
-    def submit(self, run: Run) -> str:
+    def submit(self, run: Submission) -> str:
         if self.down:
             raise BackendUnreachable("no answer")
         if self.refuses:
@@ -160,7 +160,7 @@ class World:
         """Carry a command as an actuator does that has just read the results topic."""
         carrier = Carrier(
             clock=self,
-            ledger=Ledger(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
+            ledger=CommandLog(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
             fence=self,
             backends={"standalone": self},
             publish=self.publish,

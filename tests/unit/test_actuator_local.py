@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.actuator.backends import Run
+from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from tests.support.events import job
 from tidegate.launcher.control import Token
@@ -25,7 +25,7 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     monkeypatch.setenv("TIDEGATE_REDIS_PASSWORD", "hunter2")
     monkeypatch.setenv("TIDEGATE_STACK_ID", "stack-1")
     backend, spec = Local(tmp_path), job("rates")
-    driver = backend.submit(Run(spec, Token(1), 2))
+    driver = backend.submit(Submission(spec, Token(1), 2))
     deadline = time.monotonic() + 20
     while backend.state(spec, driver).alive:
         assert time.monotonic() < deadline

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from services.actuator.admission import CODES, refusal
-from services.actuator.backends import Run
+from services.actuator.backends import Submission
 from services.actuator.checkpoint import CheckpointError, local_path, pinned_state_partitions, read_checkpoints
-from services.actuator.ledger import Ledger
+from services.actuator.command_log import CommandLog
 from tests.support.events import START, job
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
@@ -181,7 +181,7 @@ def _result(phase: Phase, *, of: str = "c", epoch: int = 7, size: int = 4, **mor
 
 def test_the_ledger_knows_epoch_and_last_good_size() -> None:
     """Only accepted commands raise the epoch, and only sizes that committed a batch are good."""
-    ledger = Ledger([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.REJECTED, of="d", epoch=99)])
+    ledger = CommandLog([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.REJECTED, of="d", epoch=99)])
     assert (ledger.job("rates").epoch, ledger.job("rates").last_good) == (7, 4)
     ledger.take(_result(Phase.ACCEPTED, of="e", epoch=8, size=9))
     ledger.take(_result(Phase.FAILED, of="e", epoch=8, size=9))
@@ -192,7 +192,7 @@ def test_the_ledger_knows_epoch_and_last_good_size() -> None:
 
 def test_the_ledger_keeps_drivers_until_the_job_is_stopped() -> None:
     """What was submitted after the last proven stop may live; what was before cannot."""
-    ledger = Ledger([_result(Phase.RUNNING, submission_id="driver-1")])
+    ledger = CommandLog([_result(Phase.RUNNING, submission_id="driver-1")])
     assert ledger.submissions() == {"driver-1"}
     ledger.take(_result(Phase.STOPPING, of="d", submission_id="driver-1"))
     assert ledger.job("rates").submissions == ["driver-1"]
@@ -202,7 +202,7 @@ def test_the_ledger_keeps_drivers_until_the_job_is_stopped() -> None:
 
 def test_a_stop_leaves_the_last_good_size() -> None:
     """A verified stop has size 0, which is not a size to roll back to."""
-    ledger = Ledger([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
+    ledger = CommandLog([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
     assert ledger.job("rates").last_good == 4
 
 
@@ -214,7 +214,7 @@ def test_the_example_job_is_a_job() -> None:
     script = (examples / Path(spec.application.script).name).read_text()
     for argument in spec.application.args:
         assert f'"{argument.partition("=")[0]}"' in script
-    Run(spec, Token(1), spec.scaling.min_parallelism).spark_conf()
+    Submission(spec, Token(1), spec.scaling.min_parallelism).spark_conf()
 
 
 def test_tidegate_owns_the_size_of_a_run() -> None:
@@ -227,7 +227,7 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
         "a": "b",
     }
     spec = spec.model_copy(update={"application": spec.application.model_copy(update={"conf": conf})})
-    run = Run(spec, Token(7, 2), 6)
+    run = Submission(spec, Token(7, 2), 6)
     found = run.spark_conf()
     assert found["spark.cores.max"] == "6"
     assert found["spark.dynamicAllocation.enabled"] == "false"
@@ -243,15 +243,15 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
 def test_a_result_read_twice_changes_nothing() -> None:
     """A repeated STOPPED, read after the next start, does not make the ledger forget the new driver."""
     stopped = _result(Phase.STOPPED)
-    ledger = Ledger([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
+    ledger = CommandLog([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
     ledger.take(stopped)
     assert ledger.job("rates").submissions == ["driver-2"]
 
 
 def test_of_a_command_that_has_ended_only_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ledger of a process that lives for months holds what is under way, and bounded ids of what was."""
-    monkeypatch.setattr("services.actuator.ledger.ENDED_KEPT", 2)
-    ledger = Ledger([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.ACCEPTED)])
+    monkeypatch.setattr("services.actuator.command_log.ENDED_KEPT", 2)
+    ledger = CommandLog([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.ACCEPTED)])
     assert ledger.ended("c")
     assert ledger.results("c") == []
     for name in ("d", "e"):

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.backends.standalone import Standalone
 from tests.support.events import job
 from tidegate.events.job import JobSpec
@@ -92,7 +92,7 @@ def test_a_standby_master_knows_nothing() -> None:
 def test_a_submission_carries_script_and_size() -> None:
     """The launcher runs, the user's script and the size are its arguments; a refusal keeps the master's words."""
     asked: list[httpx.Request] = []
-    run = Run(_spec(), Token(7, 1), 4)
+    run = Submission(_spec(), Token(7, 1), 4)
     cluster = _answering({"success": True, "submissionId": "driver-1-1"}, asked)
     assert cluster.submit(run) == "driver-1-1"
     assert asked[0].url == "http://master:6066/v1/submissions/create"

@@ -40,7 +40,7 @@ class BackendRefused(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Submission:
     """One start of a job: what to run is the spec's alone, the size and the name are the command's."""
 
     spec: JobSpec
@@ -85,7 +85,7 @@ class Run:
 class Backend(Protocol):
     """A cluster that runs drivers."""
 
-    def submit(self, run: Run) -> str:
+    def submit(self, run: Submission) -> str:
         """Start a driver, return its id; `BackendUnreachable` leaves open whether it was started."""
         ...
 

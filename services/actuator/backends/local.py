@@ -15,7 +15,7 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Run, python_env
+from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Submission, python_env
 from tidegate.events.job import JobSpec
 from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
 
@@ -29,7 +29,7 @@ class Local:
         self._log_dir = log_dir or Path(tempfile.gettempdir())
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def submit(self, run: Run) -> str:
+    def submit(self, run: Submission) -> str:
         """Start a driver, return its id."""
         app = run.spec.application
         master = f"local[{run.parallelism}]" if app.master.startswith("local") else app.master

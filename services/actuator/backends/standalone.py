@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from services.actuator.backends import LAUNCHER, BackendRefused, BackendUnreachable, DriverState, Run
+from services.actuator.backends import LAUNCHER, BackendRefused, BackendUnreachable, DriverState, Submission
 from tidegate.events.job import JobSpec
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
@@ -26,7 +26,7 @@ class Standalone:
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each of our polls
         self._http = httpx.Client(timeout=timeout_seconds, trust_env=False, transport=transport)
 
-    def submit(self, run: Run) -> str:
+    def submit(self, run: Submission) -> str:
         """Start a driver, return its id; `BackendUnreachable` leaves open whether it was started."""
         app = run.spec.application
         answer = self._ask(
@@ -52,7 +52,7 @@ class Standalone:
             raise BackendRefused(f"{app.rest_url}: {answer.get('message', answer)}")
         return str(answer["submissionId"])
 
-    def arguments(self, run: Run) -> list[str]:
+    def arguments(self, run: Submission) -> list[str]:
         """Return the arguments of the inner `spark-submit`."""
         return run.submit_args(run.spec.application.master)
 

@@ -17,7 +17,7 @@ ENDED_KEPT = 100_000
 
 
 @dataclass(slots=True)
-class JobRecord:
+class JobHistory:
     """What was done to one job."""
 
     epoch: int = -1
@@ -29,14 +29,14 @@ class JobRecord:
     """Cluster ids of the drivers submitted since the job was last known to be stopped, oldest first."""
 
 
-class Ledger:
+class CommandLog:
     """Results by command and by job. Taking a result in twice changes nothing."""
 
     def __init__(self, results: Iterable[ActionResult] = ()) -> None:
         self._commands: dict[str, dict[str, ActionResult]] = {}
         self._ended: dict[str, None] = {}
         """Ids of commands, the newest last."""
-        self._jobs: dict[str, JobRecord] = {}
+        self._jobs: dict[str, JobHistory] = {}
         for result in results:
             self.take(result)
 
@@ -51,7 +51,7 @@ class Ledger:
                 del self._ended[next(iter(self._ended))]
         else:
             self._commands.setdefault(result.command_id, {})[result.result_id] = result
-        job = self._jobs.setdefault(result.job_id, JobRecord())
+        job = self._jobs.setdefault(result.job_id, JobHistory())
         if result.phase is not Phase.REJECTED:
             job.epoch = max(job.epoch, result.epoch)
         if result.phase is Phase.STOPPED:
@@ -85,6 +85,6 @@ class Ledger:
         """Return the ids of the applications that Tidegate knows to be some job's newest."""
         return frozenset(job.incarnation for job in list(self._jobs.values()) if job.incarnation is not None)
 
-    def job(self, job_id: str) -> JobRecord:
+    def job(self, job_id: str) -> JobHistory:
         """Return what was done to a job; an empty record if nothing was."""
-        return self._jobs.get(job_id, JobRecord())
+        return self._jobs.get(job_id, JobHistory())
