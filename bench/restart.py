@@ -34,9 +34,9 @@ from bench.table import Row
 from services.actuator.app import connect_redis
 from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
-from services.actuator.carry import Carrier
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.command_log import CommandLog
+from services.actuator.execute import CommandRunner
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -156,13 +156,13 @@ def _tidegate(spec: JobSpec, settings: ActuatorSettings, client: redis.Redis) ->
         told.append(result)
 
     fence = RedisFence(client, settings.redis_prefix)
-    carrier = Carrier(SystemClock(), CommandLog(), fence, {"standalone": cluster}, publish, owner=uuid.uuid4().hex)
+    runner = CommandRunner(SystemClock(), CommandLog(), fence, {"standalone": cluster}, publish, owner=uuid.uuid4().hex)
     epoch = int(time.time() * 1000)
     steps = [(CommandKind.START, 0, SIZE), (CommandKind.RESCALE, SIZE, SIZE), (CommandKind.STOP, SIZE, 0)]
     downtime = None
     for number, (kind, before, size) in enumerate(steps):
         command = _command(spec, kind, before, size, epoch + number)
-        phase = carrier.carry(command, spec, threading.Event())
+        phase = runner.run(command, spec, threading.Event())
         if phase is not Phase.VERIFIED:
             raise RuntimeError(f"{kind} of the benchmark's job ended as {phase}: {told[-1].sentence}")
         if kind is CommandKind.START:

@@ -26,8 +26,8 @@ from prometheus_client import CollectorRegistry, Counter
 from services.actuator.backends import Backend
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
-from services.actuator.carry import Carrier
 from services.actuator.command_log import CommandLog
+from services.actuator.execute import CommandRunner
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.actuator.task import Abandoned
@@ -82,7 +82,7 @@ class Actuator:
         consumer: Consumer,
         producer: Producer,
         jobs: JobsView,
-        carrier: Carrier,
+        runner: CommandRunner,
         health: Health,
         registry: CollectorRegistry,
     ) -> None:
@@ -91,7 +91,7 @@ class Actuator:
         self._consumer = consumer
         self._producer = producer
         self._jobs = jobs
-        self._carrier = carrier
+        self._runner = runner
         self._health = health
         self._lanes: dict[int, _Lane] = {}
         self._stopping = threading.Event()
@@ -138,7 +138,7 @@ class Actuator:
         try:
             for message in reader.read_to_end():
                 try:
-                    self._carrier.ledger.take(decode(ActionResult, message.value(), headers_of(message)))
+                    self._runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
                 except Unreadable as error:
                     # our own topic: an unreadable result may hide a start, so nothing may be done on top of it
                     raise RuntimeError(f"results[{message.partition()}]@{message.offset()}: {error}") from error
@@ -201,7 +201,7 @@ class Actuator:
             return
         lane.command = None
         trace_id = trace_from(headers_of(lane.message))
-        lane.future = self._pool.submit(self._carrier.carry, command, spec, lane.cancelled, trace_id)
+        lane.future = self._pool.submit(self._runner.run, command, spec, lane.cancelled, trace_id)
 
     def _bury(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
@@ -257,9 +257,9 @@ def build(
     check_topics(settings)
     registry = CollectorRegistry()
     publisher = _OneAtATime(producer or Publisher(settings))
-    carrier = Carrier(
+    runner = CommandRunner(
         clock=clock,
-        ledger=CommandLog(),
+        log=CommandLog(),
         fence=RedisFence(redis_client or connect_redis(settings), settings.redis_prefix),
         backends=backends or {"standalone": Standalone(), "local": Local(settings.driver_log_dir)},
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
@@ -272,7 +272,7 @@ def build(
         consumer or group_consumer(settings, settings.actuator_group, **{"session.timeout.ms": session}),
         publisher,
         JobsView(settings),
-        carrier,
+        runner,
         Health(clock, registry),
         registry,
     )

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.actuator.command_log import CommandLog
 from services.actuator.restart import (
     ACTIONS,
     Action,
@@ -15,10 +14,10 @@ from services.actuator.restart import (
     RestartEvent,
     RestartState,
     advance,
-    begin,
     next_action,
     resume,
 )
+from tests.support.command_log import command_log
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import TERMINAL, ActionResult, Phase, result_id
 
@@ -47,7 +46,7 @@ def _command(kind: CommandKind) -> ScalingCommand:
 
 def _walk(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> list[RestartState]:
     """Return the states that a list of events leads through; illegal ones must change nothing and are passed over."""
-    states = [begin(_command(kind), last_good)]
+    states = [resume(_command(kind), last_good)]
     for event in events:
         before = states[-1]
         try:
@@ -111,17 +110,17 @@ def test_results_tell_the_state(kind: CommandKind, last_good: int | None, events
     """At any point the results alone, some of them read twice, bring a successor to the same state."""
     states = _walk(kind, last_good, events)
     told = [_result(state) for state in states[1:]]
-    ledger = CommandLog([*told, *told[: len(told) // 2]])
-    if not ledger.ended("c"):
-        assert resume(_command(kind), last_good, ledger.results("c")) == states[-1]
+    log = command_log([*told, *told[: len(told) // 2]])
+    if not log.ended("c"):
+        assert resume(_command(kind), last_good, log.results("c")) == states[-1]
     assert len({result.result_id for result in told}) == len(told), "two phases share a result id"
-    assert ledger.ended("c") == (states[-1].phase in TERMINAL)
+    assert log.ended("c") == (states[-1].phase in TERMINAL)
 
 
 @given(KINDS, LAST_GOOD)
 def test_every_path_ends(kind: CommandKind, last_good: int | None) -> None:
     """From every reachable state each legal event leads on, and no path is longer than eleven steps."""
-    frontier = {begin(_command(kind), last_good)}
+    frontier = {resume(_command(kind), last_good)}
     for _ in range(11):
         frontier = {after for state in frontier for event in RestartEvent if (after := _try(state, event)) is not None}
     assert not frontier

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ import yaml
 
 from services.actuator.admission import CODES, refusal
 from services.actuator.backends import Submission
-from services.actuator.checkpoint import CheckpointError, local_path, pinned_state_partitions, read_checkpoints
-from services.actuator.command_log import CommandLog
+from services.actuator.checkpoint import CheckpointError, local_path, mark, read_checkpoints
+from tests.support.command_log import command_log
 from tests.support.events import START, job
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
-from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
 from tidegate.launcher.control import Token
 
 BACKENDS = frozenset({"standalone"})
@@ -141,21 +141,22 @@ def test_a_folder_of_checkpoints_is_read_whole(tmp_path: Path) -> None:
     assert [c.path.name for c in read_checkpoints(str(tmp_path))] == ["a", "b"]
 
 
-def test_pinned_state_partitions_are_read(tmp_path: Path) -> None:
-    """The state's own setting wins over that of shuffles; before the first batch nothing is pinned."""
-    assert pinned_state_partitions(tmp_path) is None
-    _checkpoint(tmp_path / "a", offsets=[0], commits=[0], conf={"spark.sql.shuffle.partitions": "6"})
-    assert pinned_state_partitions(tmp_path / "a") == 6
-    both = {"spark.sql.shuffle.partitions": "6", "spark.sql.streaming.internal.stateStore.partitions": "3"}
-    _checkpoint(tmp_path / "b", offsets=[0], commits=[0], conf=both)
-    assert pinned_state_partitions(tmp_path / "b") == 3
+def test_a_mark_has_the_newest_commit_of_each_query(tmp_path: Path) -> None:
+    """A result carries query id and newest batch by checkpoint folder, and the time of the last commit of all."""
+    _checkpoint(tmp_path / "a", offsets=[8, 9, 10], commits=[8, 9])
+    _checkpoint(tmp_path / "b", offsets=[0], commits=[])
+    found = mark(read_checkpoints(str(tmp_path)))
+    assert found.queries == {
+        "a": QueryCommit(query_id="q-1", batch_id=9),
+        "b": QueryCommit(query_id="q-1", batch_id=None),
+    }
+    assert found.last_commit_at == datetime.fromtimestamp(1009, UTC)
+    assert mark([]) == CheckpointMark()
 
 
 def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:
     """Files that are not what Spark writes are refused with their path and what was found."""
     _checkpoint(tmp_path / "a", offsets=[0], commits=[0])
-    with pytest.raises(CheckpointError, match="line 2 holds no shuffle partitions"):
-        pinned_state_partitions(tmp_path / "a")
     (tmp_path / "a" / "metadata").write_text("{}")
     with pytest.raises(CheckpointError, match="metadata"):
         read_checkpoints(str(tmp_path / "a"))
@@ -181,29 +182,29 @@ def _result(phase: Phase, *, of: str = "c", epoch: int = 7, size: int = 4, **mor
 
 def test_the_ledger_knows_epoch_and_last_good_size() -> None:
     """Only accepted commands raise the epoch, and only sizes that committed a batch are good."""
-    ledger = CommandLog([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.REJECTED, of="d", epoch=99)])
-    assert (ledger.job("rates").epoch, ledger.job("rates").last_good) == (7, 4)
-    ledger.take(_result(Phase.ACCEPTED, of="e", epoch=8, size=9))
-    ledger.take(_result(Phase.FAILED, of="e", epoch=8, size=9))
-    assert (ledger.job("rates").epoch, ledger.job("rates").last_good) == (8, 4)
-    assert ledger.ended("e")
-    assert not ledger.ended("unheard of")
+    log = command_log([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.REJECTED, of="d", epoch=99)])
+    assert (log.job("rates").epoch, log.job("rates").last_good) == (7, 4)
+    log.add(_result(Phase.ACCEPTED, of="e", epoch=8, size=9))
+    log.add(_result(Phase.FAILED, of="e", epoch=8, size=9))
+    assert (log.job("rates").epoch, log.job("rates").last_good) == (8, 4)
+    assert log.ended("e")
+    assert not log.ended("unheard of")
 
 
 def test_the_ledger_keeps_drivers_until_the_job_is_stopped() -> None:
     """What was submitted after the last proven stop may live; what was before cannot."""
-    ledger = CommandLog([_result(Phase.RUNNING, submission_id="driver-1")])
-    assert ledger.submissions() == {"driver-1"}
-    ledger.take(_result(Phase.STOPPING, of="d", submission_id="driver-1"))
-    assert ledger.job("rates").submissions == ["driver-1"]
-    ledger.take(_result(Phase.STOPPED, of="d"))
-    assert ledger.submissions() == frozenset()
+    log = command_log([_result(Phase.RUNNING, submission_id="driver-1")])
+    assert log.submissions() == {"driver-1"}
+    log.add(_result(Phase.STOPPING, of="d", submission_id="driver-1"))
+    assert log.job("rates").submissions == ["driver-1"]
+    log.add(_result(Phase.STOPPED, of="d"))
+    assert log.submissions() == frozenset()
 
 
 def test_a_stop_leaves_the_last_good_size() -> None:
     """A verified stop has size 0, which is not a size to roll back to."""
-    ledger = CommandLog([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
-    assert ledger.job("rates").last_good == 4
+    log = command_log([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
+    assert log.job("rates").last_good == 4
 
 
 def test_the_example_job_is_a_job() -> None:
@@ -241,20 +242,20 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
 
 
 def test_a_result_read_twice_changes_nothing() -> None:
-    """A repeated STOPPED, read after the next start, does not make the ledger forget the new driver."""
+    """A repeated STOPPED, read after the next start, does not make the log forget the new driver."""
     stopped = _result(Phase.STOPPED)
-    ledger = CommandLog([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
-    ledger.take(stopped)
-    assert ledger.job("rates").submissions == ["driver-2"]
+    log = command_log([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
+    log.add(stopped)
+    assert log.job("rates").submissions == ["driver-2"]
 
 
 def test_of_a_command_that_has_ended_only_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger of a process that lives for months holds what is under way, and bounded ids of what was."""
+    """The log of a process that lives for months holds what is under way, and bounded ids of what was."""
     monkeypatch.setattr("services.actuator.command_log.ENDED_KEPT", 2)
-    ledger = CommandLog([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.ACCEPTED)])
-    assert ledger.ended("c")
-    assert ledger.results("c") == []
+    log = command_log([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.ACCEPTED)])
+    assert log.ended("c")
+    assert log.results("c") == []
     for name in ("d", "e"):
-        ledger.take(_result(Phase.REJECTED, of=name))
-    assert [ledger.ended(name) for name in ("c", "d", "e")] == [False, True, True]
-    assert ledger.job("rates").last_good == 4
+        log.add(_result(Phase.REJECTED, of=name))
+    assert [log.ended(name) for name in ("c", "d", "e")] == [False, True, True]
+    assert log.job("rates").last_good == 4

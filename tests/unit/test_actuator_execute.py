@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,14 +15,14 @@ from typing import Any
 import pytest
 
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
-from services.actuator.carry import Carrier
-from services.actuator.command_log import CommandLog
+from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
+from tests.support.command_log import command_log
 from tests.support.events import START, job
 from tests.unit.test_actuator_rules import command
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.launcher.control import Control, Token
 
 
@@ -82,7 +81,7 @@ class World:
         return self.seconds
 
     # the fence: the control directory's alone, as when Redis is down
-    def take(self, control: Control, job_id: str, epoch: int, owner: str, above: int = 0) -> Token | None:
+    def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         held = control.fence()
         if held is not None and held[0].epoch > epoch:
             return None
@@ -158,15 +157,15 @@ class World:
 
     def carry(self, of: ScalingCommand, *, owner: str = "a", spec: JobSpec | str | None = "own") -> Phase | None:
         """Carry a command as an actuator does that has just read the results topic."""
-        carrier = Carrier(
+        runner = CommandRunner(
             clock=self,
-            ledger=CommandLog(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
+            log=command_log(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
             fence=self,
             backends={"standalone": self},
             publish=self.publish,
             owner=owner,
         )
-        return carrier.carry(of, self.spec if isinstance(spec, str) else spec, Waiting(self))
+        return runner.run(of, self.spec if isinstance(spec, str) else spec, Waiting(self))
 
     def phases(self, of: str = "c") -> list[str]:
         return [r.phase.value for r in self.topic if r.command_id == of]
@@ -433,9 +432,28 @@ def test_results_are_readable(world: World) -> None:
     world.carry(command())
     told: dict[str, Any] = {r.phase.value: r.sentence for r in world.topic if r.command_id == "c"}
     assert told["accepted"] == "From size 2 to 4."
-    assert told["stopped"].startswith("The old run ended at a batch boundary after")
-    assert told["verified"].startswith("Batch ")
-    assert json.loads(str(next(r for r in world.topic if r.phase is Phase.STOPPED).details["last_batches"])) == {}
+    assert told["stopped"].startswith("The old driver stopped at a batch boundary after")
+    assert told["verified"].startswith("The new driver committed batch ")
+    first, second = (r.checkpoint for r in world.topic if r.phase is Phase.STOPPED)
+    assert first == CheckpointMark(), "before the first run there is no checkpoint"
+    assert second is not None
+    assert second.queries["ck"].query_id == "q"
+    assert second.last_commit_at is not None
+
+
+def test_results_of_an_older_version_end_in_a_run_that_is_verified(world: World) -> None:
+    """A run that cannot be compared with recorded commits is stopped in good order; the last good size then runs."""
+    world.start()
+    world.die_at = ("after", Phase.RUNNING)
+    with pytest.raises(Died):
+        world.carry(command())
+    world.topic = [r.model_copy(update={"checkpoint": None, "run": None}) for r in world.topic]
+    assert world.carry(command(), owner="b") is Phase.ROLLED_BACK
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert world.most_alive == 1
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert (failed.phase, failed.code) == (Phase.STOPPING, "NOT_VERIFIED")
+    assert "older version" in failed.sentence
 
 
 @pytest.mark.parametrize("kind", [CommandKind.START, CommandKind.RESCALE, CommandKind.STOP])
@@ -446,7 +464,7 @@ def test_beside_a_driver_that_somebody_else_started_nothing_is_done(world: World
     assert world.carry(of) is Phase.REJECTED
     assert not world.drivers
     assert world.topic[-1].code == "FOREIGN_DRIVER"
-    assert "runs as app-by-hand, found by its name and not started by Tidegate" in world.topic[-1].sentence
+    assert "runs as app-by-hand, which Tidegate did not start" in world.topic[-1].sentence
     assert world.phases() == ["accepted", "rejected"]
 
 
