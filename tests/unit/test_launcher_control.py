@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.control import stopped
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import Fenced, Launch, parse
@@ -67,7 +68,7 @@ def test_runs_are_listed_in_order_and_tidied(tmp_path: Path) -> None:
     assert control.runs() == [Token(9, 2), Token(9, 10), Token(10, 1)]
     control.tidy(keep=1)
     assert control.runs() == [Token(10, 1)]
-    assert control.stopped(Token(9, 10)) is None
+    assert stopped(control, Token(9, 10)) is None
     assert [p.name for p in control.path.iterdir() if p.name.startswith(".")] == [], "a temporary file was left"
 
 
@@ -92,7 +93,7 @@ def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
         launch.start_query(started.append, _Writer())
     assert raised.value.code == 75
     assert not started
-    assert "run 4-1 may not start a query" in said[0]
+    assert "run 4-1 must not start a query" in said[0]
     assert control.running(Token(4, 1)) is None
 
 
@@ -189,8 +190,8 @@ def test_a_disk_that_is_away_does_not_end_the_watch(tmp_path: Path, monkeypatch:
     launch.finish()
     assert "idle_at" in (control.running(Token(5, 1)) or {}), "told when it could be"
     assert [line.partition(":")[0] for line in said][:2] == [
-        "stop marker ignored",
-        "not told that the queries are idle",
+        "cannot read the stop marker",
+        "cannot report that the queries are idle",
     ]
     assert len(said) < 10
 
@@ -212,7 +213,7 @@ def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
     assert launch.asked_to_stop() == 20.0
     (control.path / "stop").write_text("{")
     assert launch.asked_to_stop() is None
-    assert "stop marker ignored" in said[-1]
+    assert "cannot read the stop marker" in said[-1]
 
 
 def test_the_application_told_is_that_of_the_newest_session(tmp_path: Path) -> None:
