@@ -57,10 +57,11 @@ RATES = Path(__file__).resolve().parents[1] / "deploy" / "examples" / "rates.py"
 class BareCluster(Standalone):
     """Submits the user's script itself, without the launcher."""
 
-    def arguments(self, run: Submission) -> list[str]:
+    def arguments(self, submission: Submission) -> list[str]:
         """Return the arguments of `spark-submit`, the script in the launcher's place."""
-        args = run.submit_args(run.spec.application.master)
-        return [*args[: args.index(str(LAUNCHER))], run.spec.application.script, *run.spec.application.args]
+        app = submission.spec.application
+        args = submission.submit_args(app.master)
+        return [*args[: args.index(str(LAUNCHER))], app.script, *app.args]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""The actuator's shell: takes commands from Kafka, one at a time per partition, and lets a carrier do them.
+"""The actuator's shell: reads commands from Kafka and runs them, one at a time per partition.
 
-A restart takes longer than a consumer may be silent, so it runs in a worker thread: its partition is paused, the main
-loop goes on polling. The offset of a command is stored when its last result is acknowledged; until then a crash, a
-rebalance or SIGTERM leaves the command on the topic, and whoever gets the partition finds in the results how far it
-came. Nothing of a partition is carried out before the results topic was read to its end.
+A restart takes longer than a consumer may go without polling. So each command runs in a worker thread: its partition is
+paused, and the main loop goes on polling. The offset of a command is stored when its last result is acknowledged. If
+the process crashes, is stopped or loses the partition before that, the command stays on the topic; whoever gets the
+partition next finds in the results how far the command came. No command of a partition is carried out before the
+results topic has been read to its end.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from tidegate.runtime.kafka import Publisher, TopicReader, check_topics, group_c
 log = logging.getLogger(__name__)
 
 SPEC_SECONDS = 5.0
-"""How long a command waits for the version of the spec it was decided on to arrive."""
+"""How long a command waits for the spec version that it was decided on."""
 
 
 class Producer(Protocol):
@@ -58,18 +59,18 @@ class Producer(Protocol):
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition: the command in work, and those that came before the pause took effect."""
+    """One partition: the command being carried out, and those that arrived before the pause took effect."""
 
     waiting: deque[Any] = field(default_factory=deque)
     message: Any = None
     command: ScalingCommand | None = None
-    """Waits for its spec, until `spec_by`."""
+    """The command, while it waits for its spec; at most until `spec_by`."""
     spec_by: float = 0.0
     future: Future[Any] | None = None
-    """Of the command, from its first step on."""
+    """The running command."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     paused: bool = True
-    """At first as well: librdkafka keeps the pause of a partition that is taken away and comes back."""
+    """True at first as well: librdkafka keeps a partition paused that is taken away and comes back."""
 
 
 class Actuator:
@@ -95,21 +96,21 @@ class Actuator:
         self._health = health
         self._lanes: dict[int, _Lane] = {}
         self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(settings.concurrent_commands, thread_name_prefix="carry")
+        self._pool = ThreadPoolExecutor(settings.concurrent_commands, thread_name_prefix="command")
         self._limit = DeadLetterLimit(settings.dead_letter_limit)
         self._topic = COMMANDS.named(settings.topic_prefix)
         self._ended = Counter("tidegate_commands", "Commands that ended, by last phase.", ["phase"], registry=registry)
 
     def stop(self) -> None:
-        """Begin nothing new; what has begun is left where the next actuator can go on."""
+        """Start no other command; leave those that run where the next actuator can go on."""
         self._stopping.set()
 
     def run(self) -> int:
-        """Carry out commands until `stop`; return the process's exit status, 0.
+        """Carry out commands until `stop`; return 0, the exit status of the process.
 
-        When another actuator has overtaken this one, which was paused or cut off for longer than its session, it is
-        `os.EX_TEMPFAIL`: what this one knows is old, and the process is to be started anew. Raises what a step failed
-        with, for the same end.
+        Returns `os.EX_TEMPFAIL` if another actuator has taken over a job, because this process was paused or cut off
+        for too long. What it knows is then out of date, and it must be restarted. An action that fails raises its
+        error, for the same reason.
         """
         self._health.serve(self._settings.health_host, self._settings.health_port)
         self._jobs.load()
@@ -125,9 +126,9 @@ class Actuator:
                 if message is not None:
                     self._take(message)
                 for partition in list(self._lanes):
-                    self._look_after(partition)
+                    self._serve(partition)
         except Abandoned as overtaken:
-            log.warning("%s; this process ends, and begins anew from the results", overtaken)
+            log.warning("%s; this process ends, and its successor reads the results again", overtaken)
             return os.EX_TEMPFAIL
         finally:
             self._leave()
@@ -140,20 +141,20 @@ class Actuator:
                 try:
                     self._runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
                 except Unreadable as error:
-                    # our own topic: an unreadable result may hide a start, so nothing may be done on top of it
+                    # only actuators write to this topic, and an unreadable result may hide a start: do nothing after it
                     raise RuntimeError(f"results[{message.partition()}]@{message.offset()}: {error}") from error
         finally:
             reader.close()
         for partition in partitions:
             self._lanes[partition.partition] = _Lane()
-        log.info("partitions %s are ours; the ledger is up to date", [p.partition for p in partitions])
+        log.info("got partitions %s; the command log is up to date", [p.partition for p in partitions])
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             lane = self._lanes.pop(partition.partition, None)
             if lane is not None:
                 lane.cancelled.set()
-        log.info("partitions %s were taken from us", [p.partition for p in partitions])
+        log.info("lost partitions %s", [p.partition for p in partitions])
 
     def _take(self, message: Any) -> None:
         error = message.error()
@@ -168,18 +169,18 @@ class Actuator:
             lane.paused = True
             self._consumer.pause([TopicPartition(self._topic, message.partition())])
 
-    def _look_after(self, partition: int) -> None:
+    def _serve(self, partition: int) -> None:
         lane = self._lanes[partition]
         if lane.future is not None and lane.future.done():
             future, message = lane.future, lane.message
             lane.future = lane.message = None
-            phase = future.result()  # a failed step ends the process: the next one starts from the results
+            phase = future.result()  # an error ends the process; the next one starts from the results
             self._ended.labels(phase or "repeated").inc()
             self._store(message)
         while lane.message is None and lane.waiting and not self._stopping.is_set():
             self._read(lane, lane.waiting.popleft())
         if lane.command is not None and not self._stopping.is_set():
-            self._begin(lane, lane.command)
+            self._start(lane, lane.command)
         if lane.paused and lane.message is None and not lane.waiting:
             lane.paused = False
             self._consumer.resume([TopicPartition(self._topic, partition)])
@@ -188,14 +189,14 @@ class Actuator:
         try:
             lane.command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
         except Unreadable as error:
-            self._bury(message, error)
+            self._dead_letter(message, error)
             self._store(message)
             return
         self._limit.good()
         lane.message, lane.spec_by = message, self._clock.monotonic() + SPEC_SECONDS
 
-    def _begin(self, lane: _Lane, command: ScalingCommand) -> None:
-        """Begin the command, unless its spec may still come; other partitions do not wait for it."""
+    def _start(self, lane: _Lane, command: ScalingCommand) -> None:
+        """Start the command, unless its spec may still arrive; only its own partition waits for that."""
         spec = self._jobs.get(command.job_id)
         if (spec is None or spec.version < command.spec_version) and self._clock.monotonic() < lane.spec_by:
             return
@@ -203,7 +204,7 @@ class Actuator:
         trace_id = trace_from(headers_of(lane.message))
         lane.future = self._pool.submit(self._runner.run, command, spec, lane.cancelled, trace_id)
 
-    def _bury(self, message: Any, error: Unreadable) -> None:
+    def _dead_letter(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
         letter = dead_letter(
             error,
@@ -220,7 +221,7 @@ class Actuator:
         self._limit.bad()
 
     def _store(self, message: Any) -> None:
-        # not ours any more: the command is delivered to the next owner, who finds it ended
+        # the partition may have been lost: its next owner gets the command again and finds that it has ended
         with contextlib.suppress(KafkaException):
             self._consumer.store_offsets(
                 offsets=[TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
@@ -234,9 +235,9 @@ class Actuator:
         for future in done:
             error = future.exception()
             if error is not None and not isinstance(error, Abandoned):
-                log.warning("a step ended with %s: %s", type(error).__name__, error)
+                log.warning("a command ended with %s: %s", type(error).__name__, error)
         if late:
-            log.warning("%d steps did not come to a place where they can be left", len(late))
+            log.warning("%d commands did not reach a point where they can be left", len(late))
         self._pool.shutdown(wait=not late, cancel_futures=True)
         self._consumer.close()
         self._jobs.close()
@@ -253,7 +254,7 @@ def build(
     backends: Mapping[str, Backend] | None = None,
     owner: str | None = None,
 ) -> Actuator:
-    """Put the service together; what is not handed in is made from the settings."""
+    """Build the service; what is not passed in is made from the settings."""
     check_topics(settings)
     registry = CollectorRegistry()
     publisher = _OneAtATime(producer or Publisher(settings))
@@ -279,7 +280,7 @@ def build(
 
 
 class _OneAtATime:
-    """A producer for several threads: a flush tells of all that was sent, so only one may be under way."""
+    """A producer for several threads: a flush reports on all that was sent, so only one may publish at a time."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -291,7 +292,7 @@ class _OneAtATime:
 
 
 def connect_redis(settings: ActuatorSettings) -> redis.Redis:
-    """Return a client that never waits longer than the settings say; it connects when it is first used."""
+    """Return a client that waits at most as long as the settings say. It connects when it is first used."""
     password = settings.redis_password
     return redis.Redis.from_url(
         settings.redis_url,

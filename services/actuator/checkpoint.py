@@ -62,13 +62,15 @@ def read_checkpoints(location: str) -> list[QueryCheckpoint]:
     return [_read(path) for path in sorted(root.iterdir()) if _is_checkpoint(path)]
 
 
-def mark(checkpoints: list[QueryCheckpoint]) -> CheckpointMark:
-    """Return the newest commits of a job's queries, as a result carries them."""
+def read_mark(location: str) -> tuple[CheckpointMark, bool]:
+    """Return the newest commits of a job's queries, as a result carries them, and whether every batch is committed."""
+    checkpoints = read_checkpoints(location)
     times = [max(c.commit_times.values()) for c in checkpoints if c.commit_times]
-    return CheckpointMark(
+    mark = CheckpointMark(
         queries={c.path.name: QueryCommit(query_id=c.query_id, batch_id=c.newest_commit) for c in checkpoints},
         last_commit_at=datetime.fromtimestamp(max(times), UTC) if times else None,
     )
+    return mark, all(c.clean for c in checkpoints)
 
 
 def _is_checkpoint(path: Path) -> bool:

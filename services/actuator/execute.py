@@ -35,6 +35,8 @@ FILES_SECONDS = 1.0
 
 _FILE_ERRORS = (ControlError, CheckpointError, OSError)
 
+_ORPHANED = ActionOutcome(RestartEvent.ORPHANED, "The job was removed before the command ended.", "NO_SUCH_JOB")
+
 Publish = Callable[[ActionResult, str | None], None]
 """Publishes a result, with its trace id, and returns when the broker has acknowledged it."""
 
@@ -64,12 +66,8 @@ class CommandRunner:
         last_good = self.log.job(command.job_id).last_good or command.from_parallelism or None
         state = resume(command, last_good, self.log.results(command.command_id))
         taken_over = state.phase is not None
-        if not taken_over:
-            state = self._record(command, state, self._admit(command, spec), trace_id)
-        elif spec is None:
-            outcome = ActionOutcome(
-                RestartEvent.ORPHANED, "The job was removed while the command was being carried out.", "NO_SUCH_JOB"
-            )
+        if spec is None or not taken_over:
+            outcome = _ORPHANED if taken_over else self._admit(command, spec)
             state = self._record(command, state, outcome, trace_id)
         if spec is None:
             return state.phase

@@ -305,8 +305,8 @@ class _ByHand(Standalone):
     """Submits a job's script as it is."""
 
     @override
-    def arguments(self, run: Submission) -> list[str]:
-        words, app = super().arguments(run), run.spec.application
+    def arguments(self, submission: Submission) -> list[str]:
+        words, app = super().arguments(submission), submission.spec.application
         return [*words[: words.index(str(LAUNCHER))], app.script, *app.args]
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from services.actuator.admission import CODES, refusal
 from services.actuator.backends import Submission
-from services.actuator.checkpoint import CheckpointError, local_path, mark, read_checkpoints
+from services.actuator.checkpoint import CheckpointError, local_path, read_checkpoints, read_mark
 from tests.support.command_log import command_log
 from tests.support.events import START, job
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -145,13 +145,14 @@ def test_a_mark_has_the_newest_commit_of_each_query(tmp_path: Path) -> None:
     """A result carries query id and newest batch by checkpoint folder, and the time of the last commit of all."""
     _checkpoint(tmp_path / "a", offsets=[8, 9, 10], commits=[8, 9])
     _checkpoint(tmp_path / "b", offsets=[0], commits=[])
-    found = mark(read_checkpoints(str(tmp_path)))
+    found, clean = read_mark(str(tmp_path))
+    assert not clean
     assert found.queries == {
         "a": QueryCommit(query_id="q-1", batch_id=9),
         "b": QueryCommit(query_id="q-1", batch_id=None),
     }
     assert found.last_commit_at == datetime.fromtimestamp(1009, UTC)
-    assert mark([]) == CheckpointMark()
+    assert read_mark(str(tmp_path / "later")) == (CheckpointMark(), True)
 
 
 def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.actuator.actions.foreign import refuse_foreign
-from services.actuator.checkpoint import CheckpointError, mark, read_checkpoints
+from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.restart import RestartEvent
 from services.actuator.task import ActionOutcome, Task
@@ -30,7 +30,7 @@ def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
 
 def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     kind, live = task.command.kind, drivers.live()
-    checkpoints = read_checkpoints(task.spec.application.checkpoint_location)
+    mark, clean = read_mark(task.spec.application.checkpoint_location)
     newest = live[-1].submission_id if live else None
     if live and kind is CommandKind.START:
         sentence = f"The job already runs as {newest}; nothing was changed."
@@ -42,6 +42,5 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
             return refused
     if live:
         return ActionOutcome(RestartEvent.FOUND, submission_id=newest)
-    clean = all(checkpoint.clean for checkpoint in checkpoints)
     sentence = "The job does not run."
-    return ActionOutcome(RestartEvent.NOTHING_RUNS, sentence, details={"clean": clean}, checkpoint=mark(checkpoints))
+    return ActionOutcome(RestartEvent.NOTHING_RUNS, sentence, details={"clean": clean}, checkpoint=mark)

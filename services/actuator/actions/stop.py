@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from services.actuator.checkpoint import mark, read_checkpoints
+from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.restart import RestartEvent
 from services.actuator.task import ActionOutcome, Task
@@ -50,8 +50,7 @@ def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
         return ActionOutcome(RestartEvent.WOULD_NOT_STOP, sentence, "STOP_FAILED")
 
     drivers.forget_old_runs()
-    checkpoints = read_checkpoints(task.spec.application.checkpoint_location)
-    clean = all(checkpoint.clean for checkpoint in checkpoints)
+    mark, clean = read_mark(task.spec.application.checkpoint_location)
     how = (
         "was killed"
         if killed
@@ -63,7 +62,7 @@ def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
         RestartEvent.GONE,
         f"The old driver {how} after {took} s.",
         details={"clean": clean, "stop_seconds": took, "killed": bool(killed)},
-        checkpoint=mark(checkpoints),
+        checkpoint=mark,
     )
 
 
