@@ -44,7 +44,7 @@ def test_a_script_finds_its_own_packages(tmp_path: Path) -> None:
 
 
 def test_a_script_runs_as_if_python_ran_it(tmp_path: Path) -> None:
-    """The script has its own arguments and its own folder first on the path; the launcher's folder is not on the path."""
+    """The script has its own arguments, and on the path its own folder comes first and the launcher's does not occur."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace(repr(PACKAGES), "('json',)"))
     found = _run(script)

@@ -7,7 +7,7 @@ import pytest
 from tidegate.runtime.poll import poll_until
 
 
-class SetClock:
+class PolledClock:
     """A clock that moves only when somebody waits."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class SetClock:
 
 def test_the_first_true_value_is_returned() -> None:
     """Polling ends as soon as the condition is true, and returns what the condition returned."""
-    clock = SetClock()
+    clock = PolledClock()
     answers = iter([[], [], ["driver-1"], ["driver-2"]])
     assert poll_until(lambda: next(answers), 110.0, 2.0, clock, wait=clock.wait) == ["driver-1"]
     assert clock.seconds == 104.0
@@ -36,14 +36,14 @@ def test_the_first_true_value_is_returned() -> None:
 
 def test_polling_gives_up_after_the_deadline() -> None:
     """A condition that never becomes true returns its last, false value once the deadline has passed."""
-    clock = SetClock()
+    clock = PolledClock()
     assert poll_until(lambda: None, 110.0, 2.0, clock, wait=clock.wait) is None
     assert clock.seconds == 112.0
 
 
 def test_the_condition_is_evaluated_even_after_the_deadline() -> None:
     """A deadline in the past still allows one look, and no waiting."""
-    clock = SetClock()
+    clock = PolledClock()
     assert poll_until(lambda: "there", 0.0, 2.0, clock, wait=clock.wait) == "there"
     assert poll_until(lambda: "", 0.0, 2.0, clock, wait=clock.wait) == ""
     assert clock.seconds == 100.0
@@ -51,7 +51,7 @@ def test_the_condition_is_evaluated_even_after_the_deadline() -> None:
 
 def test_named_exceptions_are_retried_until_the_deadline() -> None:
     """An exception listed in `retry_on` means "not yet"; the last one is raised when the time is up."""
-    clock = SetClock()
+    clock = PolledClock()
 
     def fail_for(seconds: float) -> str:
         if clock.seconds < 100.0 + seconds:
@@ -66,7 +66,7 @@ def test_named_exceptions_are_retried_until_the_deadline() -> None:
 
 def test_other_exceptions_end_the_polling() -> None:
     """An exception that is not listed is raised at once."""
-    clock = SetClock()
+    clock = PolledClock()
 
     def broken() -> bool:
         raise ValueError("broken")
