@@ -298,7 +298,7 @@ def test_commands_of_a_removed_job_hold_up_only_their_partition(shell: Shell) ->
 
 
 def test_redis_down_does_not_stop_the_actuator(shell: Shell) -> None:
-    """Without Redis, the log and the control directory decide: a new command is carried out, an old one is not (F21)."""
+    """Without Redis, the log and the control directory decide: they let a new command through, not an old one (F21)."""
     nowhere = redis.Redis(host="127.0.0.1", port=1, socket_timeout=0.2, socket_connect_timeout=0.2)
     spec = shell.add_job("a")
     start = shell.command(spec, CommandKind.START, 2, 5)

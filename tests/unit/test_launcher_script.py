@@ -44,7 +44,7 @@ def test_a_script_finds_its_own_packages(tmp_path: Path) -> None:
 
 
 def test_a_script_runs_as_if_python_ran_it(tmp_path: Path) -> None:
-    """The script has its own arguments, and on the path its own folder comes first and the launcher's does not occur."""
+    """The script has its own arguments; its folder is first on the path, and the launcher's is not on it."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace(repr(PACKAGES), "('json',)"))
     found = _run(script)
