@@ -21,7 +21,6 @@ from services.collector.master import MasterUnreachable, MasterView, parse_state
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.sources import LogSource, local_path
-from services.collector.worker import StillBusy, WorkerThread
 from tests.support.eventlogs import MASTER, recorded, rolling
 from tests.support.events import job
 from tidegate.events.dead_letter import DeadLetter
@@ -494,24 +493,6 @@ def test_it_is_alive_while_it_comes_round(tmp_path: Path) -> None:
         return world.health.alive
 
     assert asyncio.run(play())
-
-
-def test_one_owner_one_call_at_a_time() -> None:
-    """A call that was given up keeps its thread; the next waits its time for it and is then refused, by name."""
-
-    async def play() -> None:
-        worker, gate = WorkerThread("disk"), threading.Event()
-        with pytest.raises(TimeoutError, match=r"disk did not answer within 0\.05 s"):
-            await worker.call(0.05, gate.wait, 20)
-        with pytest.raises(StillBusy, match="disk has been busy"):
-            await worker.call(0.05, lambda: 1)
-        gate.set()
-        assert await worker.call(5.0, lambda: 2) == 2
-        with pytest.raises(ZeroDivisionError):
-            await worker.call(5.0, lambda: 1 // 0)
-        worker.close()
-
-    asyncio.run(play())
 
 
 @pytest.mark.parametrize(

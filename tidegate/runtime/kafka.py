@@ -8,22 +8,25 @@ key) and are idempotent, consumer groups start at the earliest offset, and only 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import methodcaller
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, Record, encode
 from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Wire
+from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, without_bytes
+from tidegate.runtime.poll import poll_until
 from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
 from tidegate.runtime.settings import ServiceSettings
 
+T = TypeVar("T")
 _AnyHeaders = Sequence[tuple[str, bytes | None]]
 
 
@@ -233,22 +236,9 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    _await_leaders(settings)
+    # The broker lists new topics only a moment after it has created them.
+    _retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
     return created
-
-
-def _await_leaders(settings: ServiceSettings, timeout_seconds: float = 30.0) -> None:
-    """Wait until the broker lists the topics, which takes a moment after it has created them."""
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        try:
-            check_topics(settings)
-        except TopicsDoNotFit:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 def check_topics(settings: ServiceSettings) -> int:
@@ -273,13 +263,16 @@ def _partition_counts(admin: AdminClient, timeout_seconds: float = 30.0) -> dict
 
     Asks in steps of a second: a signal cannot end a longer call into librdkafka.
     """
-    deadline = time.monotonic() + timeout_seconds
-    while True:
+
+    def listed() -> ClusterMetadata:
         admin.poll(0)  # hands librdkafka's log lines to Python's logging
-        try:
-            topics = admin.list_topics(timeout=1.0).topics
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return {name: len(topic.partitions) for name, topic in topics.items() if topic.partitions}
+        return admin.list_topics(timeout=1.0)
+
+    topics = _retry(listed, KafkaException, timeout_seconds=timeout_seconds).topics
+    return {name: len(topic.partitions) for name, topic in topics.items() if topic.partitions}
+
+
+def _retry(action: Callable[[], T], error: type[Exception], *, timeout_seconds: float = 30.0, every: float = 0.0) -> T:
+    """Return what `action` returns; repeat it while it raises `error`, and raise that after the timeout."""
+    clock = SystemClock()
+    return poll_until(action, clock.monotonic() + timeout_seconds, every, clock, retry_on=(error,))
