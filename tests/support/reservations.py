@@ -8,8 +8,8 @@ from tidegate.lab.reservations import MemoryReservations
 from tidegate.runtime.clock import Clock
 
 
-class FakeLedger:
-    """The `Ledger` in memory. `condition` can be set, as an outage would."""
+class FakeReservations:
+    """The `Reservations` in memory. Tests set `condition` to simulate an outage."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -17,7 +17,7 @@ class FakeLedger:
         self.table = MemoryReservations()
 
     async def view(self, job_id: str, pool_id: str) -> ReservationView:
-        """Return what is held now by the job, and by others in the pool."""
+        """Return what the job holds now, and what others hold in the pool."""
         if self.condition is not RedisView.OK:
             return ReservationView(self.condition)
         return self.table.view(job_id, pool_id, self._now())
@@ -26,13 +26,18 @@ class FakeLedger:
         """Take a hold whole or not at all."""
         return self.table.reserve(hold, free, self._now()) if self.condition is RedisView.OK else Answer.NOT_NOW
 
-    async def settle(self, job_id: str, pool_id: str, decision_id: str, slots: int | None) -> None:
-        """Set the slots of a hold, or give them back."""
+    async def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
+        """Change the slots of a hold."""
         if self.condition is RedisView.OK:
-            self.table.settle(job_id, pool_id, decision_id, slots)
+            self.table.adjust(job_id, pool_id, decision_id, slots)
+
+    async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
+        """Give back the slots of a hold."""
+        if self.condition is RedisView.OK:
+            self.table.release(job_id, pool_id, decision_id)
 
     async def restore(self, holds: list[Hold]) -> bool:
-        """Replace everything by `holds` and be readable again."""
+        """Replace everything with `holds` and be readable again."""
         if self.condition is not RedisView.REBUILDING:
             return False
         self.table = MemoryReservations()
@@ -41,8 +46,8 @@ class FakeLedger:
         self.condition = RedisView.OK
         return True
 
-    def glance(self, job_id: str, pool_id: str) -> ReservationView | None:  # noqa: ARG002 - the port's shape
-        """Never has a cached view: every look is a fresh one."""
+    def cached_view(self, job_id: str, pool_id: str) -> ReservationView | None:  # noqa: ARG002 - the port's shape
+        """Return None: nothing is cached, so every view is fresh."""
         return None
 
     async def refresh(self) -> RedisView:
@@ -50,7 +55,7 @@ class FakeLedger:
         return self.condition
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no connection."""
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
