@@ -22,11 +22,12 @@ from tests.support.engine import OURS, check_spec
 from tests.support.events import job, snapshot, steady
 from tidegate.engine.case import Proposal
 from tidegate.engine.decide import KEYFRAME_EVERY
-from tidegate.engine.reasons import entry
+from tidegate.engine.reasons import explained
 from tidegate.engine.state import from_wire, to_wire
 from tidegate.events.decision import Decision, Evidence
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.snapshot import Part
+from tidegate.installed import engine
 from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.threshold import ThresholdMemory
 
@@ -88,7 +89,7 @@ def test_a_size_stays_within_the_bounds(name: str, seen: Evidence, current: int,
     """Whatever the evidence, the size is the current one or within the bounds, and its explanation can be written."""
     proposal = ask(name, seen, current, low=low, high=low + more)
     assert proposal.size == current or low <= proposal.size <= low + more
-    said = entry(name, proposal.code, current, proposal.size, proposal.numbers)
+    said = explained(engine().reasons, name, proposal.code, current, proposal.size, proposal.numbers)
     assert "?" not in said.sentence or None in proposal.numbers.values()
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, snapshot, steady
-from tidegate.engine.decide import KEYFRAME_EVERY, MAX_FAILURES, AlreadyDecided
+from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
 from tidegate.engine.memory import Recorded
 from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.supervisor import MAX_FAILURES
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, RedisView, Status
