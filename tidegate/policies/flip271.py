@@ -37,12 +37,11 @@ from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Expectation, Figure
 from tidegate.policies import flip271_rules as rules
 from tidegate.policies.flip271_metrics import DAY_SECONDS, SourceMetrics, evaluate
-from tidegate.policies.flip271_options import HISTORY, Flip271Options, misplaced_edges
+from tidegate.policies.flip271_options import HISTORY, Flip271Options
 from tidegate.policies.sizing import IDLE
 
 
@@ -99,9 +98,6 @@ class Flip271:
     }
 
     def __init__(self, options: Flip271Options) -> None:
-        """Raise `BadOption` for edges of the band on the wrong side of the target, as Flink's validator does."""
-        if problems := "; ".join(misplaced_edges(options)):
-            raise BadOption(problems)
         self.options = options
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.engine.options import option
@@ -72,12 +71,12 @@ class Flip271Options:
         0.1, "share of the expected gain below which a scale-up had no effect", unit="share", ge=0, le=1
     )
 
-
-def misplaced_edges(options: Flip271Options) -> Iterator[str]:
-    """Yield what is wrong with the edges of the band (`DefaultValidator.validateAutoscalerOptions`)."""
-    target, low, high = options.utilization_target, options.utilization_min, options.utilization_max
-    place = "scaling.policy_options"
-    if high is not None and high < target:
-        yield f"{place}.utilization_max: must be from utilization_target ({target:g}) to 1, found {high:g}"
-    if low is not None and low > target:
-        yield f"{place}.utilization_min: must be from 0 to utilization_target ({target:g}), found {low:g}"
+    def __post_init__(self) -> None:
+        """Refuse edges of the band on the wrong side of the target (`DefaultValidator.validateAutoscalerOptions`)."""
+        target, low, high, problems = self.utilization_target, self.utilization_min, self.utilization_max, []
+        if high is not None and high < target:
+            problems.append(f"utilization_max: must be from utilization_target ({target:g}) to 1, found {high:g}")
+        if low is not None and low > target:
+            problems.append(f"utilization_min: must be from 0 to utilization_target ({target:g}), found {low:g}")
+        if problems:
+            raise ValueError("; ".join(problems))

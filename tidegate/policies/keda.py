@@ -28,7 +28,7 @@ from operator import sub
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption, option
+from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
@@ -71,6 +71,12 @@ class KedaOptions(BehaviourOptions):
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    def __post_init__(self) -> None:
+        """Refuse what KEDA refuses next to `limit_to_partitions_with_lag`."""
+        for name in ("allow_idle_consumers", "ensure_even_distribution_of_partitions"):
+            if self.limit_to_partitions_with_lag and getattr(self, name):
+                raise ValueError(f"{name}: cannot be set together with limit_to_partitions_with_lag, found true")
+
 
 class KedaMemory(NamedTuple):
     """What `keda` remembers."""
@@ -98,12 +104,6 @@ class Keda:
     }
 
     def __init__(self, options: KedaOptions) -> None:
-        if options.limit_to_partitions_with_lag:
-            for name in ("allow_idle_consumers", "ensure_even_distribution_of_partitions"):
-                if getattr(options, name):
-                    raise BadOption(
-                        f"scaling.policy_options.{name}: excluded by limit_to_partitions_with_lag, found True"
-                    )
         self.options = options
         self.behaviour = Behaviour(options)
 

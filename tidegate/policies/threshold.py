@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption, option
+from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
@@ -59,6 +59,12 @@ class ThresholdOptions:
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    def __post_init__(self) -> None:
+        """Refuse thresholds that overlap."""
+        up, down = self.scaling_up_ratio, self.scaling_down_ratio
+        if up <= down:
+            raise ValueError(f"scaling_up_ratio: must be above scaling_down_ratio ({down:g}), found {up:g}")
+
 
 class ThresholdMemory(NamedTuple):
     """What `threshold` remembers."""
@@ -87,11 +93,6 @@ class Threshold:
     }
 
     def __init__(self, options: ThresholdOptions) -> None:
-        if options.scaling_up_ratio <= options.scaling_down_ratio:
-            raise BadOption(
-                f"scaling.policy_options.scaling_up_ratio: must be above scaling_down_ratio "
-                f"({options.scaling_down_ratio:g}), found {options.scaling_up_ratio:g}"
-            )
         self.options = options
 
     @property
