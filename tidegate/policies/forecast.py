@@ -77,7 +77,7 @@ class Forecast:
         "IDLE": IDLE,
         "FORECAST_NEEDS": Reason(
             "{arrival:.0f} records/s arrive, up to {coming:.0f}/s are expected within {horizon:.0f} s and {lag} are "
-            "waiting, which takes a size of {wanted}"
+            "waiting, which calls for a size of {wanted}"
         ),
         "FORECAST_FITS": Reason(
             "{current} slots are the right size for {arrival:.0f} records/s, with up to {coming:.0f}/s expected"

@@ -65,7 +65,7 @@ class Hpa:
             "the utilization is {utilization:.0%} and the lag {lag} records, both within tolerance of their targets"
         ),
         "HPA_RATIO": Reason(
-            "the utilization is {utilization:.0%} and the lag {lag} records, which takes a size of {wanted}"
+            "the utilization is {utilization:.0%} and the lag {lag} records, which calls for a size of {wanted}"
         ),
         "HPA_METRIC_MISSING": Reason(
             "a metric is unknown ({missing}), so the others may not scale the job down to {wanted}"

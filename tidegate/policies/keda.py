@@ -96,7 +96,7 @@ class Keda:
     Memory: ClassVar[type] = KedaMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
-        "KEDA_LAG": Reason("{lag} records are waiting, which at {threshold} per slot takes a size of {wanted}"),
+        "KEDA_LAG": Reason("{lag} records are waiting, which at {threshold} per slot calls for a size of {wanted}"),
         "KEDA_ON_TARGET": Reason("{lag} records are waiting, within tolerance of {threshold} per slot"),
         "KEDA_INACTIVE": Reason("{lag} records are waiting, not more than the activation threshold of {activation}"),
         "HPA_LIMITED": LIMITED,

@@ -69,7 +69,7 @@ class Numaflow:
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
             "{pending} records are waiting and {rate:.0f}/s are processed, "
-            "and working them off in {target} s takes a size of {desired}"
+            "and working them off in {target} s calls for a size of {desired}"
         ),
         "NUMAFLOW_IDLE": Reason("no records are waiting and none are processed, so a size of {size} is enough"),
         "NUMAFLOW_STILL": Reason("{pending} records are waiting and none were processed in {lookback:.0f} s"),

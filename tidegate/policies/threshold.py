@@ -83,11 +83,11 @@ class Threshold:
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "THRESHOLD_NOT_DUE": Reason("the policy decides every {interval:.0f} s, next in {wait:.0f} s"),
         "THRESHOLD_UP": Reason(
-            "batches take {ratio:.0%} of the available time, and {up:.0%} or more needs a larger size"
+            "batches take {ratio:.0%} of the available time, and from {up:.0%} the job needs a larger size"
         ),
         "THRESHOLD_LAG": Reason("{lag:.0f} s of work are waiting, more than {lag_up:.0f} s"),
         "THRESHOLD_DOWN": Reason(
-            "batches take {ratio:.0%} of the available time, and {down:.0%} or less needs a smaller size"
+            "batches take {ratio:.0%} of the available time, and up to {down:.0%} a smaller size is enough"
         ),
         "THRESHOLD_BETWEEN": Reason("batches take {ratio:.0%} of the available time, between {down:.0%} and {up:.0%}"),
     }

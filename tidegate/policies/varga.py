@@ -55,9 +55,11 @@ class Varga:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "VARGA_LAG_GROWS": Reason(
-            "the lag grows by {change:.0f} records/s while {rate:.0f}/s are processed, which takes a size of {wanted}"
+            "the lag grows by {change:.0f} records/s with {rate:.0f}/s processed, which calls for a size of {wanted}"
         ),
-        "VARGA_UTILIZATION": Reason("the job is busy {utilization:.0%} of the time, which takes a size of {wanted}"),
+        "VARGA_UTILIZATION": Reason(
+            "the job is busy {utilization:.0%} of the time, which calls for a size of {wanted}"
+        ),
         "VARGA_CATCHING_UP": Reason(
             "{lag} records are waiting and the job is catching up, so it does not scale down to {wanted}"
         ),
