@@ -216,7 +216,7 @@ def test_a_job_that_should_run_is_started() -> None:
     assert (decision.command.kind, decision.command.to_parallelism) == (CommandKind.START, 3)
     assert (
         decision.sentence
-        == "Start with 3 slots: the job is meant to run and does not (stopped), so it is started with 3 slots."
+        == "Start with 3 slots: the job should be running and is stopped, so it starts with 3 slots."
     )
 
 
@@ -265,7 +265,7 @@ def test_during_a_restart_the_decision_says_so() -> None:
     assert decision.command is None
     assert decision.status is Status.PENDING_SCALE_UP
     assert decision.sentence == (
-        "Wait: the job is on its way to 8 slots, ordered 30 s ago (stopped), so nothing can be measured."
+        "Wait: the job is changing to 8 slots, ordered 30 s ago (stopped), so there is nothing to measure."
     )
 
 
@@ -306,7 +306,7 @@ def test_a_job_not_meant_to_run_is_stopped_and_left_stopped() -> None:
     shot = snapshot(6, state=ClusterState.STOPPED, slots=None)
     _, decision = step(state, shot, off, observed(shot, results=(done,)))
     assert decision.command is None
-    assert decision.sentence == "Stay stopped: the job is stopped, as its spec wants."
+    assert decision.sentence == "Stay stopped: the job is stopped, as its spec says."
 
 
 def test_unknown_is_not_dead() -> None:
