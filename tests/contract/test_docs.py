@@ -33,7 +33,7 @@ def test_each_guarantee_names_tests_that_exist() -> None:
 
 
 def test_the_runbook_knows_the_codes_and_no_others() -> None:
-    """docs/runbook.md has the codes of results and dead letters, every code with a remedy, and none that cannot occur."""
+    """docs/runbook.md has the codes of results and dead letters, all codes with a remedy, and no unknown code."""
     engine()  # registers the codes of all policies
     text = (DOCS / "runbook.md").read_text("utf-8")
     found = set(re.findall(r"`([A-Z][A-Z_0-9]{3,})`", text)) - {"ENGINE_VERSION"}
