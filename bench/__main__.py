@@ -1,6 +1,6 @@
 """`python -m bench [NAME ...]`: run the benchmarks of this folder and print one table. Exits 1 if a bar is missed.
 
-A benchmark is a module with `main() -> list[Row]`; helpers of benchmarks have no `main`.
+A benchmark is a module with `main() -> list[BenchRow]`; helpers of benchmarks have no `main`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 
 import bench
-from bench.table import Row, render
+from bench.table import BenchRow, render
 
 
 def benchmarks() -> dict[str, ModuleType]:
@@ -36,7 +36,7 @@ def main() -> int:
     names = parser.parse_args().name
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     for name in names or known:
         sys.stderr.write(f"bench {name} …\n")
         rows += known[name].main()

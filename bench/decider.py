@@ -21,7 +21,7 @@ from pathlib import Path
 from confluent_kafka import Message
 from pydantic import SecretStr
 
-from bench.table import Row
+from bench.table import BenchRow
 from services.decider.settings import DeciderSettings
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import decode
@@ -41,7 +41,7 @@ PARTITIONS = 8
 SOURCE_PARTITIONS = 50
 
 
-def main() -> list[Row]:
+def main() -> list[BenchRow]:
     """Measure; return the rows."""
     with _stack() as info:
         pairs = []
@@ -59,8 +59,8 @@ def main() -> list[Row]:
         ratio = statistics.median(a / b for a, b in pairs)
         p50, p99 = _latency(info)
     return [
-        Row("decider, snapshots/s", f"{ours:,.0f}/s", f"empty Faust agent, same I/O: {floor:,.0f}/s", ratio, 0.8),
-        Row(
+        BenchRow("decider, snapshots/s", f"{ours:,.0f}/s", f"empty Faust agent, same I/O: {floor:,.0f}/s", ratio, 0.8),
+        BenchRow(
             f"snapshot to command at {RATE_PER_SECOND}/s, p99",
             f"{p99 * 1000:.0f} ms (p50 {p50 * 1000:.0f} ms)",
             "250 ms",

@@ -30,7 +30,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
-from bench.table import Row
+from bench.table import BenchRow
 from services.actuator.app import connect_redis
 from services.actuator.backends import LAUNCHER, Run
 from services.actuator.backends.standalone import Standalone
@@ -76,12 +76,12 @@ class Downtime:
         return statistics.median(ours / bare for ours, bare in zip(self.tidegate, self.bare, strict=True))
 
 
-def main() -> list[Row]:
+def main() -> list[BenchRow]:
     """Measure; return the row."""
     with _stack() as info, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         downtime = measure(info, Path(folder))
     return [
-        Row(
+        BenchRow(
             "restart, last commit to first commit",
             f"{statistics.median(downtime.tidegate):.1f} s",
             f"bare kill + submit: {statistics.median(downtime.bare):.1f} s",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """One line of the table. `ratio` is compared with `bar`: at least it, or at most it where `at_most`."""
 
     what: str
@@ -28,7 +28,7 @@ class Row:
 HEAD = ("what", "measured", "floor or peer", "ratio", "bar", "met")
 
 
-def render(rows: Sequence[Row]) -> str:
+def render(rows: Sequence[BenchRow]) -> str:
     """Return the rows as a table for a terminal."""
     cells = [
         HEAD,

@@ -13,10 +13,10 @@ from tidegate.events.result import ActionResult
 from tidegate.lab.jobs import PARTITIONS, SOURCE, lab_model, lab_peak, one_job, sizes_of, spec_for
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.twin.load import Load
-from tidegate.twin.model import Faults, JobModel, Measurement, Stage
+from tidegate.twin.model import Faults, JobModel, Measurement, StageModel
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.schedule import capacity, makespan
-from tidegate.twin.topic import Topic, even
+from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
 SLOW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
@@ -44,7 +44,9 @@ def test_arrivals_never_fall(steps: list[float], first: float, second: float) ->
 @given(st.integers(1, 64), st.floats(0.0, 2.0), st.integers(1, 50_000))
 def test_without_coherency_whole_waves_never_lose_capacity(partitions: int, overhead: float, limit: int) -> None:
     """On a job without contention a larger size can do at least as much."""
-    model = JobModel("job", ("in",), (Stage("map", 0.002),), overhead_seconds=overhead, max_records_per_trigger=limit)
+    model = JobModel(
+        "job", ("in",), (StageModel("map", 0.002),), overhead_seconds=overhead, max_records_per_trigger=limit
+    )
     able = [capacity(model, even(partitions), size, 30.0) for size in range(1, 33)]
     assert all(after >= before * (1 - 1e-9) for before, after in pairwise(able))
 
@@ -54,7 +56,7 @@ def test_without_coherency_whole_waves_never_lose_capacity(partitions: int, over
 def test_no_record_is_lost_or_read_twice(steps: list[float], size: int, seed: int, limit: int | None) -> None:
     """Committed offsets are the sum of the batches, rise, and stay at or below the end offsets."""
     model = replace(lab_model(), max_records_per_trigger=limit)
-    topic = Topic(SOURCE, PARTITIONS, Load(steps, 30.0))
+    topic = TwinTopic(SOURCE, PARTITIONS, Load(steps, 30.0))
     world = World([model], [topic], [SlotPool("default", 16)], sizes={model.job_id: size}, seed=seed)
     records = 0
     for sequence in range(EPOCH + 10, EPOCH + 610, 10):

@@ -22,9 +22,9 @@ from tidegate.lab.matrix import chosen, draw_curves, draw_scores
 from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
-from tidegate.lab.suite import ORACLE, Row, UnknownName, cells, run, run_all, trace_loads
+from tidegate.lab.suite import ORACLE, CellResult, UnknownName, cells, run, run_all, trace_loads
 from tidegate.lab.table import against_oracle, detail, summary
-from tidegate.lab.traces import Play, read_trace
+from tidegate.lab.traces import Playback, read_trace
 from tidegate.lab.tunings import Tuning, tunings
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import Faults
@@ -191,7 +191,7 @@ def test_curves_are_those_of_the_oracle_of_tide_and_of_its_best_rival() -> None:
     """`tide` with its defaults is shown even where others are cheaper, its own tuning only where nobody else is."""
     (base,) = (run(cell) for cell in cells(["flip271"], ["step"], seconds=600.0) if cell.policy == ORACLE)
 
-    def row(policy: str, cost: float, *, tuned: bool = False) -> Row:
+    def row(policy: str, cost: float, *, tuned: bool = False) -> CellResult:
         return replace(base, cell=replace(base.cell, policy=policy, tuned=tuned), score=replace(base.score, cost=cost))
 
     group = [row("keda", 2.0), row("keda", 1.5, tuned=True), row("tide", 1.7), row("tide", 1.1, tuned=True), base]
@@ -307,13 +307,13 @@ def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("play", "told"),
     [
-        (Play(hours=3.0), "at speed 1, 2 h are left to play, not 3"),
-        (Play(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left to play, not 1"),
-        (Play(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left to play, not 1"),
-        (Play(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left to play"),
+        (Playback(hours=3.0), "at speed 1, 2 h are left to play, not 3"),
+        (Playback(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left to play, not 1"),
+        (Playback(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left to play, not 1"),
+        (Playback(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left to play"),
     ],
 )
-def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play: Play, told: str) -> None:
+def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play: Playback, told: str) -> None:
     """No run is quietly shorter than it was asked to be."""
     with pytest.raises(BadLoad) as caught:
         read_trace(_trace(tmp_path), play)
@@ -325,11 +325,11 @@ def test_a_trace_is_played_as_asked(tmp_path: Path) -> None:
     """Speed shortens it at the same rates, the part begins by the trace's own clock, the peak is the one asked for."""
     path = _trace(tmp_path)
     assert read_trace(path).seconds == 7200.0
-    assert read_trace(path, Play(most_hours=1.0)).seconds == 3600.0
-    fast = read_trace(path, Play(speed=4.0))
+    assert read_trace(path, Playback(most_hours=1.0)).seconds == 3600.0
+    fast = read_trace(path, Playback(speed=4.0))
     assert fast.seconds == 1800.0
     assert fast.rate(900.0) == pytest.approx(read_trace(path).rate(3600.0), rel=0.01)
-    part = read_trace(path, Play(speed=2.0, since_hours=1.0, hours=0.25, peak=50.0))
+    part = read_trace(path, Playback(speed=2.0, since_hours=1.0, hours=0.25, peak=50.0))
     assert part.seconds == 900.0
     assert part.peak == pytest.approx(50.0)
     assert part.rates[0] == part.peak  # the trace's second hour begins at its top, and falls
@@ -338,7 +338,7 @@ def test_a_trace_is_played_as_asked(tmp_path: Path) -> None:
 def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) -> None:
     """A trace's cells hold its load, so rows from two processes equal rows from this one, though the file is gone."""
     path = _trace(tmp_path)
-    traces = trace_loads([path], Play(speed=2.0))
+    traces = trace_loads([path], Playback(speed=2.0))
     path.unlink()
     todo = cells(["flip271"], traces=traces)
     assert {cell.workload for cell in todo} == {"hill"}
@@ -354,7 +354,7 @@ def test_two_workloads_of_one_name_are_refused(tmp_path: Path) -> None:
     """Traces are told apart by their files' stems, and none may be called as a shape in the same run."""
     (tmp_path / "other").mkdir()
     with pytest.raises(BadLoad, match="a trace called 'hill' is there already"):
-        trace_loads([_trace(tmp_path), _trace(tmp_path / "other")], Play())
+        trace_loads([_trace(tmp_path), _trace(tmp_path / "other")], Playback())
     with pytest.raises(UnknownName, match="workload 'step' is a shape and a trace"):
         cells([], ["step"], traces={"step": Load([1.0])})
 

@@ -7,7 +7,16 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tidegate.lab.scenarios import AIMS, Outcome, grid, noisy_sine, outcome, restarts, word_count, worst_sawtooth
+from tidegate.lab.scenarios import (
+    AIMS,
+    ScenarioOutcome,
+    grid,
+    noisy_sine,
+    outcome,
+    restarts,
+    word_count,
+    worst_sawtooth,
+)
 from tidegate.lab.simulate import simulate
 from tidegate.lab.trials import figures, settings, trials_table
 
@@ -28,7 +37,7 @@ def test_word_count_reaches_its_right_size(policy: str) -> None:
 @pytest.mark.timeout(180)
 def test_the_grid_of_starts_converges() -> None:
     """36 starts on sub-linear jobs: at the right size or one beside it, in two decisions on average."""
-    outcomes: list[Outcome] = []
+    outcomes: list[ScenarioOutcome] = []
     aims = AIMS["flip271"]
     for case in grid():
         (job_id,) = case.right
@@ -61,10 +70,10 @@ def test_a_sawtooth_makes_nothing_flap(period: int) -> None:
 
 def test_an_outcome_tells_growth_past_the_right_size() -> None:
     """Passing the right size from at or below it is over; coming down to it from above is not."""
-    assert Outcome(1, (10, 11), 10).over
-    assert Outcome(10, (11,), 10).over
-    assert not Outcome(28, (12, 10), 10).over
-    assert not Outcome(1, (9, 10), 10).over
+    assert ScenarioOutcome(1, (10, 11), 10).over
+    assert ScenarioOutcome(10, (11,), 10).over
+    assert not ScenarioOutcome(28, (12, 10), 10).over
+    assert not ScenarioOutcome(1, (9, 10), 10).over
 
 
 @pytest.mark.timeout(180)

@@ -11,11 +11,11 @@ from tidegate.events.result import ActionResult, Phase, result_id
 from tidegate.lab.jobs import spec_for
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import JobRecording, Tick
-from tidegate.twin.model import JobModel, Stage
+from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.topic import even
 
 # One slot does 100 records/s whatever the batch: no overhead, 10 ms a record.
-MODEL = JobModel("job", ("in",), (Stage("map", 0.01),), overhead_seconds=0.0)
+MODEL = JobModel("job", ("in",), (StageModel("map", 0.01),), overhead_seconds=0.0)
 SHARES = even(16)
 
 

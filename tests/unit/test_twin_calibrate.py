@@ -18,7 +18,7 @@ from tidegate.lab.oracle import PlanDecider
 from tidegate.lab.simulate import simulate
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import Load
-from tidegate.twin.model import JobModel, Restart, Stage
+from tidegate.twin.model import JobModel, RestartCosts, StageModel
 from tidegate.twin.recorded import CannotCalibrate, load_of, shares_of
 from tidegate.twin.rerun import compare, rerun
 from tidegate.twin.workloads import step
@@ -26,13 +26,13 @@ from tidegate.twin.workloads import step
 MODEL = JobModel(
     "recorded",
     ("orders",),
-    (Stage("map", 0.002),),
+    (StageModel("map", 0.002),),
     overhead_seconds=0.6,
     max_records_per_trigger=20_000,
     trigger_interval_seconds=5.0,
     noise_share=0.03,
     output_ratio=0.5,
-    restart=Restart(exit_seconds=2.0, start_seconds=20.0, start_jitter_seconds=8.0, first_batch_seconds=3.0),
+    restart=RestartCosts(exit_seconds=2.0, start_seconds=20.0, start_jitter_seconds=8.0, first_batch_seconds=3.0),
 )
 
 

@@ -11,9 +11,9 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part
 from tidegate.twin.load import Load
-from tidegate.twin.model import Faults, JobModel, Measurement, Restart, Stage, State
+from tidegate.twin.model import Faults, JobModel, Measurement, RestartCosts, StageModel, State
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.topic import Topic, even
+from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
 
@@ -22,14 +22,14 @@ def _model(**more: object) -> JobModel:
         "overhead_seconds": 0.5,
         "noise_share": 0.0,
         "max_records_per_trigger": 5_000,
-        "restart": Restart(exit_seconds=2.0, start_seconds=20.0, first_batch_seconds=3.0),
+        "restart": RestartCosts(exit_seconds=2.0, start_seconds=20.0, first_batch_seconds=3.0),
         **more,
     }
-    return JobModel("job", ("in",), (Stage("map", 0.002),), **fields)  # type: ignore[arg-type]
+    return JobModel("job", ("in",), (StageModel("map", 0.002),), **fields)  # type: ignore[arg-type]
 
 
 def _world(model: JobModel, *, rate: float = 1000.0, slots: int = 16, size: int = 4, partitions: int = 8) -> World:
-    topic = Topic("in", even(partitions), Load([rate]))
+    topic = TwinTopic("in", even(partitions), Load([rate]))
     return World([model], [topic], [SlotPool("default", slots)], sizes={model.job_id: size})
 
 
@@ -234,7 +234,7 @@ def test_a_job_that_dies_gives_its_slots_back_and_can_be_started_again() -> None
 
 def test_in_place_a_size_changes_without_a_gap() -> None:
     """Executors are added under the running query: same incarnation, no downtime, no batch lost."""
-    world = _world(_model(restart=Restart(in_place=True, executor_seconds=5.0)))
+    world = _world(_model(restart=RestartCosts(in_place=True, executor_seconds=5.0)))
     world.advance(EPOCH + 100)
     world.order(_command(100, 8))
     results = world.advance(EPOCH + 130)
@@ -270,9 +270,9 @@ def test_jobs_share_a_pool_and_wait_for_what_is_given_back() -> None:
 
 def test_a_full_topic_holds_its_writer_back() -> None:
     """With a slow reader behind a small topic the writer commits no faster than the reader reads."""
-    first = JobModel("up", ("in",), (Stage("map", 0.0001),), sink="mid", noise_share=0.0)
-    second = JobModel("down", ("mid",), (Stage("map", 0.01),), noise_share=0.0)
-    topics = [Topic("in", even(4), Load([1000.0])), Topic("mid", even(4), capacity_records=5_000)]
+    first = JobModel("up", ("in",), (StageModel("map", 0.0001),), sink="mid", noise_share=0.0)
+    second = JobModel("down", ("mid",), (StageModel("map", 0.01),), noise_share=0.0)
+    topics = [TwinTopic("in", even(4), Load([1000.0])), TwinTopic("mid", even(4), capacity_records=5_000)]
     world = World([first, second], topics, [SlotPool("default", 8)], sizes={"up": 4, "down": 1})
     world.advance(EPOCH + 1800)
     assert world.truth("down").lag_records <= 5_000
@@ -320,7 +320,7 @@ def test_missing_parts_are_named_and_never_zero() -> None:
 
 def test_stage_figures_show_skew() -> None:
     """A hot partition makes the slowest task as much longer than the median one as it has more records."""
-    topic = Topic("in", (3.0, *([1.0] * 7)), Load([1000.0]))
+    topic = TwinTopic("in", (3.0, *([1.0] * 7)), Load([1000.0]))
     world = World([_model()], [topic], [SlotPool("default", 8)], sizes={"job": 8})
     world.advance(EPOCH + 60)
     stage = _taken(world, EPOCH + 60).stages[0]
@@ -346,4 +346,4 @@ def test_a_world_without_what_a_model_names_is_refused() -> None:
     with pytest.raises(ValueError, match="topic 'in' is not in the world"):
         World([_model()], [], [SlotPool("default", 1)], sizes={})
     with pytest.raises(ValueError, match="pool 'default' is not in the world"):
-        World([_model()], [Topic("in", even(1))], [], sizes={})
+        World([_model()], [TwinTopic("in", even(1))], [], sizes={})

@@ -14,7 +14,7 @@ from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
 from tidegate.lab.table import detail, summary
-from tidegate.lab.traces import Play
+from tidegate.lab.traces import Playback
 from tidegate.lab.trials import figures, settings, trials_table
 from tidegate.twin.load import BadLoad
 
@@ -54,7 +54,7 @@ def lab(
     console, errors = Console(), Console(stderr=True)
     usual = 1.0 if quick else SECONDS / 3600
     try:
-        traces = trace_loads(trace or (), Play(speed=speed, since_hours=since, hours=hours, most_hours=usual))
+        traces = trace_loads(trace or (), Playback(speed=speed, since_hours=since, hours=hours, most_hours=usual))
         todo = cells(policy or (), workload or (), traces=traces, seconds=(hours or usual) * 3600, seed=seed)
     except (UnknownName, BadLoad) as error:
         errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.lab.simulate import Scenario, TopicPlan
 from tidegate.twin.load import Load
-from tidegate.twin.model import JobModel, Restart, Stage, State
+from tidegate.twin.model import JobModel, RestartCosts, StageModel, State
 from tidegate.twin.schedule import capacity, demand
 from tidegate.twin.topic import skewed
 
@@ -19,13 +19,13 @@ def lab_model(job_id: str = "orders-enriched") -> JobModel:
     return JobModel(
         job_id=job_id,
         sources=(SOURCE,),
-        stages=(Stage("enrich", 0.0015), Stage("aggregate", 0.0005, tasks=48, skew=1.2)),
+        stages=(StageModel("enrich", 0.0015), StageModel("aggregate", 0.0005, tasks=48, skew=1.2)),
         overhead_seconds=0.8,
         max_records_per_trigger=20_000,
         trigger_interval_seconds=5.0,
         contention=0.01,
         state=State(partitions=48, bytes_per_record=300.0, ttl_seconds=1800.0, initial_bytes=2e9),
-        restart=Restart(start_seconds=22.0, start_jitter_seconds=10.0, load_bytes_per_second=400e6),
+        restart=RestartCosts(start_seconds=22.0, start_jitter_seconds=10.0, load_bytes_per_second=400e6),
     )
 
 

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from tidegate.lab.picture import DEMAND, HELD, LATE, RESTART, save, slots
-from tidegate.lab.suite import ORACLE, Row
+from tidegate.lab.suite import ORACLE, CellResult
 from tidegate.lab.table import against_oracle, means, ordered
 
 HOME = "tide"
@@ -39,7 +39,7 @@ _LATE_WORDS = "#8f2d00"
 CURVES_WIDTH, CURVES_HEIGHT = 12.0, 1.35
 
 
-def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) -> None:
+def draw_scores(rows: Sequence[CellResult], path: Path, *, objective_seconds: float) -> None:
     """Write policies x workloads as PNG: in each cell cost over the oracle's, and seconds over the lag objective.
 
     The oracle stands first, then the policies, cheapest on average first; each column begins with its load's shape.
@@ -72,7 +72,7 @@ def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
     save(panel.figure, path)
 
 
-def draw_curves(rows: Sequence[Row], path: Path, *, objective_seconds: float) -> None:
+def draw_curves(rows: Sequence[CellResult], path: Path, *, objective_seconds: float) -> None:
     """Write demand and slots over time as PNG, a workload a line: the oracle, `tide`, and the cheapest other policy."""
     groups, ratios = ordered(rows), against_oracle(rows)
     height = CURVES_HEIGHT * len(groups) + 0.75
@@ -108,7 +108,7 @@ def draw_curves(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
     save(figure, path)
 
 
-def chosen(group: Sequence[Row]) -> list[Row]:
+def chosen(group: Sequence[CellResult]) -> list[CellResult]:
     """Return the rows whose curves are shown: the oracle, `tide` with its defaults, and the cheapest others."""
     ranked = sorted(group, key=lambda row: (row.cell.policy != ORACLE, row.score.cost, row.cell.label))
     home = [row for row in ranked if row.cell.label == HOME]
@@ -128,7 +128,7 @@ def _canvas(columns: int, lines: int) -> Any:
     return panel
 
 
-def _head(panel: Any, column: int, workload: str, row: Row) -> None:
+def _head(panel: Any, column: int, workload: str, row: CellResult) -> None:
     """Draw a workload's name and, above it, the shape of its load."""
     line, top = row.curve, max(row.curve.rate) or 1.0
     across = [column + 0.08 + 0.84 * at / line.at[-1] for at in line.at]

@@ -22,7 +22,7 @@ from tidegate.lab.jobs import batch_bound, lab_model, lab_peak, one_job, spec_fo
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan
 from tidegate.lab.tunings import Tuning
 from tidegate.twin.load import Load
-from tidegate.twin.model import JobModel, Restart, Stage
+from tidegate.twin.model import JobModel, RestartCosts, StageModel
 from tidegate.twin.schedule import capacity
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import sawtooth, sine
@@ -69,7 +69,7 @@ AIMS: dict[str, Tuning] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ScenarioCase:
     """A scenario and the size that is right for each of its jobs."""
 
     name: str
@@ -78,7 +78,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioOutcome:
     """How a job came to its size."""
 
     start: int
@@ -97,16 +97,20 @@ class Outcome:
         return any(before <= self.right < after for before, after in pairwise((self.start, *self.sizes)))
 
 
-def word_count(seconds: float = 2400.0) -> Case:
+def word_count(seconds: float = 2400.0) -> ScenarioCase:
     """Return DS2's word count as two jobs linked by a topic."""
-    cores = {"restart": Restart(exit_seconds=2.0, start_seconds=15.0), "noise_share": 0.02, "overhead_seconds": 0.01}
+    cores = {
+        "restart": RestartCosts(exit_seconds=2.0, start_seconds=15.0),
+        "noise_share": 0.02,
+        "overhead_seconds": 0.01,
+    }
     flatmap = JobModel(
         job_id="flatmap",
         pipeline_id="word-count",
         sources=("sentences",),
         sink="words",
         output_ratio=20.0,
-        stages=(Stage("flatmap", 0.95 * 60 / 100_000),),
+        stages=(StageModel("flatmap", 0.95 * 60 / 100_000),),
         max_records_per_trigger=4_000,
         **cores,  # type: ignore[arg-type]
     )
@@ -114,11 +118,11 @@ def word_count(seconds: float = 2400.0) -> Case:
         job_id="count",
         pipeline_id="word-count",
         sources=("words",),
-        stages=(Stage("count", 0.9 * 60 / 1_000_000),),
+        stages=(StageModel("count", 0.9 * 60 / 1_000_000),),
         max_records_per_trigger=80_000,
         **cores,  # type: ignore[arg-type]
     )
-    return Case(
+    return ScenarioCase(
         "word count",
         Scenario(
             models=(flatmap, count),
@@ -135,19 +139,19 @@ def word_count(seconds: float = 2400.0) -> Case:
     )
 
 
-def grid(seconds: float = 2400.0) -> list[Case]:
+def grid(seconds: float = 2400.0) -> list[ScenarioCase]:
     """Return the 36 cases: six sub-linear jobs, each begun at six sizes under a constant load."""
     cases = []
     for place, (name, right) in enumerate(RIGHT_SIZES.items()):
         model = JobModel(
             job_id=name,
             sources=("orders",),
-            stages=(Stage("read", 0.0), Stage("query", 0.001 + 0.0005 * place, tasks=840)),
+            stages=(StageModel("read", 0.0), StageModel("query", 0.001 + 0.0005 * place, tasks=840)),
             overhead_seconds=0.02,
             trigger_interval_seconds=2.0,
             contention=0.004 * (1 + place % 3),
             noise_share=0.02,
-            restart=Restart(exit_seconds=2.0, start_seconds=20.0),
+            restart=RestartCosts(exit_seconds=2.0, start_seconds=20.0),
         )
         spec, shares = spec_for(model, maximum=32), even(32)
         bound = batch_bound(spec)
@@ -163,32 +167,34 @@ def grid(seconds: float = 2400.0) -> list[Case]:
                 sizes={name: start},
                 seconds=seconds,
             )
-            cases.append(Case(f"{name} from {start}", scenario, {name: right}))
+            cases.append(ScenarioCase(f"{name} from {start}", scenario, {name: right}))
     return cases
 
 
-def noisy_sine(seconds: float = 6 * 3600.0, seed: int = 0) -> Case:
+def noisy_sine(seconds: float = 6 * 3600.0, seed: int = 0) -> ScenarioCase:
     """Return six hours of a noisy sine (one wave in six hours) on a job that takes 30 to 50 s to restart."""
     model = replace(
-        lab_model(), restart=Restart(exit_seconds=2.0, start_seconds=25.0, start_jitter_seconds=20.0), state=None
+        lab_model(), restart=RestartCosts(exit_seconds=2.0, start_seconds=25.0, start_jitter_seconds=20.0), state=None
     )
     spec = spec_for(model)
     load = sine(lab_peak(model, spec), seconds, period=seconds).noisy(0.05, seed=seed + 41)
     scenario = one_job(model, spec, load, seed=seed)
-    return Case("noisy sine", scenario, {})
+    return ScenarioCase("noisy sine", scenario, {})
 
 
-def worst_sawtooth(period: float, seconds: float = 3 * 3600.0) -> Case:
+def worst_sawtooth(period: float, seconds: float = 3 * 3600.0) -> ScenarioCase:
     """Return a sawtooth of a period on the lab's job."""
     model = lab_model()
     spec = spec_for(model)
-    return Case(f"sawtooth {period:.0f} s", one_job(model, spec, sawtooth(lab_peak(model, spec), seconds, period)), {})
+    return ScenarioCase(
+        f"sawtooth {period:.0f} s", one_job(model, spec, sawtooth(lab_peak(model, spec), seconds, period)), {}
+    )
 
 
-def outcome(case: Case, job_id: str, recording: JobRecording) -> Outcome:
+def outcome(case: ScenarioCase, job_id: str, recording: JobRecording) -> ScenarioOutcome:
     """Return how a job of a case came to its size."""
     sizes = tuple(result.parallelism for result in recording.results if result.phase is Phase.ACCEPTED)
-    return Outcome(case.scenario.sizes[job_id], sizes, case.right[job_id])
+    return ScenarioOutcome(case.scenario.sizes[job_id], sizes, case.right[job_id])
 
 
 def restarts(recording: JobRecording) -> int:

@@ -24,7 +24,7 @@ from tidegate.lab.ledger import MemoryLedger
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 from tidegate.twin.world import EPOCH, World
 
 Progress = Callable[[float], None]
@@ -58,7 +58,7 @@ class Scenario:
         """Return the scenario's world at its beginning."""
         return World(
             self.models,
-            [Topic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
+            [TwinTopic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
             [SlotPool(pool_id, slots) for pool_id, slots in self.pools.items()],
             sizes=self.sizes,
             seed=self.seed,

@@ -19,7 +19,7 @@ from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Curve, Prices, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
-from tidegate.lab.traces import Play, read_trace
+from tidegate.lab.traces import Playback, read_trace
 from tidegate.lab.tunings import DEFAULTS, tunings
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.workloads import SHAPES
@@ -55,7 +55,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CellResult:
     """What a cell gave."""
 
     cell: Cell
@@ -100,7 +100,7 @@ def cells(
     return found
 
 
-def trace_loads(paths: Iterable[Path], play: Play) -> dict[str, Load]:
+def trace_loads(paths: Iterable[Path], play: Playback) -> dict[str, Load]:
     """Return traces by the stems of their files, scaled to the lab's peak; raises `BadLoad`."""
     scaled, found = replace(play, peak=lab_peak(lab_model(), spec_for(lab_model()))), {}
     for path in paths:
@@ -110,7 +110,7 @@ def trace_loads(paths: Iterable[Path], play: Play) -> dict[str, Load]:
     return found
 
 
-def run(cell: Cell, prices: Prices | None = None) -> Row:
+def run(cell: Cell, prices: Prices | None = None) -> CellResult:
     """Return what a cell gives."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
     scenario = lab_job(cell.load or SHAPES[cell.workload](peak, cell.seconds), seed=cell.seed)
@@ -123,13 +123,13 @@ def run(cell: Cell, prices: Prices | None = None) -> Row:
     return _row(cell, scenario, recording, score(scenario.models[0], scenario.specs[0], PARTITIONS, recording, prices))
 
 
-def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) -> Row:
+def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) -> CellResult:
     line = curve(scenario.models[0], scenario.specs[0], PARTITIONS, recording.ticks)
     moments = tuple(command.issued_at.timestamp() - scenario.epoch for command in recording.commands)
-    return Row(cell, found, line, moments)
+    return CellResult(cell, found, line, moments)
 
 
-def run_all(todo: Sequence[Cell], *, processes: int | None = None) -> Iterator[Row]:
+def run_all(todo: Sequence[Cell], *, processes: int | None = None) -> Iterator[CellResult]:
     """Yield rows as they are done, from `processes` processes (None: one per core, at most 2)."""
     return spread(run, todo, processes=processes)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from tidegate.lab.suite import ORACLE, Row
+from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
     "late: time over the lag objective · worst: highest lag in seconds of work · core-s: slots held times seconds · "
@@ -15,9 +15,9 @@ HELP = (
 )
 
 
-def ordered(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def ordered(rows: Sequence[CellResult]) -> dict[str, list[CellResult]]:
     """Return the rows of each workload, the oracle first and then by cost."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[CellResult]] = {}
     for row in rows:
         found.setdefault(row.cell.workload, []).append(row)
     for group in found.values():
@@ -25,7 +25,7 @@ def ordered(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def against_oracle(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+def against_oracle(rows: Sequence[CellResult]) -> dict[tuple[str, str], float]:
     """Return cost over the oracle's cost by (workload, label)."""
     base = {row.cell.workload: row.score.cost for row in rows if row.cell.policy == ORACLE}
     return {
@@ -35,7 +35,7 @@ def against_oracle(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
     }
 
 
-def detail(rows: Sequence[Row]) -> Table:
+def detail(rows: Sequence[CellResult]) -> Table:
     """Return every score of every row."""
     table = Table(title="Policies on the twin", caption=HELP, expand=False)
     table.add_column("workload")
@@ -69,7 +69,7 @@ def detail(rows: Sequence[Row]) -> Table:
     return table
 
 
-def means(rows: Sequence[Row]) -> dict[str, float]:
+def means(rows: Sequence[CellResult]) -> dict[str, float]:
     """Return the mean cost over the oracle's by label, of those that ran on every workload; the oracle is left out."""
     ratios, workloads = against_oracle(rows), list(ordered(rows))
     labels = {label for _, label in ratios if label != ORACLE}
@@ -80,7 +80,7 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-def summary(rows: Sequence[Row]) -> Table:
+def summary(rows: Sequence[CellResult]) -> Table:
     """Return cost over the oracle's, policy x workload, with the mean over all workloads; best policy first."""
     ratios, average, workloads = against_oracle(rows), means(rows), list(ordered(rows))
     table = Table(title="Cost over the oracle's", expand=False)

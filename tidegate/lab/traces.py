@@ -13,7 +13,7 @@ HEADER = ["seconds", "records_per_second"]
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class Playback:
     """How a trace is played: which part of it, how fast, how high."""
 
     speed: float = 1.0
@@ -28,10 +28,10 @@ class Play:
     """Scaled to this peak, records/s; None: as it is."""
 
 
-AS_IT_IS = Play()
+AS_IT_IS = Playback()
 
 
-def read_trace(path: Path, play: Play = AS_IT_IS) -> Load:
+def read_trace(path: Path, play: Playback = AS_IT_IS) -> Load:
     """Return the load of a trace as it is to be played.
 
     Raises `BadLoad` naming file, line, field and value of what is wrong, or what part of the trace is not there.
@@ -44,7 +44,7 @@ def read_trace(path: Path, play: Play = AS_IT_IS) -> Load:
         raise BadLoad(f"{path}: {error}") from None
 
 
-def _played(points: list[tuple[float, float]], play: Play) -> Load:
+def _played(points: list[tuple[float, float]], play: Playback) -> Load:
     whole = seconds_of(points) / 3600
     left = (whole - play.since_hours) / play.speed
     asked = min(left, play.most_hours) if play.hours is None else play.hours

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from tidegate.lab.scenarios import AIMS, Case, Outcome, grid, noisy_sine, outcome, restarts, word_count, worst_sawtooth
+from tidegate.lab.scenarios import (
+    AIMS,
+    ScenarioCase,
+    ScenarioOutcome,
+    grid,
+    noisy_sine,
+    outcome,
+    restarts,
+    word_count,
+    worst_sawtooth,
+)
 from tidegate.lab.simulate import Scenario, simulate
 from tidegate.lab.tunings import DEFAULTS, Tuning, tunings
 
@@ -34,8 +44,8 @@ class Figures:
     """One setting on all scenarios."""
 
     label: str
-    word_count: dict[str, Outcome]
-    grid: tuple[Outcome, ...]
+    word_count: dict[str, ScenarioOutcome]
+    grid: tuple[ScenarioOutcome, ...]
     sine_restarts: int
     sawtooth_restarts: dict[float, int]
 
@@ -74,17 +84,17 @@ def figures(setting: Setting) -> Figures:
     )
 
 
-def _under(case: Case, setting: Setting) -> Scenario:
+def _under(case: ScenarioCase, setting: Setting) -> Scenario:
     return case.scenario.with_policy(setting.policy, setting.tuning.options, setting.tuning.guards)
 
 
-def _grid(setting: Setting) -> Iterator[Outcome]:
+def _grid(setting: Setting) -> Iterator[ScenarioOutcome]:
     for case in grid():
         (job_id,) = case.right
         yield outcome(case, job_id, simulate(_under(case, setting))[job_id])
 
 
-def _restarts(case: Case, setting: Setting) -> int:
+def _restarts(case: ScenarioCase, setting: Setting) -> int:
     return restarts(simulate(_under(case, setting))[case.scenario.specs[0].job_id])
 
 
@@ -113,6 +123,6 @@ def trials_table(rows: list[Figures]) -> Table:
     return table
 
 
-def _path(found: Outcome) -> str:
+def _path(found: ScenarioOutcome) -> str:
     shown = [str(size) for size in (found.start, *found.sizes)]
     return " > ".join(shown if len(shown) <= 6 else [*shown[:5], f"... {shown[-1]} ({found.decisions})"])

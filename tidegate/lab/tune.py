@@ -31,7 +31,7 @@ from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
 from tidegate.lab.suite import spread
-from tidegate.lab.traces import Play, read_trace
+from tidegate.lab.traces import Playback, read_trace
 from tidegate.lab.tunings import Tuning
 from tidegate.twin.load import BadLoad, Load, from_points
 from tidegate.twin.noise import Noise
@@ -76,7 +76,7 @@ def training_loads(peak: float) -> list[Load]:
         points += [(at, rate), (at + length - 0.001, rate)]
         at += length
     steps = from_points(points, seconds=SECONDS).scaled(peak).noisy(0.05, seed=6)
-    launch = Play(speed=4.0, hours=SECONDS / 3600, peak=peak)
+    launch = Playback(speed=4.0, hours=SECONDS / 3600, peak=peak)
     return [sine(peak, SECONDS, 3000.0).noisy(0.08, seed=5), steps, read_trace(LAUNCH_DAY, launch)]
 
 
@@ -177,7 +177,7 @@ def main(
 ) -> None:
     """Search the options of policies on training loads, and keep the best found."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
-    play = Play(speed=speed, since_hours=since, most_hours=SECONDS / 3600, peak=peak)
+    play = Playback(speed=speed, since_hours=since, most_hours=SECONDS / 3600, peak=peak)
     try:
         loads = [read_trace(path, play) for path in load or ()] or training_loads(peak)
     except BadLoad as error:

@@ -1,7 +1,7 @@
 """Ends a stack whose owner died: a small process that waits for the end of a pipe which only the owner holds.
 
 The kernel closes the pipe however the owner ends, SIGKILL included. Told to stand down first, it goes quietly. This is
-the owner's side; the process itself is `tidegate.stack.heir`.
+the owner's side; the process itself is `tidegate.stack.guardian_process`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Guardian:
     def __init__(self, work_dir: Path, stack_id: str) -> None:
         with (work_dir / "logs" / "guardian.log").open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tidegate.stack.heir", str(work_dir), stack_id],
+                [sys.executable, "-m", "tidegate.stack.guardian_process", str(work_dir), stack_id],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
-from tidegate.twin.model import JobModel, Stage
+from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
 from tidegate.twin.schedule import makespan
 
@@ -72,7 +72,7 @@ class Calibration:
 
     def model(self, job_id: str, base: JobModel | None = None) -> JobModel:
         """Return the model of the job; `base` says what this recording does not tell."""
-        base = base or JobModel(job_id=job_id, sources=("source",), stages=(Stage("batch", 0.0),))
+        base = base or JobModel(job_id=job_id, sources=("source",), stages=(StageModel("batch", 0.0),))
         restart = replace(
             base.restart,
             first_batch_seconds=max(0.0, self.first_batch.seconds),
@@ -91,7 +91,7 @@ class Calibration:
         return replace(
             base,
             job_id=job_id,
-            stages=(Stage("batch", self.record_cost_seconds),),
+            stages=(StageModel("batch", self.record_cost_seconds),),
             overhead_seconds=self.overhead_seconds,
             noise_share=self.noise_share,
             output_ratio=self.output_ratio,

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import ActionResult, Phase, result_id
 from tidegate.events.wire import Scalar
-from tidegate.twin.job import Event, Job, Life
+from tidegate.twin.job import Job, JobEvent, Life
 
 Report = Callable[[ActionResult], None]
 
@@ -77,20 +77,20 @@ class Execution:
             self._end(Phase.FAILED, at, code="START_DEADLINE", sentence="no batch was committed in time")
             job.stop(at, at)
 
-    def on(self, event: Event, at: float) -> None:
+    def on(self, event: JobEvent, at: float) -> None:
         """Go on after something happened to the job."""
         job = self.job
-        if event is Event.COMMITTED:
+        if event is JobEvent.COMMITTED:
             self._last_commit_at = self._last_commit_at if job.run.commits == 1 else job.last_commit_at
             if self._in_place and math.isinf(self.due_at):
                 self._end(Phase.VERIFIED, at, incarnation=incarnation(job), downtime_seconds=0.0)
             elif not self._in_place and job.run.commits == 1 and job.run.stop_by is None:
                 self._verified(at)
-        elif event is Event.STOPPED:
+        elif event is JobEvent.STOPPED:
             self._stopped(at)
-        elif event is Event.RUNNING:
+        elif event is JobEvent.RUNNING:
             self._emit(Phase.RUNNING, at, incarnation=incarnation(job))
-        elif event is Event.DIED:
+        elif event is JobEvent.DIED:
             self._end(Phase.FAILED, at, code="JOB_DIED", sentence="the job ended by itself")
 
     def _stopped(self, at: float) -> None:

@@ -21,7 +21,7 @@ from tidegate.twin.model import JobModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.schedule import even_makespan, makespan
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 
 IDLE_SECONDS = 1.0
 """How often an idle query, or one whose sink is full, looks again. Spark polls every 10 ms; a whole second changes no
@@ -40,7 +40,7 @@ class Life(Enum):
     FAILED = "failed"
 
 
-class Event(Enum):
+class JobEvent(Enum):
     """What happened to the job."""
 
     RUNNING = "running"
@@ -77,7 +77,7 @@ class StageSums:
 
 
 @dataclass(slots=True)
-class Run:
+class Incarnation:
     """One run between two restarts."""
 
     ordinal: int
@@ -92,15 +92,15 @@ class Job:
     """One job of the world; `world.World` makes and moves it."""
 
     model: JobModel
-    sources: list[Topic]
-    sink: Topic | None
+    sources: list[TwinTopic]
+    sink: TwinTopic | None
     pool: SlotPool
     noise: Noise
     epoch: float = 0.0
     """What the clock shows when the world begins."""
     life: Life = Life.STOPPED
     next_at: float = math.inf
-    run: Run = field(default_factory=lambda: Run(0, 0.0))
+    run: Incarnation = field(default_factory=lambda: Incarnation(0, 0.0))
     batch: Batch | None = None
     batches: int = 0
     committed: list[list[int]] = field(default_factory=list)
@@ -145,7 +145,7 @@ class Job:
     def start(self, at: float, slots: int, *, warm: bool = False) -> None:
         """Submit the job with a size; `warm`: it has been running for long when the world begins."""
         restart = self.model.restart
-        self.run = Run(self.run.ordinal + 1, at, commits=1 if warm else 0)
+        self.run = Incarnation(self.run.ordinal + 1, at, commits=1 if warm else 0)
         self.pool.ask(self.model.job_id, slots, at)
         self.usable_slots, self.batch = None, None
         if warm:
@@ -171,7 +171,7 @@ class Job:
 
     # ---- events
 
-    def act(self, at: float) -> Event | None:
+    def act(self, at: float) -> JobEvent | None:
         """Let the event due at `at` happen; return it when others should know."""
         if self._deaths and at >= self._deaths[0]:
             self._deaths.pop(0)
@@ -180,35 +180,35 @@ class Job:
             self.life = Life.RUNNING
             # A start that never commits hangs here until somebody ends it.
             self.next_at = math.inf if self.run.ordinal in self.model.faults.failed_starts else at
-            return Event.RUNNING
+            return JobEvent.RUNNING
         if self.life is Life.RUNNING:
             return self._begin(at) if self.batch is None else self._finish(at, self.batch)
         if self.life is Life.LEAVING:
             self.life, self.next_at = Life.STOPPED, math.inf
             self.pool.ask(self.model.job_id, 0, at)
-            return Event.STOPPED
+            return JobEvent.STOPPED
         self.next_at = math.inf
         return None
 
-    def _die(self, at: float) -> Event | None:
+    def _die(self, at: float) -> JobEvent | None:
         if self.life not in (Life.RUNNING, Life.STARTING):
             return None
         self.life, self.next_at, self.batch = Life.FAILED, math.inf, None
         self.pool.ask(self.model.job_id, 0, at)
-        return Event.DIED
+        return JobEvent.DIED
 
     def _leave(self, at: float) -> None:
         self.batch = None
         self.life, self.next_at = Life.LEAVING, at + self.model.restart.exit_seconds
 
-    def _begin(self, at: float) -> Event | None:
+    def _begin(self, at: float) -> JobEvent | None:
         slots = self.slots
         takes, records = self._take(at)
         if slots == 0 or records == 0:
             self.next_at = self._trigger_after(at) if self.model.trigger_interval_seconds else at + IDLE_SECONDS
             if slots and not self.run.commits:
                 self.run.commits = 1  # an idle query shows that it runs by its idle event
-                return Event.COMMITTED
+                return JobEvent.COMMITTED
             return None
         wobble = self.model.noise_share
         factor = math.exp(wobble * self.noise.normal(2, self.batches) - wobble * wobble / 2) if wobble else 1.0
@@ -273,7 +273,7 @@ class Job:
             sums.slowest_seconds += slowest
         return total
 
-    def _finish(self, at: float, batch: Batch) -> Event | None:
+    def _finish(self, at: float, batch: Batch) -> JobEvent | None:
         if self.run.stop_by is not None and at >= self.run.stop_by and at < batch.ends_at:
             self._leave(at)  # the deadline: the batch is left uncommitted and runs again after the restart
             return None
@@ -290,7 +290,7 @@ class Job:
             self._leave(at)
         else:
             self.next_at = max(at, self._trigger_after(batch.started_at))
-        return Event.COMMITTED
+        return JobEvent.COMMITTED
 
     def _commit(self, at: float, batch: Batch) -> None:
         for topic, offsets, takes, reader in zip(self.sources, self.committed, batch.takes, self._reader, strict=True):

@@ -19,7 +19,7 @@ class BadModel(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageModel:
     """One stage of every micro-batch."""
 
     name: str
@@ -41,7 +41,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartCosts:
     """How long a restart takes, and how a new size is reached."""
 
     exit_seconds: float = 2.0
@@ -107,7 +107,7 @@ class JobModel:
 
     job_id: str
     sources: tuple[str, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[StageModel, ...]
     pipeline_id: str = ""
     """The job's own name when empty."""
     pool_id: str = "default"
@@ -126,7 +126,7 @@ class JobModel:
     memory_bytes_per_slot: float = 1e9
     stop_deadline_seconds: float = 60.0
     start_deadline_seconds: float = 180.0
-    restart: Restart = Restart()
+    restart: RestartCosts = RestartCosts()
     faults: Faults = Faults()
     measurement: Measurement = Measurement()
 
@@ -140,7 +140,7 @@ class JobModel:
             raise BadModel(
                 f"job {self.job_id}: max_records_per_trigger must be at least 1, found {self.max_records_per_trigger}"
             )
-        parts: list[JobModel | Restart | Measurement | Stage | State] = [
+        parts: list[JobModel | RestartCosts | Measurement | StageModel | State] = [
             self,
             self.restart,
             self.measurement,

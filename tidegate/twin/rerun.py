@@ -17,7 +17,7 @@ from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
 from tidegate.twin.schedule import record_seconds
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 from tidegate.twin.world import World
 
 FLOOR_SECONDS = 1.0
@@ -49,7 +49,7 @@ def rerun(
     first = snapshots[0]
     model = replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id, sources=("source",), sink=None)
     load = load_of(snapshots)
-    topic = Topic("source", shares_of(snapshots), load)
+    topic = TwinTopic("source", shares_of(snapshots), load)
     topic.written = _first_lag(snapshots, load)
     sizes = [s.slots_granted or 0 for s in snapshots] + [c.to_parallelism for c in commands]
     world = World(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tidegate.twin.load import Load
 
 
-class Topic:
+class TwinTopic:
     """One topic. Time is seconds since the beginning of the world."""
 
     __slots__ = ("capacity_records", "load", "name", "readers", "shares", "written")

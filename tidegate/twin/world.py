@@ -23,7 +23,7 @@ from tidegate.twin.job import Job, Life
 from tidegate.twin.model import JobModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 
 EPOCH = 1_767_225_600
 """2026-01-01T00:00:00Z: where simulated time begins unless told otherwise."""
@@ -48,7 +48,7 @@ class World:
     def __init__(
         self,
         models: Sequence[JobModel],
-        topics: Sequence[Topic],
+        topics: Sequence[TwinTopic],
         pools: Sequence[SlotPool],
         *,
         sizes: Mapping[str, int],
