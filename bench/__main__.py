@@ -1,6 +1,6 @@
 """`python -m bench [NAME ...]`: run the benchmarks of this folder and print one table. Exits 1 if a bar is missed.
 
-A benchmark is a module with `main() -> list[BenchRow]`; helpers of benchmarks have no `main`.
+A benchmark is a module with `main() -> list[BenchRow]`; helper modules have no `main`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.table import BenchRow, render
 
 
 def benchmarks() -> dict[str, ModuleType]:
-    """Return the benchmarks by name, in the order of their names."""
+    """Return the benchmarks by name, sorted."""
     names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__")
     modules = {name: importlib.import_module(f"bench.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "main")}
@@ -28,7 +28,7 @@ def main() -> int:
     about = "\n".join(f"  {name:<10} {(module.__doc__ or '').splitlines()[0]}" for name, module in known.items())
     parser = argparse.ArgumentParser(
         "python -m bench",
-        description="Measure Tidegate beside a floor or a peer, and print one table. Exits 1 if a bar is missed.",
+        description="Measure Tidegate against a floor or a peer and print one table. Exits with 1 if a bar is missed.",
         epilog=f"benchmarks:\n{about}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -17,11 +17,11 @@ PARTITIONS = 50
 
 
 def main() -> list[BenchRow]:
-    """Decide again on a recorded stream, again and again; report the best, as other work on the machine only slows."""
+    """Decide on a recorded stream repeatedly; report the best round, since other load on the machine only slows it."""
     spec = spec_of("bench")
     pairs = [(snapshot, decision.observed) for snapshot, decision in decided("bench", COUNT, partitions=PARTITIONS)]
     gc.collect()
-    gc.freeze()  # the recording is no part of the engine, so it is not looked through for garbage
+    gc.freeze()  # the recording is not part of the engine: keep it out of garbage collection
     best, state = 0.0, JobState.new()
     for _ in range(ROUNDS):
         state = JobState.new()

@@ -1,4 +1,4 @@
-"""Recomputing on Spark: decisions/s at local[2], against Spark only reading and counting the same records."""
+"""Recompute on Spark: decisions/s at local[2], against Spark only reading and counting the same records."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def main() -> list[BenchRow]:
 
 
 def _count_seconds(spark: object, recording: Path, decisions: int) -> float:
-    """Return how long Spark takes to read every value of the recording and add up their lengths."""
+    """Return how long Spark takes to read every value of the recording and sum their lengths."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (seconds to import)
 
-    begun = time.monotonic()
+    started_at = time.monotonic()
     records, _ = from_files(spark, recording)
     row = records.agg(f.count("value"), f.sum(f.length("value"))).first()
-    took = time.monotonic() - begun
+    took = time.monotonic() - started_at
     if row[0] != 2 * decisions:
         raise RuntimeError(f"{row[0]} records were read, {2 * decisions} were written")
     return took

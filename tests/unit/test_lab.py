@@ -270,7 +270,7 @@ def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path)
     assert "0.40" in played.output
     refused = CliRunner().invoke(simulate_app, [*options, "--hours", "0.6"])
     assert isinstance(refused.exception, Problem)
-    assert "0.5 h are left to play, not 0.6" in str(refused.exception)
+    assert "0.5 h are left, not 0.6" in str(refused.exception)
 
 
 @pytest.mark.parametrize(
@@ -307,10 +307,10 @@ def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("play", "told"),
     [
-        (Playback(hours=3.0), "at speed 1, 2 h are left to play, not 3"),
-        (Playback(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left to play, not 1"),
-        (Playback(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left to play, not 1"),
-        (Playback(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left to play"),
+        (Playback(hours=3.0), "at speed 1, 2 h are left, not 3"),
+        (Playback(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left, not 1"),
+        (Playback(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left, not 1"),
+        (Playback(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left"),
     ],
 )
 def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play: Playback, told: str) -> None:
@@ -353,7 +353,7 @@ def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) ->
 def test_two_workloads_of_one_name_are_refused(tmp_path: Path) -> None:
     """Traces are told apart by their files' stems, and none may be called as a shape in the same run."""
     (tmp_path / "other").mkdir()
-    with pytest.raises(BadLoad, match="a trace called 'hill' is there already"):
+    with pytest.raises(BadLoad, match="a trace called 'hill' already exists"):
         trace_loads([_trace(tmp_path), _trace(tmp_path / "other")], Playback())
     with pytest.raises(UnknownName, match="workload 'step' is a shape and a trace"):
         cells([], ["step"], traces={"step": Load([1.0])})

@@ -151,5 +151,5 @@ def test_a_recording_that_says_too_little_is_refused() -> None:
     steady = replace(MODEL, trigger_interval_seconds=5.0, noise_share=0.0)
     scenario = one_job(steady, spec_for(steady), Load([1000.0]), seconds=600.0)
     same = simulate(scenario, PlanDecider([], scenario.epoch), keep_snapshots=True)["recorded"].snapshots
-    with pytest.raises(CannotCalibrate, match="nearly one size"):
+    with pytest.raises(CannotCalibrate, match="nearly the same size"):
         calibrate(same)

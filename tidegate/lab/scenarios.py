@@ -1,14 +1,14 @@
 """Scenarios with a known right answer: DS2's word count, a grid of starts, a noisy sine, the worst sawtooth.
 
 `word_count` is section 5.2 of DS2 (Kalavri et al., OSDI 2018): 1 M sentences a minute, FlatMap 100 k sentences and
-Count 1 M words a minute and slot, 20 words a sentence, begun at 1/1; 10 and 20 slots are right. `grid` follows its
-table 4: six jobs whose right sizes are those of its Nexmark queries, each begun at six sizes; the jobs scale
-sub-linearly, so one linear step cannot be exact. In the word count a FlatMap slot does a twentieth and a Count slot a
-tenth more than stated: a job that just keeps up would never work off what arrived while it was too small, and Count
-must also keep up with a FlatMap that works its backlog off.
+Count 1 M words per minute and slot, 20 words per sentence, started at 1/1; 10 and 20 slots are right. `grid` follows
+its table 4: six jobs whose right sizes are those of its Nexmark queries, each started at six sizes. The jobs scale
+sub-linearly, so one linear step cannot be exact. In the word count, a FlatMap slot processes a twentieth more than
+stated and a Count slot a tenth more: a job that only just keeps up would never clear the backlog from when it was too
+small, and Count must also keep up while FlatMap clears its own.
 
-These right sizes are DS2's: the least that keeps up with the arrivals. A policy that also aims at a lag objective takes
-more on purpose; `AIMS` holds the options that take those aims away.
+These right sizes are DS2's: the smallest that keep up with the arrivals. A policy that also aims at a lag objective
+uses more on purpose; `AIMS` holds the options that switch such aims off.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _QUICK: dict[str, dict[str, Scalar]] = {
     "cooldown": {"up_seconds": 60.0, "down_seconds": 60.0},
 }
 AIMS: dict[str, Tuning] = {
-    # DS2 has neither lag objective nor forecast: no headroom, doubt, catch-up, interval or trend, but a warm-up.
+    # DS2 has no lag objective and no forecast: no headroom, margin, catch-up, interval or trend, only a warm-up.
     "tide": Tuning(
         {
             "headroom": 0.0,
@@ -65,12 +65,12 @@ AIMS: dict[str, Tuning] = {
         _QUICK,
     ),
 }
-"""By policy: the options with which it aims at what DS2 aims at, and guards that let it step as often."""
+"""By policy: the options that give it DS2's aim, and guards that let it step as often."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioCase:
-    """A scenario and the size that is right for each of its jobs."""
+    """A scenario and the right size of each of its jobs."""
 
     name: str
     scenario: Scenario
@@ -79,21 +79,21 @@ class ScenarioCase:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
-    """How a job came to its size."""
+    """How a job reached its size."""
 
     start: int
     sizes: tuple[int, ...]
-    """Sizes it was brought to, in order."""
+    """Sizes it was changed to, in order."""
     right: int
 
     @property
     def decisions(self) -> int:
-        """How many changes it took."""
+        """Number of changes."""
         return len(self.sizes)
 
     @property
     def over(self) -> bool:
-        """Whether it was ever brought above the right size from at or below it."""
+        """Whether it ever went above the right size from at or below it."""
         return any(before <= self.right < after for before, after in pairwise((self.start, *self.sizes)))
 
 
@@ -140,7 +140,7 @@ def word_count(seconds: float = 2400.0) -> ScenarioCase:
 
 
 def grid(seconds: float = 2400.0) -> list[ScenarioCase]:
-    """Return the 36 cases: six sub-linear jobs, each begun at six sizes under a constant load."""
+    """Return the 36 cases: six sub-linear jobs, each started at six sizes under a constant load."""
     cases = []
     for place, (name, right) in enumerate(RIGHT_SIZES.items()):
         model = JobModel(
@@ -155,7 +155,7 @@ def grid(seconds: float = 2400.0) -> list[ScenarioCase]:
         )
         spec, shares = spec_for(model, maximum=32), even(32)
         bound = batch_bound(spec)
-        # Half-way between what the size below can do and what the right one can: neither is right by a hair.
+        # Half-way between the capacity of the size below and that of the right size, so the answer is clear-cut.
         rate = (capacity(model, shares, right - 1, bound) + capacity(model, shares, right, bound)) / 2
         model = replace(model, max_records_per_trigger=int(3 * rate))
         for start in STARTS:
@@ -192,11 +192,11 @@ def worst_sawtooth(period: float, seconds: float = 3 * 3600.0) -> ScenarioCase:
 
 
 def outcome(case: ScenarioCase, job_id: str, recording: JobRecording) -> ScenarioOutcome:
-    """Return how a job of a case came to its size."""
+    """Return how a job of a case reached its size."""
     sizes = tuple(result.parallelism for result in recording.results if result.phase is Phase.ACCEPTED)
     return ScenarioOutcome(case.scenario.sizes[job_id], sizes, case.right[job_id])
 
 
 def restarts(recording: JobRecording) -> int:
-    """Return how often a job was stopped to be rescaled."""
+    """Return how many rescales stopped a job."""
     return sum(result.phase is Phase.STOPPING for result in recording.results)

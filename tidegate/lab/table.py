@@ -1,4 +1,4 @@
-"""The lab's table: policy x workload, cheapest first, each cost beside the oracle's."""
+"""The lab's table: policy x workload, cheapest first, each cost next to the oracle's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
     "late: time over the lag objective · worst: highest lag in seconds of work · core-s: slots held times seconds · "
-    "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots a minute beyond what "
-    "demand moved · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
+    "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots moved per minute "
+    "beyond demand's moves · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
 )
 
 
 def ordered(rows: Sequence[CellResult]) -> dict[str, list[CellResult]]:
-    """Return the rows of each workload, the oracle first and then by cost."""
+    """Return each workload's rows: the oracle first, then by cost."""
     found: dict[str, list[CellResult]] = {}
     for row in rows:
         found.setdefault(row.cell.workload, []).append(row)
@@ -70,7 +70,7 @@ def detail(rows: Sequence[CellResult]) -> Table:
 
 
 def means(rows: Sequence[CellResult]) -> dict[str, float]:
-    """Return the mean cost over the oracle's by label, of those that ran on every workload; the oracle is left out."""
+    """Return the mean cost over the oracle's by label, for those that ran on every workload, without the oracle."""
     ratios, workloads = against_oracle(rows), list(ordered(rows))
     labels = {label for _, label in ratios if label != ORACLE}
     return {
@@ -81,7 +81,7 @@ def means(rows: Sequence[CellResult]) -> dict[str, float]:
 
 
 def summary(rows: Sequence[CellResult]) -> Table:
-    """Return cost over the oracle's, policy x workload, with the mean over all workloads; best policy first."""
+    """Return the cost over the oracle's, policy x workload, with the mean over workloads; best policy first."""
     ratios, average, workloads = against_oracle(rows), means(rows), list(ordered(rows))
     table = Table(title="Cost over the oracle's", expand=False)
     table.add_column("policy", no_wrap=True)
