@@ -1,11 +1,11 @@
 """A restart by Tidegate against a bare stop and submit of the same job, on the same cluster, alternating.
 
-The bare restart is what an operator's script does: kill the driver through REST, wait until the master reports its end,
-submit the script. Tidegate stops at a batch boundary, waits until driver, application and JVM are gone, records every
-phase on Kafka, takes the fence in Redis and verifies. Both are measured at the checkpoint, which neither of them writes:
-from the last commit before the stop to the first commit after the start, so a batch lost to a kill counts. Spark's start
-time varies: single rounds differ by a quarter either way, so the figure is the median of seven, and the two take turns
-to go first. A round takes about 40 s on an idle machine.
+The bare restart is what an operator's script does: kill the driver through REST, wait until the master reports its
+end, submit the script. Tidegate stops at a batch boundary, waits until driver, application and JVM are gone, records
+every phase on Kafka, takes the fence in Redis and verifies. Both are measured at the checkpoint, which neither of them
+writes: from the last commit before the stop to the first commit after the start, so a batch lost to a kill counts.
+Spark's start time varies: single rounds differ by a quarter either way, so the figure is the median of seven, and the
+two take turns to go first. A round takes about 40 s on an idle machine.
 `TIDEGATE_STACK_DIR` names a running stack to use; otherwise one is started.
 """
 

@@ -98,7 +98,7 @@ def _scenario(steps: list[float], seed: int, lost: float, missing: float, delay:
 def test_the_loop_keeps_its_invariants_on_a_badly_measured_job(
     steps: list[float], seed: int, lost: float, missing: float, delay: float, death: float
 ) -> None:
-    """Lost, late, incomplete snapshots and a death: sizes in bounds, commands apart, effects once, epochs rise."""
+    """Snapshots are lost, late or incomplete and the job dies: sizes stay in bounds, effects happen once, epochs rise."""
     scenario = _scenario(steps, seed, lost, missing, delay, death)
     spec = scenario.specs[0]
     recording = simulate(scenario)[spec.job_id]
@@ -135,7 +135,7 @@ def test_the_same_scenario_is_the_same_bytes(steps: list[float], seed: int) -> N
     slots=st.integers(4, 24), rate=st.floats(100.0, 4000.0), other=st.floats(100.0, 4000.0), seed=st.integers(0, 100)
 )
 def test_jobs_in_one_pool_never_hold_more_than_it_has(slots: int, rate: float, other: float, seed: int) -> None:
-    """Whatever two growing jobs ask for, the slots handed out stay within the pool."""
+    """Whatever two growing jobs request, the granted slots stay within the pool."""
     models = tuple(replace(lab_model(name), sources=(name,)) for name in ("first", "second"))
     specs = tuple(spec_for(model) for model in models)
     scenario = Scenario(
@@ -155,7 +155,7 @@ def test_jobs_in_one_pool_never_hold_more_than_it_has(slots: int, rate: float, o
 
 
 def test_the_lab_peak_needs_three_quarters_of_the_largest_size() -> None:
-    """The lab's load fits its job: no workload is beyond what the largest size can do."""
+    """The lab's loads fit its job: no workload exceeds the largest size's capacity."""
     model = lab_model()
     spec = spec_for(model)
     peak = lab_peak(model, spec)

@@ -1,4 +1,4 @@
-"""Makespans, capacity and demand: checked by hand-worked figures."""
+"""Makespans, capacity and demand, checked against figures worked out by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_single_task_stage_bounds_every_size() -> None:
 
 
 def test_contention_bends_the_curve_and_coherency_turns_it() -> None:
-    """With contention twice the slots bring less than twice; with coherency more slots can be slower."""
+    """With contention, twice the slots give less than twice the capacity; with coherency, more slots can be slower."""
     bent = _model(contention=0.05)
     assert record_seconds(bent, even(16), 1) / record_seconds(bent, even(16), 16) < 16
     turned = _model(coherency=0.02)
@@ -57,7 +57,7 @@ def test_capacity_spreads_the_overhead_over_the_longest_batch_allowed() -> None:
 
 
 def test_demand_is_the_smallest_size_that_keeps_up() -> None:
-    """One more record a second than a size can do asks for the next; beyond all of them the most able one stands."""
+    """One record/s above a size's capacity needs the next size; above all, the largest capacity wins."""
     model, shares = _model(), even(16)
     able = capacity(model, shares, 4, 30.0)
     assert demand(model, shares, able, 30.0, range(1, 17)) == 4
