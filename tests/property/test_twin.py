@@ -98,7 +98,7 @@ def _scenario(steps: list[float], seed: int, lost: float, missing: float, delay:
 def test_the_loop_keeps_its_invariants_on_a_badly_measured_job(
     steps: list[float], seed: int, lost: float, missing: float, delay: float, death: float
 ) -> None:
-    """Snapshots are lost, late or incomplete and the job dies: sizes stay in bounds, effects happen once, epochs rise."""
+    """With lost, late and incomplete snapshots and a death: sizes in bounds, effects once, rising epochs."""
     scenario = _scenario(steps, seed, lost, missing, delay, death)
     spec = scenario.specs[0]
     recording = simulate(scenario)[spec.job_id]
