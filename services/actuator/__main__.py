@@ -1,4 +1,4 @@
-"""`python -m services.actuator`: settings from the environment, then run until SIGTERM or SIGINT."""
+"""`python -m services.actuator`: reads settings from the environment and runs until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.runtime.settings import wrong_settings
 
 
 def main() -> int:
-    """Run the actuator; return 0 after a signal, 2 for settings or topics that do not fit, 75 if it was overtaken."""
+    """Run the actuator; return 0 after a signal, 2 for wrong settings or topics, 75 if another actuator took over."""
     try:
         settings = ActuatorSettings()
     except ValidationError as error:
