@@ -30,10 +30,10 @@ from tidegate.events.result import ActionResult
 from tidegate.events.topics import COMMANDS, RESULTS
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.dead_letters import DeadLetterLimit, dead_letter
+from tidegate.runtime.dead_letters import DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import TopicReader, headers_of
+from tidegate.runtime.kafka import TopicReader, headers_of, record_of
 
 log = logging.getLogger(__name__)
 
@@ -198,18 +198,8 @@ class Actuator:
 
     def _dead_letter(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
-        letter = dead_letter(
-            error,
-            consumer="actuator",
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-            key=message.key(),
-            value=message.value(),
-            headers=headers_of(message),
-            seen_at=self._clock.now(),
-        )
-        self._producer.publish(letter, key=message.key())
+        publish, seen_at = self._producer.publish, self._clock.now()
+        send_to_dead_letters(publish, record_of(message), error, consumer="actuator", seen_at=seen_at)
         self._limit.bad()
 
     def _store(self, message: Any) -> None:

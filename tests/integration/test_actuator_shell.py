@@ -23,7 +23,7 @@ from services.actuator.consumer import Actuator
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
-from services.decider.specs import SpecsInForce
+from services.decider.specs import CurrentSpecs
 from tests.support.events import job
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
@@ -220,7 +220,7 @@ def test_a_record_too_large_for_a_dead_letter_is_dead_lettered_without_its_bytes
     decider = DeciderSettings(
         bootstrap_servers=shell.settings.bootstrap_servers, topic_prefix=shell.settings.topic_prefix
     )
-    specs = SpecsInForce(decider, SystemClock(), poll_seconds=0.1)
+    specs = CurrentSpecs(decider, SystemClock(), poll_seconds=0.1)
     failures: list[BaseException] = []
     specs.start(on_failure=failures.append)
     specs.stop()
