@@ -55,7 +55,7 @@ def test_an_overloaded_job_is_scaled_up() -> None:
     assert last.command is not None
     assert last.command.command_id == last.decision_id
     assert last.command.to_parallelism == last.final_parallelism > 8 - 1
-    assert last.sentence.startswith("Scale up from 4 to 8 slots: 800 records/s arrive")
+    assert last.sentence.startswith("Scale up from 4 to 8 slots: a load of 800 records/s")
     assert decisions[0].status is Status.FINE
     assert codes(decisions[0]) == ["WINDOW_FILLING"]
 
@@ -215,8 +215,7 @@ def test_a_job_that_should_run_is_started() -> None:
     assert decision.command is not None
     assert (decision.command.kind, decision.command.to_parallelism) == (CommandKind.START, 3)
     assert (
-        decision.sentence
-        == "Start with 3 slots: the job should be running and is stopped, so it starts with 3 slots."
+        decision.sentence == "Start with 3 slots: the job should be running and is stopped, so it starts with 3 slots."
     )
 
 

@@ -411,6 +411,12 @@ def test_a_job_upstream_that_is_behind_holds_nothing() -> None:
     assert growth(neighbours=(upstream,)).final_parallelism == 16
 
 
+def test_a_job_further_downstream_that_is_behind_holds_nothing() -> None:
+    """What it waits for is what the job between writes, not what we write."""
+    further = Neighbour("reports", upstream=False, topics=("x",), evidence=behind().evidence, distance=2)
+    assert growth(neighbours=(further,)).final_parallelism == 16
+
+
 def test_memory_pressure_lets_growth_through() -> None:
     """More executors bring more memory: only a reduction is stopped."""
     assert growth(last={"gc_ratio": 0.9}).final_parallelism == 16
@@ -427,7 +433,9 @@ def test_a_reduction_that_saves_less_than_its_restart_is_not_made() -> None:
     """A restart of two hours on 4 slots costs 28,800 slot-seconds; 2 slots fewer save 7,200 in an hour."""
     decision = shrinking(state=JobState(restarts=((AT - 9000, 7200.0),)))
     assert held(decision)
-    assert "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save only 7200 in 3600 s" in decision.sentence
+    assert (
+        "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save only 7200 in 3600 s" in decision.sentence
+    )
 
 
 def test_memory_counts_in_the_quota() -> None:
@@ -457,10 +465,7 @@ def test_state_forces_growth() -> None:
     _, decision = run_state(100 * GB)
     assert (decision.proposed_parallelism, decision.final_parallelism) == (4, 10)
     assert decision.status is Status.PENDING_SCALE_UP
-    assert (
-        "the executors hold 25.0 GB of state each and should hold 10 GB, which takes 10 slots"
-        in decision.sentence
-    )
+    assert "the executors hold 25.0 GB of state each and should hold 10 GB, which takes 10 slots" in decision.sentence
 
 
 def test_state_that_the_pool_cannot_hold_exhausts_it() -> None:

@@ -16,6 +16,12 @@ slot-seconds would have been spared: by two slots fewer, 3 minutes.
 
 What is expected of a change is remembered; a growth that brought nothing is undone and not tried again for a while.
 
+When to choose it: By default. It learns the job's capacity, restart time and noise by itself.
+
+Set first: `late_price` (higher: more slots, less lateness), `restart_price` (higher: fewer restarts).
+
+Details: `play`, `capacity`, `forecast`, `hindsight`.
+
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time in the choice),
 capacity per size after DS2 (OSDI 2018) with overhead apart and sub-linear scaling, and the one-step look-ahead rule of
 optimal stopping (Chow, Robbins & Siegmund, 1971).
