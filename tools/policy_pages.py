@@ -141,7 +141,7 @@ def _guards() -> Iterator[str]:
 
 
 def _guard_row(guard: Any) -> tuple[str, ...]:
-    name = f"`{guard.name}`" if not fields(guard) else f"[`{guard.name}`](#{guard.name})"
+    name = f"[`{guard.name}`](#{guard.name})" if fields(guard) else f"`{guard.name}`"
     flags = (guard.waits, guard.binds_manual, issubclass(guard, ForcingGuard))
     return (name, _first_line(guard), ", ".join(sorted(guard.covers)), *("yes" if flag else "" for flag in flags))
 

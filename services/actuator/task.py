@@ -75,6 +75,12 @@ class Task:
         deadline = self.clock.monotonic() + seconds
         return poll_until(condition, deadline, every, self.clock, wait=self.wait, retry_on=retry_on)
 
+    def answer(
+        self, question: Callable[[], T], seconds: float, every: float, retry_on: tuple[type[Exception], ...]
+    ) -> T:
+        """Return the answer to a question; ask again for at most `seconds` while it raises one of `retry_on`."""
+        return self.until(lambda: (question(),), seconds, every, retry_on)[0]
+
     def _check_cancelled(self) -> None:
         if self.cancelled.is_set():
             raise Abandoned(f"command {self.command.command_id} is left to the next actuator")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ class World:
     obeys: bool = True
     """Whether drivers stop when asked."""
     refuses: bool = False
+    query_id: str = "q"
     down_until: float = 0.0
     on_result: Callable[[ActionResult], object] = lambda _result: None
     foreign: dict[str, str] = field(default_factory=dict)
@@ -142,7 +144,7 @@ class World:
             (checkpoint / name).mkdir(parents=True, exist_ok=True)
             batch = len(list((checkpoint / name).iterdir()))
             (checkpoint / name / str(batch)).write_text("v1")
-        (checkpoint / "metadata").write_text('{"id":"q"}')
+        (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
 
     # the actuator
     def publish(self, result: ActionResult, trace_id: str | None) -> None:
@@ -274,6 +276,38 @@ def test_a_size_that_does_not_work_is_rolled_back_once(world: World) -> None:
     assert (silent.phase, silent.code) == (Phase.STOPPING, "NOT_VERIFIED")
     assert "within 60 s" in silent.sentence
     assert world.most_alive == 1
+
+
+def test_a_new_driver_that_ends_is_not_waited_for(world: World) -> None:
+    """If the new driver dies before its first batch, the job goes back at once, long before the start deadline."""
+    world.start()
+
+    def die(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.drivers["driver-1-1"] = DriverState.ENDED
+
+    world.on_result = die
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    running, failed = [r for r in world.topic if (r.phase, r.attempt) in {(Phase.RUNNING, 1), (Phase.STOPPING, 2)}][-2:]
+    assert failed.sentence == "The new driver ended before its first batch."
+    assert (failed.at - running.at).total_seconds() < 10
+
+
+def test_a_checkpoint_of_another_query_does_not_verify_a_run(world: World) -> None:
+    """A commit counts only if the checkpoint still belongs to the query that ran before."""
+    world.start()
+
+    def replace_checkpoint(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.query_id = "other"
+
+    world.on_result = replace_checkpoint
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert (failed.code, failed.sentence) == (
+        "OTHER_QUERY",
+        f"{world.folder / 'ck'} belongs to query other; before, it was q.",
+    )
 
 
 def test_a_second_failure_is_the_end(world: World) -> None:

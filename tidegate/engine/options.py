@@ -1,7 +1,7 @@
 """Options of policies and guards: frozen dataclasses whose fields carry default, unit, range and meaning.
 
 One declaration serves everything: pydantic validates by it what a spec says, the defaults come from it, and so do the
-JSON Schema of the job file and the pages on policies.
+JSON Schema of the job file and the pages in docs/policies.
 """
 
 from __future__ import annotations

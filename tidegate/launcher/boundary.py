@@ -59,7 +59,7 @@ def stop_at_boundary(query: Any, deadline: float) -> bool:
     Returns True when the query ended at a boundary. Raises what the query itself failed with, if it did.
     """
     clean = False
-    engine = engine_of(query)
+    engine = _engine_of(query)
     if engine is not None:
         clean = _ask_to_end(engine, deadline)
     if clean:
@@ -73,7 +73,7 @@ def stop_at_boundary(query: Any, deadline: float) -> bool:
     return clean
 
 
-def engine_of(query: Any) -> Any | None:
+def _engine_of(query: Any) -> Any | None:
     """Return the JVM's MicroBatchExecution behind a PySpark query, or None for an engine of another kind."""
     wrapper = query._jsq
     engine = wrapper.streamingQuery() if hasattr(wrapper, "streamingQuery") else wrapper

@@ -23,7 +23,7 @@ def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
         return ActionOutcome(RestartEvent.OUTFENCED, f"Run {newest} of a newer command holds the fence.", "OUTFENCED")
     seconds = task.spec.application.stop_deadline_seconds
     try:
-        return task.until(lambda: _look(task, drivers), seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
+        return task.answer(lambda: _look(task, drivers), seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
     except _CANNOT_TELL as error:
         return ActionOutcome(RestartEvent.UNKNOWN, f"Cannot tell what runs: {error}.", "STOP_FAILED")
 

@@ -15,7 +15,6 @@ from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.restart import RestartEvent
 from services.actuator.task import ActionOutcome, Task
-from tidegate.launcher.control import Token
 
 ARRIVAL_SECONDS = 60.0
 """How long a driver that may be ours has to write who it is."""
@@ -26,7 +25,10 @@ ASK_AGAIN_SECONDS = 1.0
 
 
 def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: bool) -> ActionOutcome:
-    """Submit a run of size `parallelism`. `maybe_submitted` says that an earlier try may have done so."""
+    """Submit a run of size `parallelism`.
+
+    `maybe_submitted` says that an earlier try, perhaps of another process, may have submitted it already.
+    """
     if maybe_submitted:
         adopted = _adopt(task, drivers)
         if adopted is not None:
@@ -36,19 +38,11 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
         sentence = "A newer command holds the job's fence; nothing was started."
         return ActionOutcome(RestartEvent.OUTFENCED, sentence, "OUTFENCED")
     try:
-        return task.until(
-            lambda: _submit_alone(task, drivers, token, parallelism),
-            NO_ANSWER_SECONDS,
-            ASK_AGAIN_SECONDS,
-            retry_on=NO_ANSWER,
+        refused = task.answer(
+            lambda: refuse_foreign(task, drivers), NO_ANSWER_SECONDS, ASK_AGAIN_SECONDS, retry_on=NO_ANSWER
         )
     except NO_ANSWER as error:
         return ActionOutcome(RestartEvent.NOT_SUBMITTED, f"Cannot tell what runs: {error}.", "NOT_SUBMITTED")
-
-
-def _submit_alone(task: Task, drivers: JobDrivers, token: Token, parallelism: int) -> ActionOutcome:
-    """Submit the run if no foreign driver runs the job; raise `NO_ANSWER` only if nobody can say so."""
-    refused = refuse_foreign(task, drivers)
     if refused is not None:
         return refused
     task.check()

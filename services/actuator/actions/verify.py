@@ -50,7 +50,7 @@ def _wait_for_commit(
         sentence = "An older version of Tidegate stopped the job and did not record what to compare the new run with."
         return ActionOutcome(RestartEvent.SILENT, sentence, "NOT_VERIFIED")
     token = Token(task.command.epoch, running.run)
-    ended = _EndCheck(drivers, task.clock)
+    check = _DriverCheck(drivers, task.clock)
 
     def look() -> ActionOutcome | None:
         facts = drivers.facts(token)
@@ -62,9 +62,8 @@ def _wait_for_commit(
             if "idle_at" in facts:
                 sentence = "The queries run and have no data to process."
                 return ActionOutcome(RestartEvent.COMMITTED, sentence, incarnation=application_id)
-        if ended(facts.get("submission_id") or running.submission_id):
-            return ActionOutcome(RestartEvent.SILENT, "The new driver ended before its first batch.", "NOT_VERIFIED")
-        return None
+        failure = check.failure(facts.get("submission_id") or running.submission_id)
+        return None if failure is None else ActionOutcome(RestartEvent.SILENT, failure, "NOT_VERIFIED")
 
     limit = task.spec.application.start_deadline_seconds
     return task.until(look, limit - _seconds(running.at, task.clock.now()), LOOK_SECONDS) or ActionOutcome(
@@ -96,8 +95,8 @@ def _first_commit(checkpoint_location: str, before: CheckpointMark) -> ActionOut
     return None
 
 
-class _EndCheck:
-    """Asks the cluster now and then whether a driver has ended. One that never answers counts as a "yes"."""
+class _DriverCheck:
+    """Asks the cluster now and then whether the new driver still runs."""
 
     def __init__(self, drivers: JobDrivers, clock: Clock) -> None:
         self._drivers = drivers
@@ -105,18 +104,20 @@ class _EndCheck:
         self._ask_at = clock.monotonic()
         self._silent_since: float | None = None
 
-    def __call__(self, submission_id: str | None) -> bool:
+    def failure(self, submission_id: str | None) -> str | None:
+        """Return why waiting any longer is pointless, or None."""
         now = self._clock.monotonic()
         if submission_id is None or now < self._ask_at:
-            return False
+            return None
         self._ask_at = now + ASK_SECONDS
         try:
             ended = self._drivers.has_ended(submission_id)
         except NO_ANSWER:
             self._silent_since = now if self._silent_since is None else self._silent_since
-            return now - self._silent_since > NO_ANSWER_SECONDS
+            silent = now - self._silent_since > NO_ANSWER_SECONDS
+            return f"The cluster has not answered for {NO_ANSWER_SECONDS:g} s." if silent else None
         self._silent_since = None
-        return ended
+        return "The new driver ended before its first batch." if ended else None
 
 
 def _seconds(start: datetime, end: datetime) -> float:

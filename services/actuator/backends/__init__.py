@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -104,11 +103,6 @@ class Backend(Protocol):
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that run or may run, no matter who started them."""
         ...
-
-
-def python_env() -> dict[str, str]:
-    """Return the environment that makes a local driver use this Python interpreter."""
-    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def _uri(path: str) -> str:

@@ -15,7 +15,7 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Submission, python_env
+from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Submission
 from tidegate.events.job import JobSpec
 from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
 
@@ -40,7 +40,7 @@ class Local:
             with log.open("ab") as out:
                 child = subprocess.Popen(
                     [f"{home}/bin/spark-submit", *submission.submit_args(master)],
-                    env=_environment() | python_env() | app.env,
+                    env=_environment() | app.env,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
@@ -96,8 +96,9 @@ class Local:
 
 
 def _environment() -> dict[str, str]:
-    """Return what a driver inherits: not the actuator's settings, because they hold passwords."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_SETTINGS}
+    """Return what a driver inherits: this Python interpreter, but not the actuator's settings, which hold passwords."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_SETTINGS}
+    return kept | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def _start_tick(pid: int) -> int | None:
