@@ -159,10 +159,10 @@ class Flip271:
             up = self._capacity(m, high_edge, with_restart=False)
             down = self._capacity(m, low_edge, with_restart=True)
         outside = m.tpr < up or m.tpr > down
-        wanted = self._capacity(m, o.utilization_target, with_restart=True)
+        needed = self._capacity(m, o.utilization_target, with_restart=True)
         alpha = self._alpha(case, memory)
         factor = rules.scale_factor(
-            wanted, m.tpr, max_down=o.scale_down_max_factor, max_up=o.scale_up_max_factor, alpha=alpha
+            needed, m.tpr, max_down=o.scale_down_max_factor, max_up=o.scale_up_max_factor, alpha=alpha
         )
         scaling = case.spec.scaling
         size = rules.scaled_parallelism(
@@ -173,7 +173,7 @@ class Flip271:
         numbers: dict[str, Figure] = {
             "arrival": m.target,
             "lag": m.lag,
-            "wanted": _figure(wanted),
+            "wanted": _figure(needed),
             "capacity": _figure(m.tpr),
             "low": _figure(up),
             "high": _figure(down),

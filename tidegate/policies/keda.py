@@ -133,17 +133,17 @@ class Keda:
         numbers: dict[str, Figure] = {"lag": with_persistent, "threshold": o.lag_threshold, "told": total}
         active = with_persistent > o.activation_lag_threshold
         if active:
-            wanted = hpa_rules.per_pod_replicas(
+            proposed = hpa_rules.per_pod_replicas(
                 case.current, total, o.lag_threshold, down=o.tolerance_down, up=o.tolerance_up
             )
         else:
-            wanted = case.spec.scaling.min_parallelism
-        wanted = clamp(case, wanted)
-        done = self.behaviour.apply(case, memory.behaviour, wanted)
+            proposed = case.spec.scaling.min_parallelism
+        proposed = clamp(case, proposed)
+        done = self.behaviour.apply(case, memory.behaviour, proposed)
         code = "KEDA_LAG" if active else "KEDA_INACTIVE"
-        if active and wanted == case.current:
+        if active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        numbers |= {"wanted": wanted, "size": done.size, "activation": o.activation_lag_threshold}
+        numbers |= {"wanted": proposed, "size": done.size, "activation": o.activation_lag_threshold}
         restart = restart_seconds(case, o.assumed_restart_seconds)
         expectation = expect(case, done.size, restart)
         return Proposal(
@@ -173,7 +173,7 @@ class Keda:
     def _lags(
         self, latest: Sequence[int | None], offsets: Sequence[int | None], memory: KedaMemory
     ) -> tuple[list[int], int, KedaMemory]:
-        """Return (lags, total with persistent lag, the memory with the offsets that stood still)."""
+        """Return (lags, total with persistent lag, the memory with the offsets that do not move)."""
         o = self.options
         if None not in offsets and not o.exclude_persistent_lag:
             lags = [self._cut(lag) for lag in map(sub, latest, offsets)]

@@ -54,7 +54,7 @@ class NumaflowMemory(NamedTuple):
     seen: tuple[float, int] | None = None
     """When the committed offsets last moved, and their sum."""
     spells: tuple[tuple[float, float], ...] = ()
-    """(from, to) of the times in which they stood still."""
+    """(from, to) of the times without a commit."""
     downstream: tuple[DownstreamLag, ...] = ()
     """Lags of the jobs downstream within the lookback."""
 
@@ -226,16 +226,16 @@ class Numaflow:
         if not o.adaptive_lookback or count is None:
             return memory, current
         seen_at, seen = memory.seen or (case.measured_at, count)
-        began = case.measured_at - 3 * current
-        spells = [(start, end) for start, end in memory.spells if end > began]
+        oldest = case.measured_at - 3 * current
+        spells = [(start, end) for start, end in memory.spells if end > oldest]
         if count != seen:
             lasted = case.measured_at - seen_at
             if count > seen and rules.lengthens(lasted, o.lookback_seconds):
                 spells = [spell for spell in spells if spell[1] - spell[0] > lasted]
                 spells.append((seen_at, case.measured_at))
             seen_at, seen = case.measured_at, count
-        ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
-        still = max([end - max(start, began) for start, end in spells] + [ongoing])
+        ongoing = case.measured_at - max(seen_at, oldest) if seen else 0.0
+        still = max([end - max(start, oldest) for start, end in spells] + [ongoing])
         lookback = rules.next_lookback(current, still, o.lookback_seconds)
         return memory._replace(lookback=lookback, seen=(seen_at, seen), spells=tuple(spells)), lookback
 

@@ -103,11 +103,11 @@ class Threshold:
     def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
         """Return the size by the two thresholds, if a decision is due."""
         o, evidence, current = self.options, case.evidence, case.current
-        began = case.measured_at if memory.looked_at is None else memory.looked_at
-        wait = began + o.scaling_interval_seconds - case.measured_at
+        started = case.measured_at if memory.looked_at is None else memory.looked_at
+        wait = started + o.scaling_interval_seconds - case.measured_at
         if wait > 1e-6:
             numbers: dict[str, Figure] = {"interval": o.scaling_interval_seconds, "wait": wait}
-            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(began))
+            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(started))
         ratio = evidence.utilization
         if o.batch_interval_seconds is not None:
             milliseconds = None if evidence.batch_seconds is None else int(evidence.batch_seconds * 1000)
@@ -116,7 +116,7 @@ class Threshold:
         unknown_lag = o.lag_up_seconds is not None and evidence.lag_seconds is None
         if ratio is None or unknown_lag:
             missing = "lag in seconds" if unknown_lag else "time taken by batches"
-            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(began))
+            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(started))
         change = dstreams_change(ratio, o.scaling_up_ratio, o.scaling_down_ratio)
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
         if lagging and change <= 0 and evidence.lag_seconds > o.lag_up_seconds:  # type: ignore[operator]

@@ -90,23 +90,23 @@ class Varga:
         by_use = rules.desired_replicas(
             case.current, e.utilization, o.target_utilization, self._tolerance(e.utilization)
         )
-        wanted, code = by_use, "VARGA_UTILIZATION"
+        proposed, code = by_use, "VARGA_UTILIZATION"
         if waits:
             relative = rules.relative_lag_change_rate(e.lag_trend, e.processing_rate)
             metric = rules.lag_metric(relative)
             by_lag = max(case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_up))
             if by_lag > by_use:
-                wanted, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
-        wanted = clamp(case, wanted)
-        if wanted == case.current and code != "VARGA_CATCHING_UP":
+                proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
+        proposed = clamp(case, proposed)
+        if proposed == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
-        done = self.behaviour.apply(case, memory, wanted)
+        done = self.behaviour.apply(case, memory, proposed)
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
             "rate": e.processing_rate,
             "lag": e.lag_records,
-            "wanted": by_use if code == "VARGA_CATCHING_UP" else wanted,
+            "wanted": by_use if code == "VARGA_CATCHING_UP" else proposed,
             "size": done.size,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
