@@ -54,18 +54,17 @@ def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
     declared: Any = cls
     model = option_model(declared)
     try:
-        made: T = declared(**dict(model.model_validate(dict(raw))))
+        return cls(**dict(model.model_validate(dict(raw))))
     except ValidationError as error:
         known = ", ".join(sorted(model.model_fields)) or "none"
         problems = [_problem(details, place, known) for details in error.errors(include_url=False)]
         raise BadOption("; ".join(problems)) from None
     except ValueError as error:  # of `__post_init__`
         raise BadOption(f"{place}.{error}") from None
-    return made
 
 
 @cache
-def option_model(cls: type[Any]) -> type[BaseModel]:
+def option_model(cls: Any) -> type[BaseModel]:
     """Return the pydantic model of an options class: validation and JSON Schema come from it."""
     hints = get_type_hints(cls)
     declared: dict[str, Any] = {}
