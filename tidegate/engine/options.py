@@ -63,7 +63,7 @@ def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
         raise BadOption("; ".join(problems))
     given = {names.get(name, name): name for name in raw}
     try:
-        made: T = declared(**dict(model.model_validate({name: raw[given[name]] for name in given})))
+        return cls(**dict(model.model_validate({name: raw[given[name]] for name in given})))
     except ValidationError as error:
         known = ", ".join(sorted(model.model_fields)) or "none"
         found = error.errors(include_url=False)
@@ -71,11 +71,10 @@ def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
         raise BadOption("; ".join(problems)) from None
     except ValueError as error:  # of `__post_init__`
         raise BadOption(f"{place}.{error}") from None
-    return made
 
 
 @cache
-def option_model(cls: type[Any]) -> type[BaseModel]:
+def option_model(cls: Any) -> type[BaseModel]:
     """Return the pydantic model of an options class: validation and JSON Schema come from it."""
     hints = get_type_hints(cls)
     declared: dict[str, Any] = {}
