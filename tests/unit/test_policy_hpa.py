@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.engine import check_spec
 from tests.support.events import job, snapshot, steady
 from tidegate.engine.state import JobState
 from tidegate.policies import hpa_rules as rules
+from tidegate.policies.behaviour import RATE_POLICIES
 from tidegate.policies.hpa_rules import RatePolicy
 
 
@@ -233,6 +235,7 @@ def test_each_rate_policy_looks_back_over_its_own_period() -> None:
         ("4 pods/15s", "must be VALUE TYPE/PERIOD"),
         ("4 Pods per 15s", "must be VALUE TYPE/PERIOD"),
         ("4 Pods/15s;", "found ''"),
+        ("04 Pods/15s", "must be VALUE TYPE/PERIOD"),
         ("-4 Pods/15s", "found '-4 Pods/15s'"),
         ("0 Pods/15s", "the value must be at least 1"),
         ("4 Pods/0s", "the period must be from 1 to 1800 s"),
@@ -245,3 +248,13 @@ def test_a_rate_policy_that_cannot_be_read_is_refused(name: str, policies: str, 
         (found,) = check_spec(job(policy=name, policy_options={option: policies}))
         assert found.startswith(f"scaling.policy_options.{option}: ")
         assert problem in found
+        assert not re.search(RATE_POLICIES, policies)
+
+
+@pytest.mark.parametrize(
+    "policies", ["", "4 Pods/15s", "4 Pods/1s;100 Percent/1800s ; 1 Pods/1799s", " 10 Percent/60s "]
+)
+def test_a_rate_policy_that_can_be_read_fits_the_schema_too(policies: str) -> None:
+    """An editor that checks `job.yaml` by the JSON Schema accepts what `tidegate apply` accepts."""
+    assert check_spec(job(policy="hpa", policy_options={"up_policies": policies})) == []
+    assert re.search(RATE_POLICIES, policies)

@@ -40,14 +40,18 @@ def option(
     le: float | None = None,
     choices: tuple[str, ...] = (),
     formerly: str = "",
+    pattern: str = "",
 ) -> Any:
     """Declare an option: its default, meaning, unit and permitted values, and the name it had before, if any.
 
     An option whose default is None is off until it is set. A rule that spans several options belongs in
-    `__post_init__`, which raises `ValueError` with a text that starts with the option's name.
+    `__post_init__`, which raises `ValueError` with a text that starts with the option's name. A `pattern` (a regular
+    expression) goes into the JSON Schema only: whoever parses the text can say better what is wrong with it.
     """
     limits = {"ge": ge, "gt": gt, "le": le, "choices": choices}
-    return field(default=default, metadata={"doc": doc, "unit": unit, "formerly": formerly, **limits})
+    return field(
+        default=default, metadata={"doc": doc, "unit": unit, "formerly": formerly, "pattern": pattern, **limits}
+    )
 
 
 def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
@@ -81,7 +85,7 @@ def option_model(cls: Any) -> type[BaseModel]:
     for one in fields(cls):
         meta = one.metadata
         kind = Literal[meta["choices"]] if meta["choices"] else hints[one.name]
-        extra = {"unit": meta["unit"]} if meta["unit"] else None
+        extra = {name: meta[name] for name in ("unit", "pattern") if meta[name]} or None
         limits = {bound: meta[bound] for bound in ("ge", "gt", "le") if meta[bound] is not None}
         declared[one.name] = (
             kind,
