@@ -84,9 +84,6 @@ class FakeReservations:
         """Return whether it can be used."""
         return self.condition
 
-    async def close(self) -> None:
-        """Nothing to close."""
-
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
