@@ -18,9 +18,10 @@ from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any, get_args, get_type_hints
 
-from tidegate.engine.guards import FORCING, GUARDS
+from tidegate.engine.guard import ForcingGuard
+from tidegate.engine.guards import GUARDS
 from tidegate.engine.options import NoOptions
-from tidegate.engine.reasons import REASONS, Reason
+from tidegate.engine.reasons import Reason
 from tidegate.engine.tide import capacity, forecast, hindsight, play
 from tidegate.events.decision import Status
 from tidegate.installed import engine
@@ -197,7 +198,7 @@ def catalogue() -> str:
         "",
     ]
     for guard in GUARDS:
-        if guard.Options is not NoOptions:
+        if fields(guard):
             parts += _guard(guard)
     parts += [
         "## Statuses",
@@ -212,7 +213,7 @@ def catalogue() -> str:
         "",
         "A decision's sentence is made of these, one for each step. `{...}` is a number that the decision carries.",
         "",
-        *_reasons(REASONS),
+        *_reasons(engine().reasons),
     ]
     return "\n".join(parts) + "\n"
 
@@ -274,9 +275,9 @@ def _first_line(of: Any) -> str:
 
 
 def _guard_row(guard: Any) -> str:
-    forces = "yes" if issubclass(guard, FORCING) else ""
+    forces = "yes" if issubclass(guard, ForcingGuard) else ""
     about = ", ".join(sorted(guard.covers))
-    name = f"`{guard.name}`" if guard.Options is NoOptions else f"[`{guard.name}`](#{guard.name})"
+    name = f"`{guard.name}`" if not fields(guard) else f"[`{guard.name}`](#{guard.name})"
     cells = (_first_line(guard), about, _yes(guard.waits), _yes(guard.binds_manual), forces)
     return f"| {name} | {' | '.join(cells)} |"
 
@@ -287,7 +288,7 @@ def _guard(guard: Any) -> list[str]:
     parts = [f"#### {guard.name}", "", first, ""]
     if theory.strip():
         parts += [theory.strip("\n"), ""]
-    return [*parts, *_options(guard.Options), ""]
+    return [*parts, *_options(guard), ""]
 
 
 def _yes(value: object) -> str:
@@ -342,7 +343,7 @@ def _reasons(reasons: Mapping[str, Reason]) -> Iterable[str]:
     yield "| --- | --- | --- |"
     for code in sorted(reasons):
         reason = reasons[code]
-        sentence = re.sub(r"\{(\w+):[^}]*\}", r"{\1}", reason.sentence)
+        sentence = re.sub(r"\{(\w+):[^}]*\}", r"{\1}", reason.explanation)
         yield f"| `{code}` | {sentence} | {reason.remedy} |"
 
 

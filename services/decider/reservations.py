@@ -26,7 +26,8 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from services.decider.ports import Answer, Hold, ReservationView, instant
+from services.decider.ports import instant
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.settings import RedisSettings

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from services.decider.ports import Answer, Hold, Reservations, ReservationView, instant
+from services.decider.ports import Reservations, instant
 from services.decider.reservations import RedisReservations
 from tests.support.reservations import FakeReservations
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from services.decider.ports import Answer, ReservationView
 from services.decider.reservations import RedisReservations
 from tests.contract.test_reservations import SetClock, T, hold
+from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
 
 Body = Callable[[RedisReservations, Redis, str, SetClock], Awaitable[None]]

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from services.decider.handler import Handler
 from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
-from services.decider.ports import Answer, Hold, ReservationView
 from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
 from tests.support.reservations import FakeReservations
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, RedisView
@@ -151,9 +151,9 @@ def test_a_command_is_reserved_and_follows_its_decision() -> None:
     assert bench.outbox.trail == ["Decision", "state"] * 6 + ["Decision", "ScalingCommand", "state"]
     (command,) = bench.commands()
     assert command.command_id == bench.decisions()[-1].decision_id
-    owner, until = bench.reservations.cooldowns["rates"]
+    owner, until = bench.reservations.table.cooldowns["rates"]
     assert (owner, until) == (command.command_id, command.issued_at.timestamp() + 60)
-    assert bench.reservations.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
+    assert bench.reservations.table.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
 
 
 @pytest.mark.parametrize(("step", "done"), [(1, "Decision"), (2, "ScalingCommand")])
@@ -200,7 +200,7 @@ def test_a_lost_race_decides_again_with_a_fresh_view() -> None:
         seen = await view(job_id, pool_id)
         looks.append(seen)
         if len(looks) == 2:  # the last look before the reservation; then another job takes the slots
-            bench.reservations.pools["default"] = {"other": (5, "d-other", until)}
+            bench.reservations.table.pools["default"] = {"other": (5, "d-other", until)}
         return seen
 
     bench.reservations.view = beaten  # type: ignore[method-assign]
@@ -271,7 +271,7 @@ def test_results_adjust_and_release_the_slots_of_a_command() -> None:
     (command,) = bench.commands()
 
     def slots() -> int | None:
-        held = bench.reservations.pools["default"].get("rates")
+        held = bench.reservations.table.pools["default"].get("rates")
         return held[0] if held else None
 
     assert slots() == command.to_parallelism - 4

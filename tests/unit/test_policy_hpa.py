@@ -157,16 +157,11 @@ def test_a_new_job_is_not_shrunk_before_the_window_is_over() -> None:
 def test_the_rate_limit_is_remembered() -> None:
     """After a growth within the period, the next one is limited by what was added."""
     hpa = policy("hpa", up_percent=0, up_pods=2, up_period_seconds=600.0)
-    proposal = hpa.propose(case(evidence(utilization=1.0, slots_granted=16), current=16, spec=job(max_parallelism=64)))
+    before = case(evidence(utilization=1.0, slots_granted=16), current=16, spec=job(max_parallelism=64))
+    proposal = hpa.propose(before, hpa.Memory())
     assert (proposal.size, proposal.code) == (18, "HPA_LIMITED")
-    memory = hpa.ordered(case(current=16), proposal, 18)
+    memory = hpa.ordered(before, proposal.memory, proposal, 18)
     again = hpa.propose(
-        case(
-            evidence(utilization=1.0, slots_granted=18),
-            current=18,
-            spec=job(max_parallelism=64),
-            memory=memory,
-            after=60,
-        )
+        case(evidence(utilization=1.0, slots_granted=18), current=18, spec=job(max_parallelism=64), after=60), memory
     )
     assert (again.size, again.code) == (18, "HPA_LIMITED")

@@ -104,11 +104,11 @@ def test_offsets_nobody_measured_are_not_an_empty_group() -> None:
 def test_lag_that_stands_still_asks_for_nothing() -> None:
     """With persistent lag left out, an offset unmoved for the polls given no longer counts."""
     keda = policy("keda", exclude_persistent_lag=True, persistent_lag_polls=2, stabilization_down_seconds=0.0)
-    memory: dict[str, Any] = {}
+    memory = keda.Memory()
     sizes = []
     for number in range(4):
-        proposal = keda.propose(lagging(80, memory=memory, after=10.0 * number))
-        memory = proposal.memory or {}
+        proposal = keda.propose(lagging(80, after=10.0 * number), memory)
+        memory = proposal.memory
         sizes.append(proposal.size)
     assert sizes == [4, 4, 1, 1]
 

@@ -238,15 +238,16 @@ def test_an_idle_job_keeps_one_slot() -> None:
 
 def test_slow_batches_lengthen_the_lookback() -> None:
     """Offsets that stand still for 150 s at a time make the lookback 180 s, and later it shrinks again."""
-    memory: dict[str, Any] = {}
     lookback: list[Any] = []
     numaflow = policy("numaflow")
+    memory = numaflow.Memory()
     for number in range(90):
         at, done = AT + 10 * number, 1000 * (min(number, 45) // 15 + 1) + max(0, number - 45)
         window = [Slice(at - 10, done + 10, done), Slice(at, done + 10, done)]
-        proposal = numaflow.propose(case(after=10.0 * number, window=window, memory=memory))
-        memory = proposal.memory or {}
-        lookback.append(memory["lookback"])
+        proposal = numaflow.propose(case(after=10.0 * number, window=window), memory)
+        memory = proposal.memory
+        assert memory is not None
+        lookback.append(memory.lookback)
     assert max(lookback) == 180.0
     assert lookback[0] == lookback[-1] == 120.0
 

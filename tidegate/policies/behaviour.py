@@ -12,11 +12,9 @@ Source: kubernetes/kubernetes `pkg/controller/podautoscaler`. Options and defaul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import JsonValue
+from typing import NamedTuple
 
 from tidegate.engine.case import Case
 from tidegate.engine.options import option
@@ -53,22 +51,37 @@ class BehaviourOptions:
     down_select: str = option("Max", "which limit on reduction holds", choices=("Max", "Min", "Disabled"))
 
 
+class BehaviourMemory(NamedTuple):
+    """What the behaviour remembers. Times are epoch seconds."""
+
+    highs: tuple[tuple[float, int], ...] | None = None
+    """(when, size) of the recommendations that may be the largest of their window, oldest first; None for none yet."""
+    lows: tuple[tuple[float, int], ...] | None = None
+    """The same for the smallest."""
+    events: tuple[tuple[float, int], ...] = ()
+    """(when, change in slots) of the commands that the rate policies count."""
+
+    def with_event(self, case: Case, final: int) -> BehaviourMemory:
+        """Return the memory after a command for `final` slots, which the rate policies count."""
+        return self._replace(events=(*self.events, (case.measured_at, final - case.current)))
+
+
 @dataclass(frozen=True, slots=True)
 class Behaved:
     """A size after the behaviour, the code of what bent the wish ("" for nothing), and the memory from now on."""
 
     size: int
     bent: str
-    memory: dict[str, JsonValue]
+    memory: BehaviourMemory
 
 
-def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
+def behave(case: Case, memory: BehaviourMemory, wanted: int, options: BehaviourOptions) -> Behaved:
     """Return what the behaviour makes of a raw wish at the case's time."""
-    memory: Mapping[str, Any] = case.state.memory
     now, current = case.measured_at, case.current
     # The first recommendation of all is the present size (`recordInitialRecommendation`).
-    highs = _kept(memory.get("highs", [(now, current)]), now - options.stabilization_down_seconds)
-    lows = _kept(memory.get("lows", [(now, current)]), now - options.stabilization_up_seconds)
+    first = ((now, current),)
+    highs = _kept(first if memory.highs is None else memory.highs, now - options.stabilization_down_seconds)
+    lows = _kept(first if memory.lows is None else memory.lows, now - options.stabilization_up_seconds)
     stable = rules.stabilize(
         current,
         wanted,
@@ -79,8 +92,7 @@ def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
         up_window=options.stabilization_up_seconds,
         down_window=options.stabilization_down_seconds,
     )
-    events = [(at, change) for at, change in memory.get("events", ())]
-    size = clamp(case, _limited(current, stable, events, now, options))
+    size = clamp(case, _limited(current, stable, memory.events, now, options))
     bent = "HPA_STABILIZED" if stable != wanted else ""
     if size != clamp(case, stable):
         bent = "HPA_LIMITED"
@@ -88,24 +100,17 @@ def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
         highs.pop()
     while lows and lows[-1][1] >= wanted:
         lows.pop()
-    kept: dict[str, JsonValue] = {}
-    if options.stabilization_down_seconds > 0:
-        kept["highs"] = [list(record) for record in [*highs, (now, wanted)]]
-    if options.stabilization_up_seconds > 0:
-        kept["lows"] = [list(record) for record in [*lows, (now, wanted)]]
     period = max(options.up_period_seconds, options.down_period_seconds)
-    if recent := [list(event) for event in events if event[0] > now - period]:
-        kept["events"] = recent  # type: ignore[assignment]
+    kept = BehaviourMemory(
+        highs=(*highs, (now, wanted)) if options.stabilization_down_seconds > 0 else None,
+        lows=(*lows, (now, wanted)) if options.stabilization_up_seconds > 0 else None,
+        events=tuple(_kept(memory.events, now - period)),
+    )
     return Behaved(size, bent, kept)
 
 
-def remember_event(case: Case, memory: Mapping[str, Any], final: int) -> dict[str, JsonValue]:
-    """Return the memory after a command for `final` slots, which the rate policies count."""
-    return {**memory, "events": [*memory.get("events", ()), [case.measured_at, final - case.current]]}
-
-
-def _kept(records: Sequence[Sequence[Any]], after: float) -> list[tuple[float, int]]:
-    return [(at, size) for at, size in records if at > after]
+def _kept(records: Sequence[tuple[float, int]], after: float) -> list[tuple[float, int]]:
+    return [record for record in records if record[0] > after]
 
 
 def _limited(

@@ -23,9 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import JsonValue
-
 from tidegate.engine.case import Case, Proposal
+from tidegate.engine.memory import NoMemory
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
@@ -84,6 +83,7 @@ class Cost:
 
     name: ClassVar[str] = "cost"
     Options: ClassVar[type] = CostOptions
+    Memory: ClassVar[type] = NoMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
@@ -102,10 +102,10 @@ class Cost:
         """The window of rates."""
         return self.options.window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: NoMemory) -> Proposal[NoMemory]:
         """Return the cheapest size."""
         o, current = self.options, case.current
-        found = measure(case)
+        found = measure(case, memory)
         if isinstance(found, Proposal):
             return found
         restart = restart_seconds(case, o.assumed_restart_seconds)
@@ -143,6 +143,6 @@ class Cost:
         code = "COST_LEAST" if best == current else "COST_CHEAPER"
         return Proposal(best, code, numbers, expect(case, best, restart))
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+    def ordered(self, case: Case, memory: NoMemory, proposal: Proposal[NoMemory], final: int) -> NoMemory:  # noqa: ARG002
         """Nothing is remembered: each decision weighs the whole horizon anew."""
-        return {}
+        return memory

@@ -28,9 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
@@ -99,11 +97,32 @@ class Flip271Options:
     )
 
 
+class Flip271Memory(NamedTuple):
+    """What `flip271` remembers. Times are epoch seconds."""
+
+    first_at: float | None = None
+    """When samples started to count."""
+    pending: tuple[tuple[float, int, bool], ...] = ()
+    """(when, size, whether the capacity was outside its band) of the reductions that wait."""
+    pending_since: float | None = None
+    history: tuple[tuple[float, int, int, float, float], ...] = ()
+    """(when, from, to, capacity, capacity expected) of the last commands."""
+
+    def without_pending(self) -> Flip271Memory:
+        """Return the memory without the reductions that wait."""
+        return self._replace(pending=(), pending_since=None)
+
+    def recent(self, at: float) -> list[tuple[float, int, int, float, float]]:
+        """Return the commands of the last day."""
+        return [record for record in self.history if record[0] >= at - DAY_SECONDS]
+
+
 class Flip271:
     """The Flink autoscaler's rule: the capacity that fits arrivals, lag and a target utilization."""
 
     name: ClassVar[str] = "flip271"
     Options: ClassVar[type] = Flip271Options
+    Memory: ClassVar[type] = Flip271Memory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "WINDOW_FILLING": Reason(
             "measurements cover {have_seconds:.0f} s of the {need_seconds:.0f} s that a judgement needs"
@@ -138,39 +157,37 @@ class Flip271:
         """The metric window."""
         return self.options.metrics_window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         """Return the size by the rule, or the present one while the window fills."""
-        memory = _Memory(case.state.memory)
-        have = self._window_age(case, memory)
+        memory = memory._replace(first_at=self._first_at(case, memory))
+        have = 0.0 if memory.first_at is None else case.measured_at - memory.first_at
         if have < self.window_seconds - 1e-6 or len(case.state.window) < 2:
             numbers = {"have_seconds": max(0.0, have), "need_seconds": self.window_seconds}
-            return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory.wire())
+            return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory)
         measured = self._evaluate(case)
         if measured is None:
-            return Proposal(case.current, "CAPACITY_UNKNOWN", {}, memory=memory.wire())
+            return Proposal(case.current, "CAPACITY_UNKNOWN", {}, memory=memory)
         return self._decide(case, measured, memory)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+    def ordered(
+        self, case: Case, memory: Flip271Memory, proposal: Proposal[Flip271Memory], final: int
+    ) -> Flip271Memory:
         """Remember the executed decision and drop pending scale-downs."""
-        memory = _Memory(proposal.memory or case.state.memory)
-        tpr = proposal.numbers.get("capacity")
-        if isinstance(tpr, float) and case.current:
-            expected = tpr / case.current * final
-            memory.history = [*memory.recent(case.measured_at), (case.measured_at, case.current, final, tpr, expected)][
-                -HISTORY:
-            ]
-        memory.clear_pending()
-        return memory.wire()
+        memory = memory.without_pending()
+        tpr = proposal.capacity
+        if tpr is None or not case.current:
+            return memory
+        executed = (case.measured_at, case.current, final, tpr, tpr / case.current * final)
+        return memory._replace(history=(*memory.recent(case.measured_at), executed)[-HISTORY:])
 
-    def _window_age(self, case: Case, memory: _Memory) -> float:
-        """Return how long samples have counted: from the first one after the stabilization interval."""
+    def _first_at(self, case: Case, memory: Flip271Memory) -> float | None:
+        """Return since when samples have counted: from the first one after the stabilization interval."""
         state = case.state
         stable = (state.run_since or 0.0) + self.options.stabilization_interval_seconds
-        if memory.first_at is not None and (memory.first_at < stable or memory.first_at < (state.window_since or 0.0)):
-            memory.first_at = None
-        if memory.first_at is None and case.measured_at >= stable:
-            memory.first_at = case.measured_at
-        return case.measured_at - memory.first_at if memory.first_at is not None else 0.0
+        first_at = memory.first_at
+        if first_at is not None and (first_at < stable or first_at < (state.window_since or 0.0)):
+            first_at = None
+        return case.measured_at if first_at is None and case.measured_at >= stable else first_at
 
     def _evaluate(self, case: Case) -> _Measured | None:
         """Return the evaluated metrics, each rounded as the source rounds them."""
@@ -240,7 +257,7 @@ class Flip271:
             with_restart=with_restart,
         )
 
-    def _decide(self, case: Case, m: _Measured, memory: _Memory) -> Proposal:
+    def _decide(self, case: Case, m: _Measured, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         o = self.options
         low_edge = o.utilization_min if o.utilization_min is not None else o.utilization_target - o.utilization_boundary
         high_edge = (
@@ -275,16 +292,18 @@ class Flip271:
             "restart_seconds": m.restart_seconds,
         }
         if size >= case.current:
-            memory.clear_pending()
+            memory = memory.without_pending()
         if size == case.current:
             return self._proposal(case, m, size, "RIGHT_SIZE", numbers, memory)
         if size > case.current and o.ineffective_detection and self._brought_nothing(case, m, memory):
             return self._proposal(case, m, case.current, "INEFFECTIVE_SCALE_UP", numbers, memory)
         if size < case.current and o.scale_down_interval_seconds > 0:
-            due = memory.pend(case.measured_at, size, outside, o.scale_down_interval_seconds)
+            pending, since, due = rules.delayed_scale_down(
+                memory.pending, memory.pending_since, case.measured_at, size, outside, o.scale_down_interval_seconds
+            )
+            memory = memory._replace(pending=tuple(pending), pending_since=since)
             if due is None:
-                wait = memory.pending_since + o.scale_down_interval_seconds - case.measured_at  # type: ignore[operator]
-                numbers["wait_seconds"] = wait
+                numbers["wait_seconds"] = since + o.scale_down_interval_seconds - case.measured_at
                 held = "DRAINING" if m.backlog else "WITHIN_BAND"
                 code = "SCALE_DOWN_DELAYED" if outside else held
                 return self._proposal(case, m, case.current, code, numbers, memory)
@@ -309,7 +328,7 @@ class Flip271:
             return rules.align_legacy(case.current, size, partitions, mode=mode, limit=limit, lower=lower)[0]
         return rules.align(case.current, size, partitions, mode=o.alignment_mode, limit=limit)
 
-    def _alpha(self, case: Case, memory: _Memory) -> float:
+    def _alpha(self, case: Case, memory: Flip271Memory) -> float:
         if not self.options.observed_scalability:
             return 1.0
         pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.measured_at)]
@@ -319,7 +338,7 @@ class Flip271:
             minimum=self.options.scalability_coefficient_min,
         )
 
-    def _brought_nothing(self, case: Case, m: _Measured, memory: _Memory) -> bool:
+    def _brought_nothing(self, case: Case, m: _Measured, memory: Flip271Memory) -> bool:
         recent = memory.recent(case.measured_at)
         if not recent:
             return False
@@ -329,8 +348,8 @@ class Flip271:
         return rules.ineffective(m.tpr, tpr, expected, self.options.ineffective_threshold)
 
     def _proposal(
-        self, case: Case, m: _Measured, size: int, code: str, numbers: dict[str, Figure], memory: _Memory
-    ) -> Proposal:
+        self, case: Case, m: _Measured, size: int, code: str, numbers: dict[str, Figure], memory: Flip271Memory
+    ) -> Proposal[Flip271Memory]:
         expectation = None
         if math.isfinite(m.tpr) and case.current:
             capacity = m.tpr / case.current * size
@@ -342,7 +361,7 @@ class Flip271:
                 catch_up_seconds=waiting / spare if spare > 0 else None,
                 restart_seconds=m.restart_seconds if size != case.current else 0.0,
             )
-        return Proposal(size, code, numbers, expectation, memory.wire())
+        return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,42 +372,6 @@ class _Measured:
     lag: int
     backlog: bool
     restart_seconds: float
-
-
-class _Memory:
-    """What the rule keeps: when samples began to count, pending scale-downs, the last executed decisions."""
-
-    def __init__(self, wire: Mapping[str, Any]) -> None:
-        self.first_at: float | None = wire.get("first_at")
-        self.pending: list[tuple[float, int, bool]] = [(t, p, o) for t, p, o in wire.get("pending", ())]
-        self.pending_since: float | None = wire.get("pending_since")
-        self.history: list[tuple[float, int, int, float, float]] = [
-            (a, b, c, d, e) for a, b, c, d, e in wire.get("history", ())
-        ]
-
-    def pend(self, at: float, size: int, outside: bool, interval: float) -> tuple[int, bool] | None:
-        """Take in a wish to scale down; return the wish that is due, if one is."""
-        self.pending, self.pending_since, due = rules.delayed_scale_down(
-            self.pending, self.pending_since, at, size, outside, interval
-        )
-        return due
-
-    def clear_pending(self) -> None:
-        self.pending, self.pending_since = [], None
-
-    def recent(self, at: float) -> list[tuple[float, int, int, float, float]]:
-        return [record for record in self.history if record[0] >= at - DAY_SECONDS]
-
-    def wire(self) -> dict[str, JsonValue]:
-        kept: dict[str, JsonValue] = {}
-        if self.first_at is not None:
-            kept["first_at"] = self.first_at
-        if self.pending:
-            kept["pending"] = [list(wish) for wish in self.pending]
-            kept["pending_since"] = self.pending_since
-        if self.history:
-            kept["history"] = [list(record) for record in self.history]
-        return kept
 
 
 def _nan(value: int | None) -> float:

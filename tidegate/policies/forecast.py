@@ -18,10 +18,8 @@ model of the load and one of the performance (`forecast_rules`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
@@ -56,11 +54,20 @@ class ForecastOptions:
     )
 
 
+class ForecastMemory(NamedTuple):
+    """What `forecast` remembers."""
+
+    model: Model | None = None
+    since: tuple[float, int] | None = None
+    """When the step under way started, epoch seconds, and what had arrived by then."""
+
+
 class Forecast:
     """A forecast of the load, by smoothing with trend and season, over the capacity of a slot."""
 
     name: ClassVar[str] = "forecast"
     Options: ClassVar[type] = ForecastOptions
+    Memory: ClassVar[type] = ForecastMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
@@ -83,11 +90,12 @@ class Forecast:
         """The window of rates."""
         return self.options.window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: ForecastMemory) -> Proposal[ForecastMemory]:
         """Return the size for the load forecast."""
         o, current = self.options, case.current
-        model, kept = self._learned(case)
-        found = measure(case, kept)
+        memory = self._learned(case, memory)
+        model = memory.model
+        found = measure(case, memory)
         if isinstance(found, Proposal):
             return found
         coming = found.arrival
@@ -108,33 +116,31 @@ class Forecast:
             "current": current,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), kept)
+        return Proposal(size, code, numbers, expect(case, size, restart), memory)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+    def ordered(
+        self,
+        case: Case,  # noqa: ARG002
+        memory: ForecastMemory,
+        proposal: Proposal[ForecastMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> ForecastMemory:
         """Keep the model: what arrives does not depend on the size."""
-        return dict(proposal.memory or case.state.memory)
+        return memory
 
-    def _learned(self, case: Case) -> tuple[Model | None, dict[str, JsonValue]]:
-        """Return (model, memory) with the value of the step that has ended, if one has."""
-        memory = case.state.memory
-        model, since = _recall(memory)
+    def _learned(self, case: Case, memory: ForecastMemory) -> ForecastMemory:
+        """Return the memory with the value of the step that has ended, if one has."""
+        model, since = memory
         arrived = case.state.window[-1].arrived if case.state.window else None
         if arrived is None or (
             since is not None and arrived >= since[1] and case.measured_at - since[0] < self.options.step_seconds - 1e-6
         ):
-            return model, memory
-        if since is None or arrived < since[1]:  # no step is under way, or the topic was made anew
-            since = (case.measured_at, arrived)
-        else:
+            return memory
+        if since is not None and arrived >= since[1]:  # else no step is under way, or the topic was created again
             value = (arrived - since[1]) / (case.measured_at - since[0])
             buckets = self.options.season_buckets if self.options.season_seconds else 0
-            model = learn(model, value, self._bucket(case.measured_at), buckets, self.weights)
-            since = (case.measured_at, arrived)
-        kept: dict[str, JsonValue] = {"since": list(since)}
-        if model is not None:
-            season: list[JsonValue] = [round(value, 3) for value in model.season]
-            kept["model"] = [round(model.level, 6), round(model.trend, 6), round(model.spread, 6), season, model.steps]
-        return _recall(kept)[0], kept
+            model = _rounded(learn(model, value, self._bucket(case.measured_at), buckets, self.weights))
+        return ForecastMemory(model, (case.measured_at, arrived))
 
     def _coming(self, case: Case, model: Model) -> float:
         o = self.options
@@ -150,11 +156,12 @@ class Forecast:
         return min(self.options.season_buckets - 1, int(at % season / season * self.options.season_buckets))
 
 
-def _recall(memory: Mapping[str, Any]) -> tuple[Model | None, tuple[float, int] | None]:
-    """Return (model, when the step under way began and what had arrived by then)."""
-    kept, since = memory.get("model"), memory.get("since")
-    began = None if since is None else (since[0], since[1])
-    if kept is None:
-        return None, began
-    level, trend, spread, season, steps = kept
-    return Model(level, trend, spread, tuple(season), steps), began
+def _rounded(model: Model) -> Model:
+    """Return the model with as many digits as are worth keeping."""
+    return replace(
+        model,
+        level=round(model.level, 6),
+        trend=round(model.trend, 6),
+        spread=round(model.spread, 6),
+        season=tuple(round(value, 3) for value in model.season),
+    )

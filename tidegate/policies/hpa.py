@@ -21,14 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import JsonValue
-
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import hpa_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourOptions, behave, remember_event
+from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourMemory, BehaviourOptions, behave
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 REQUEST = 1000
@@ -54,6 +52,7 @@ class Hpa:
 
     name: ClassVar[str] = "hpa"
     Options: ClassVar[type] = HpaOptions
+    Memory: ClassVar[type] = BehaviourMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "HPA_ON_TARGET": Reason(
@@ -77,7 +76,7 @@ class Hpa:
         """The metric window."""
         return self.options.metrics_window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
         """Return the size by the autoscaler's algorithm."""
         o, evidence = self.options, case.evidence
         asked: dict[str, int | None] = {}
@@ -99,15 +98,21 @@ class Hpa:
                 return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
             return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
         wanted = clamp(case, wanted)
-        done = behave(case, wanted, o)
+        done = behave(case, memory, wanted, o)
         numbers |= {"wanted": wanted, "size": done.size}
         code = done.bent or ("HPA_ON_TARGET" if wanted == case.current else "HPA_RATIO")
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(done.size, code, numbers, expect(case, done.size, restart), done.memory)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+    def ordered(
+        self,
+        case: Case,
+        memory: BehaviourMemory,
+        proposal: Proposal[BehaviourMemory],  # noqa: ARG002
+        final: int,
+    ) -> BehaviourMemory:
         """Remember the scale event."""
-        return remember_event(case, proposal.memory or {}, final)
+        return memory.with_event(case, final)
 
     def _by_utilization(self, case: Case, target: int) -> int | None:
         utilization = case.evidence.utilization

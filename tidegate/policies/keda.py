@@ -22,9 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import sub
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import BadOption, option
@@ -32,7 +30,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourOptions, behave, remember_event
+from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourMemory, BehaviourOptions, behave
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 WINDOW_SECONDS = 60.0
@@ -68,11 +66,22 @@ class KedaOptions(BehaviourOptions):
     )
 
 
+class KedaMemory(NamedTuple):
+    """What `keda` remembers."""
+
+    behaviour: BehaviourMemory = BehaviourMemory()
+    offsets: tuple[int, ...] = ()
+    """Committed offset of each partition at the last snapshot; only with `exclude_persistent_lag`."""
+    polls: tuple[int, ...] = ()
+    """Snapshots in a row at which each of them had not moved."""
+
+
 class Keda:
     """KEDA's Kafka scaler: the lag over a threshold per slot."""
 
     name: ClassVar[str] = "keda"
     Options: ClassVar[type] = KedaOptions
+    Memory: ClassVar[type] = KedaMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "KEDA_LAG": Reason("{lag} records wait, which at {threshold} per slot asks for a size of {wanted}"),
@@ -96,14 +105,14 @@ class Keda:
         """See `WINDOW_SECONDS`."""
         return WINDOW_SECONDS
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: KedaMemory) -> Proposal[KedaMemory]:
         """Return the size by KEDA's lag and the autoscaler's rule."""
-        o, memory = self.options, dict[str, Any](case.state.memory)
+        o = self.options
         latest = list(chain.from_iterable(s.end_offsets for s in case.snapshot.sources))
         offsets = list(chain.from_iterable(s.committed_offsets for s in case.snapshot.sources))
         if missing := self._missing(case, latest, offsets):
             return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing})
-        lags, with_persistent, still = self._lags(latest, offsets, memory)
+        lags, with_persistent, memory = self._lags(latest, offsets, memory)
         total = keda_rules.total_lag(
             lags,
             o.lag_threshold,
@@ -123,18 +132,24 @@ class Keda:
         else:
             wanted = case.spec.scaling.min_parallelism
         wanted = clamp(case, wanted)
-        done = behave(case, wanted, o)
+        done = behave(case, memory.behaviour, wanted, o)
         code = "KEDA_LAG" if active else "KEDA_INACTIVE"
         if active and wanted == case.current:
             code = "KEDA_ON_TARGET"
         numbers |= {"wanted": wanted, "size": done.size, "activation": o.activation_lag_threshold}
         restart = restart_seconds(case, o.assumed_restart_seconds)
         expectation = expect(case, done.size, restart)
-        return Proposal(done.size, done.bent or code, numbers, expectation, {**done.memory, **still})
+        return Proposal(done.size, done.bent or code, numbers, expectation, memory._replace(behaviour=done.memory))
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+    def ordered(
+        self,
+        case: Case,
+        memory: KedaMemory,
+        proposal: Proposal[KedaMemory],  # noqa: ARG002
+        final: int,
+    ) -> KedaMemory:
         """Remember the scale event."""
-        return remember_event(case, proposal.memory or {}, final)
+        return memory._replace(behaviour=memory.behaviour.with_event(case, final))
 
     def _missing(self, case: Case, latest: Sequence[int | None], offsets: Sequence[int | None]) -> str:
         """Return which offsets were not measured, as words."""
@@ -147,17 +162,16 @@ class Keda:
         return ", ".join(absent)
 
     def _lags(
-        self, latest: Sequence[int | None], offsets: Sequence[int | None], memory: Mapping[str, Any]
-    ) -> tuple[list[int], int, dict[str, JsonValue]]:
-        """Return (lags, total with persistent lag, what to remember of offsets that stood still)."""
+        self, latest: Sequence[int | None], offsets: Sequence[int | None], memory: KedaMemory
+    ) -> tuple[list[int], int, KedaMemory]:
+        """Return (lags, total with persistent lag, the memory with the offsets that stood still)."""
         o = self.options
         if None not in offsets and not o.exclude_persistent_lag:
             lags = [max(0, lag) for lag in map(sub, latest, offsets)]
-            return lags, sum(lags), {}
-        before: Sequence[int] = memory.get("offsets", ())
-        polls: Sequence[int] = memory.get("polls", ())
+            return lags, sum(lags), memory._replace(offsets=(), polls=())
+        _, before, polls = memory
         if len(before) != len(offsets):
-            before, polls = [-2] * len(offsets), [0] * len(offsets)
+            before, polls = (-2,) * len(offsets), (0,) * len(offsets)
         lags, whole, counts = [], 0, []
         for end, done, previous, still in zip(latest, offsets, before, polls, strict=True):
             offset = keda_rules.INVALID_OFFSET if done is None else done
@@ -173,8 +187,7 @@ class Keda:
             lags.append(max(0, lag))
             whole += max(0, persistent)
             counts.append(min(count, o.persistent_lag_polls))
-        kept: dict[str, JsonValue] = {}
-        if o.exclude_persistent_lag:
-            kept["offsets"] = [keda_rules.INVALID_OFFSET if done is None else done for done in offsets]
-            kept["polls"] = list(counts)
-        return lags, whole, kept
+        if not o.exclude_persistent_lag:
+            return lags, whole, memory._replace(offsets=(), polls=())
+        seen = tuple(keda_rules.INVALID_OFFSET if done is None else done for done in offsets)
+        return lags, whole, memory._replace(offsets=seen, polls=tuple(counts))

@@ -23,9 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
@@ -78,11 +76,23 @@ class LearningOptions:
     )
 
 
+class LearningMemory(NamedTuple):
+    """What `learning` remembers."""
+
+    table: tuple[tuple[float, float, float], ...] = ()
+    """Worth of a step down, none and up in each situation; empty for the table it starts with."""
+    rolls: int = 0
+    """Numbers of the sequence used up."""
+    acted: tuple[float, int, int, int] | None = None
+    """(when, situation, action, size) of the last action."""
+
+
 class Learning:
     """Q-learning: learns by trial what a step up or down is worth."""
 
     name: ClassVar[str] = "learning"
     Options: ClassVar[type] = LearningOptions
+    Memory: ClassVar[type] = LearningMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "LEARNING_WAITS": Reason("the last action is given {epoch:.0f} s before it is judged, {wait:.0f} s are left"),
@@ -100,19 +110,18 @@ class Learning:
         """The window of rates."""
         return self.options.window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: LearningMemory) -> Proposal[LearningMemory]:
         """Return the size one action away, the best known or one to try."""
         o, e = self.options, case.evidence
-        memory: Mapping[str, Any] = case.state.memory
         if e.utilization is None or e.lag_records is None or e.lag_trend is None:
             absent = unknown(e, "utilization", "lag_records", "lag_trend")
             return Proposal(case.current, "EVIDENCE_MISSING", {"missing": absent})
-        acted = memory.get("acted")
+        acted = memory.acted
         if acted is not None and case.measured_at - acted[0] < o.epoch_seconds - 1e-6:
             wait = acted[0] + o.epoch_seconds - case.measured_at
             return Proposal(case.current, "LEARNING_WAITS", {"epoch": o.epoch_seconds, "wait": wait})
         situation, words, behind = self._situation(case, e.utilization, e.lag_trend)
-        table = [list(row) for row in memory.get("table", self._common_sense())]
+        table = [list(row) for row in memory.table or self._common_sense()]
         if acted is not None:
             _, before, action, size = acted
             reward = self._reward(case, changed=size != case.current or action != 0)
@@ -120,7 +129,7 @@ class Learning:
             row[action + 1] = round(
                 updated(row[action + 1], reward, max(table[situation]), o.learning_rate, o.discount), 4
             )
-        rolls = int(memory.get("rolls", 0))
+        rolls = memory.rolls
         action, tried = self._choose(table[situation], rolls, behind=behind)
         step = max(1, int(case.current * o.step_share))
         size = clamp(case, case.current + action * step)
@@ -132,18 +141,24 @@ class Learning:
             "other": max(row[a + 1] for a in ACTIONS if a != action),
             "rolls": rolls,
         }
-        kept: dict[str, JsonValue] = {
-            "table": [list(r) for r in table],
-            "rolls": rolls + 2,
-            "acted": [case.measured_at, situation, action, case.current],
-        }
+        kept = LearningMemory(
+            table=tuple((down, stay, up) for down, stay, up in table),
+            rolls=rolls + 2,
+            acted=(case.measured_at, situation, action, case.current),
+        )
         restart = restart_seconds(case, o.assumed_restart_seconds)
         code = "LEARNING_TRIES" if tried else "LEARNING_KNOWS"
         return Proposal(size, code, numbers, expect(case, size, restart), kept)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+    def ordered(
+        self,
+        case: Case,  # noqa: ARG002
+        memory: LearningMemory,
+        proposal: Proposal[LearningMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> LearningMemory:
         """Keep the experience: the action is judged when its epoch is over."""
-        return dict(proposal.memory or case.state.memory)
+        return memory
 
     def _situation(self, case: Case, utilization: float, trend: float) -> tuple[int, str, bool]:
         """Return (number of the situation, in words, whether lag is over the objective)."""

@@ -26,9 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.cron import BadCron, Cron
@@ -87,11 +85,23 @@ class CronWindow:
     maximum: int | None
 
 
+class NumaflowMemory(NamedTuple):
+    """What `numaflow` remembers. Times are epoch seconds."""
+
+    lookback: float | None = None
+    """Seconds; None until one was found."""
+    seen: tuple[float, int] | None = None
+    """When the committed offsets last moved, and their sum."""
+    spells: tuple[tuple[float, float], ...] = ()
+    """(from, to) of the times in which they stood still."""
+
+
 class Numaflow:
     """Numaflow's rule: the slots that work off the lag in a given time, step by step."""
 
     name: ClassVar[str] = "numaflow"
     Options: ClassVar[type] = NumaflowOptions
+    Memory: ClassVar[type] = NumaflowMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
@@ -126,9 +136,9 @@ class Numaflow:
         o = self.options
         return float(rules.MAX_LOOKBACK_SECONDS if o.adaptive_lookback else o.lookback_seconds)
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
         """Return the size by one pass of Numaflow's loop."""
-        memory, lookback = self._lookback(case)
+        memory, lookback = self._lookback(case, memory)
         since = math.inf if case.state.last_action_at is None else case.decided_at - case.state.last_action_at
         low, high, opened = self._bounds(case)
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
@@ -181,13 +191,19 @@ class Numaflow:
             code = "NUMAFLOW_PENDING"
         return self._proposal(case, size, code, numbers, memory)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+    def ordered(
+        self,
+        case: Case,  # noqa: ARG002
+        memory: NumaflowMemory,
+        proposal: Proposal[NumaflowMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> NumaflowMemory:
         """Keep the memory; the cooldown is reckoned from the state's last action."""
-        return dict(proposal.memory or {})
+        return memory
 
     def _proposal(
-        self, case: Case, size: int, code: str, numbers: Mapping[str, Figure], memory: dict[str, JsonValue]
-    ) -> Proposal:
+        self, case: Case, size: int, code: str, numbers: Mapping[str, Figure], memory: NumaflowMemory
+    ) -> Proposal[NumaflowMemory]:
         restart = restart_seconds(case, self.options.assumed_restart_seconds)
         return Proposal(size, code, numbers, expect(case, size, restart), memory)
 
@@ -232,30 +248,27 @@ class Numaflow:
         rate = (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
         return rate, max(0, sum(waiting) // len(waiting))
 
-    def _lookback(self, case: Case) -> tuple[dict[str, JsonValue], float]:
+    def _lookback(self, case: Case, memory: NumaflowMemory) -> tuple[NumaflowMemory, float]:
         """Return (memory, lookback now): still spells are remembered while three lookbacks reach back to them.
 
         Only spells longer than the configured lookback can lengthen it, so only those are kept.
         """
-        o, memory = self.options, dict[str, Any](case.state.memory)
-        current = float(memory.get("lookback", o.lookback_seconds))
+        o = self.options
+        current = float(o.lookback_seconds if memory.lookback is None else memory.lookback)
         count = case.state.window[-1].committed if case.state.window else None
         if not o.adaptive_lookback or count is None:
             return memory, current
-        seen_at, seen = memory.get("seen", (case.measured_at, count))
+        seen_at, seen = memory.seen or (case.measured_at, count)
         began = case.measured_at - 3 * current
-        spells = [[start, end] for start, end in memory.get("spells", ()) if end > began]
+        spells = [(start, end) for start, end in memory.spells if end > began]
         if count != seen:
             if count > seen and case.measured_at - seen_at > o.lookback_seconds:
-                spells.append([seen_at, case.measured_at])
+                spells.append((seen_at, case.measured_at))
             seen_at, seen = case.measured_at, count
         ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
         still = max([end - max(start, began) for start, end in spells] + [ongoing])
         lookback = rules.next_lookback(current, still, o.lookback_seconds)
-        kept: dict[str, JsonValue] = {"lookback": lookback, "seen": [seen_at, seen]}
-        if spells:
-            kept["spells"] = spells  # type: ignore[assignment]
-        return kept, lookback
+        return NumaflowMemory(lookback, (seen_at, seen), tuple(spells)), lookback
 
     def _bounds(self, case: Case) -> tuple[int, int, bool]:
         """Return (least, most, whether a cron window is open); the first open window counts."""

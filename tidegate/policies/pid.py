@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
@@ -59,11 +57,27 @@ class PidOptions:
     )
 
 
+class PidMemory(NamedTuple):
+    """What `pid` remembers: the controller as it was at the last decision."""
+
+    size: int | None = None
+    """Size at which it was; None for a new controller."""
+    last: float = 0.0
+    """Last error."""
+    before: float = 0.0
+    """Last error but one."""
+    at: float | None = None
+    """When, epoch seconds."""
+    output: float = 0.0
+    """Slots."""
+
+
 class Pid:
     """A PID controller that holds the load at a setpoint."""
 
     name: ClassVar[str] = "pid"
     Options: ClassVar[type] = PidOptions
+    Memory: ClassVar[type] = PidMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
@@ -82,16 +96,18 @@ class Pid:
         """The window of rates."""
         return self.options.window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: PidMemory) -> Proposal[PidMemory]:
         """Return the controller's output, in whole slots."""
-        o, memory = self.options, case.state.memory
-        found = measure(case)
+        o = self.options
+        found = measure(case, memory)
         if isinstance(found, Proposal):
             return found
         load = (found.arrival + found.lag / o.drain_seconds) / found.capacity
         raw = load - o.setpoint
         error = 0.0 if abs(raw) <= o.dead_band else min(o.error_limit, max(-o.error_limit, raw))
-        last, before, at, output = _recall(memory, case)
+        if memory.size != case.current:  # another size than it was left at: a new controller
+            memory = PidMemory(case.current, output=float(case.current))
+        _, last, before, at, output = memory
         dt = (
             case.measured_at - at if at is not None and case.measured_at > at else float(case.snapshot.interval_seconds)
         )
@@ -103,23 +119,10 @@ class Pid:
             size = clamp(case, int(output + 0.5))
         code = "PID_IN_BAND" if error == 0.0 and size == case.current else "PID_ADJUSTING"
         numbers: dict[str, Figure] = {"load": load, "setpoint": o.setpoint, "error": error, "output": output}
-        kept: dict[str, JsonValue] = {
-            "errors": [error, last],
-            "at": case.measured_at,
-            "output": output,
-            "size": case.current,
-        }
+        kept = PidMemory(case.current, error, last, case.measured_at, output)
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(size, code, numbers, expect(case, size, restart), kept)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+    def ordered(self, case: Case, memory: PidMemory, proposal: Proposal[PidMemory], final: int) -> PidMemory:  # noqa: ARG002
         """Begin anew at the ordered size: errors of the old size say nothing of the new one."""
-        return {}
-
-
-def _recall(memory: Mapping[str, Any], case: Case) -> tuple[float, float, float | None, float]:
-    """Return (last error, last but one, when, output); a size that came about otherwise begins anew."""
-    if memory.get("size") != case.current:
-        return 0.0, 0.0, None, float(case.current)
-    last, before = memory["errors"]
-    return last, before, memory["at"], memory["output"]
+        return PidMemory()

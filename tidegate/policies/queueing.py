@@ -23,9 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import JsonValue
-
 from tidegate.engine.case import Case, Proposal
+from tidegate.engine.memory import NoMemory
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
@@ -53,6 +52,7 @@ class Queueing:
 
     name: ClassVar[str] = "queueing"
     Options: ClassVar[type] = QueueingOptions
+    Memory: ClassVar[type] = NoMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
@@ -76,10 +76,10 @@ class Queueing:
         """The window of rates."""
         return self.options.window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: NoMemory) -> Proposal[NoMemory]:
         """Return the fewest slots that meet the target."""
         o, current = self.options, case.current
-        found = measure(case)
+        found = measure(case, memory)
         if isinstance(found, Proposal):
             return found
         records = self._task_records(case, found)
@@ -108,9 +108,9 @@ class Queueing:
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(size, code, numbers, expect(case, size, restart))
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+    def ordered(self, case: Case, memory: NoMemory, proposal: Proposal[NoMemory], final: int) -> NoMemory:  # noqa: ARG002
         """Nothing is remembered: the window is all the formula needs."""
-        return {}
+        return memory
 
     def _needed(self, case: Case, rate: float, served: float) -> int | None:
         if rate <= 0:

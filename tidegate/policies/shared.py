@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from tidegate.engine.case import Case, Proposal
+from tidegate.engine.memory import M
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Evidence, Expectation
 
@@ -28,7 +27,7 @@ class Load:
     per_slot: float
 
 
-def measure(case: Case, memory: dict[str, JsonValue] | None = None) -> Load | Proposal:
+def measure(case: Case, memory: M) -> Load | Proposal[M]:
     """Return the load, or the proposal to make instead: the least size when idle, the present one while unknown."""
     e = case.evidence
     if e.arrival_rate == 0 and e.processing_rate == 0 and e.lag_records == 0:

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import BadOption, option
@@ -59,11 +57,19 @@ class ThresholdOptions:
     )
 
 
+class ThresholdMemory(NamedTuple):
+    """What `threshold` remembers."""
+
+    looked_at: float | None = None
+    """When the ratio was last looked at, epoch seconds."""
+
+
 class Threshold:
     """Spark Streaming's rule: batch time over batch interval, against two thresholds."""
 
     name: ClassVar[str] = "threshold"
     Options: ClassVar[type] = ThresholdOptions
+    Memory: ClassVar[type] = ThresholdMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "THRESHOLD_NOT_DUE": Reason("the ratio is looked at every {interval:.0f} s, next in {wait:.0f} s"),
@@ -86,15 +92,14 @@ class Threshold:
         """One scaling interval."""
         return self.options.scaling_interval_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
         """Return the size by the two thresholds, when a look is due."""
         o, evidence, current = self.options, case.evidence, case.current
-        last = case.state.memory.get("looked_at")
-        began = last if isinstance(last, float) else case.measured_at
+        began = case.measured_at if memory.looked_at is None else memory.looked_at
         wait = began + o.scaling_interval_seconds - case.measured_at
         if wait > 1e-6:
             numbers: dict[str, Figure] = {"interval": o.scaling_interval_seconds, "wait": wait}
-            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory={"looked_at": began})
+            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(began))
         ratio = evidence.utilization
         if o.batch_interval_seconds is not None:
             milliseconds = None if evidence.batch_seconds is None else int(evidence.batch_seconds * 1000)
@@ -103,7 +108,7 @@ class Threshold:
         unknown_lag = o.lag_up_seconds is not None and evidence.lag_seconds is None
         if ratio is None or unknown_lag:
             missing = "lag in seconds" if unknown_lag else "time taken by batches"
-            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory={"looked_at": began})
+            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(began))
         change = dstreams_change(ratio, o.scaling_up_ratio, o.scaling_down_ratio)
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
         if lagging and change <= 0 and evidence.lag_seconds > o.lag_up_seconds:  # type: ignore[operator]
@@ -117,8 +122,14 @@ class Threshold:
             "lag_up": o.lag_up_seconds,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), {"looked_at": case.measured_at})
+        return Proposal(size, code, numbers, expect(case, size, restart), ThresholdMemory(case.measured_at))
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
+    def ordered(
+        self,
+        case: Case,
+        memory: ThresholdMemory,  # noqa: ARG002
+        proposal: Proposal[ThresholdMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> ThresholdMemory:
         """Look again one interval after the change."""
-        return {"looked_at": case.measured_at}
+        return ThresholdMemory(case.measured_at)

@@ -21,14 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import JsonValue
-
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import varga_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourOptions, behave, remember_event
+from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourMemory, BehaviourOptions, behave
 from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
 
 
@@ -51,6 +49,7 @@ class Varga:
 
     name: ClassVar[str] = "varga"
     Options: ClassVar[type] = VargaOptions
+    Memory: ClassVar[type] = BehaviourMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "VARGA_LAG_GROWS": Reason(
@@ -74,7 +73,7 @@ class Varga:
         """The metric window."""
         return self.options.metrics_window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
         """Return the size by the larger of both metrics."""
         o, e = self.options, case.evidence
         absent = unknown(e, "processing_rate", "utilization", "lag_records", "lag_trend")
@@ -95,7 +94,7 @@ class Varga:
         wanted = clamp(case, wanted)
         if wanted == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
-        done = behave(case, wanted, o)
+        done = behave(case, memory, wanted, o)
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
@@ -107,9 +106,15 @@ class Varga:
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(done.size, done.bent or code, numbers, expect(case, done.size, restart), done.memory)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+    def ordered(
+        self,
+        case: Case,
+        memory: BehaviourMemory,
+        proposal: Proposal[BehaviourMemory],  # noqa: ARG002
+        final: int,
+    ) -> BehaviourMemory:
         """Remember the scale event."""
-        return remember_event(case, proposal.memory or {}, final)
+        return memory.with_event(case, final)
 
     def _tolerance(self, utilization: float) -> float:
         o = self.options
