@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.actuator import Rig
+from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
@@ -24,9 +24,9 @@ POINTS = ["after:accepted", "after:stopping", "before:stopped", DELICATE, "befor
 
 
 @pytest.fixture(scope="module")
-def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActuatorRig]:
     """A job that runs at size 2 under load; its actuator has ended."""
-    rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"))
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"))
     try:
         rig.load()
         actuator = rig.start_actuator()
@@ -41,7 +41,7 @@ def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == DELICATE else pytest.mark.slow) for p in POINTS])
-def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
+def test_a_successor_ends_the_command(rig: ActuatorRig, point: str) -> None:
     """The successor completes the restart: one start, never two writers, no record lost or processed twice."""
     before = rig.drivers()
     size = rig.results()[-1].parallelism
@@ -74,7 +74,7 @@ def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["after:accepted", "after:starting"])
-def test_a_paused_actuator_that_goes_on_changes_nothing(rig: Rig, point: str) -> None:
+def test_a_paused_actuator_that_goes_on_changes_nothing(rig: ActuatorRig, point: str) -> None:
     """It is paused before the stop, or between fence and submission, until its successor is done."""
     size = rig.results()[-1].parallelism
     records = rig.records

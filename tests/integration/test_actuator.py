@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from services.actuator.checkpoint import read_checkpoints
-from tests.support.actuator import Rig
+from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 
 
 @pytest.fixture
-def rig(stack: StackProvider, tmp_path: Path) -> Iterator[Rig]:
+def rig(stack: StackProvider, tmp_path: Path) -> Iterator[ActuatorRig]:
     """A job of its own with load, and no actuator yet."""
-    rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path)
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path)
     try:
         rig.load()
         yield rig
@@ -25,7 +25,7 @@ def rig(stack: StackProvider, tmp_path: Path) -> Iterator[Rig]:
 
 
 @pytest.mark.timeout(900)
-def test_start_rescale_stop(rig: Rig) -> None:
+def test_start_rescale_stop(rig: ActuatorRig) -> None:
     """A job is started, rescaled at a batch boundary and stopped; no record is lost or processed twice."""
     actuator = rig.start_actuator()
     with rig.watched() as samples:
@@ -67,7 +67,7 @@ def test_start_rescale_stop(rig: Rig) -> None:
 @pytest.mark.timeout(300)
 def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_path: Path) -> None:
     """While a foreign driver runs the job, no driver is started; once it has ended, one is (I4)."""
-    rig = Rig(
+    rig = ActuatorRig(
         stack.need(kafka=True, redis=True, spark=True), tmp_path, job_id="rates"
     )  # as its script names its application
     try:
@@ -100,6 +100,6 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
         rig.close()
 
 
-def _commits(rig: Rig) -> int:
+def _commits(rig: ActuatorRig) -> int:
     """Return the newest batch committed to the job's checkpoint; 0 before the second batch."""
     return max((c.newest_commit or 0 for c in read_checkpoints(rig.spec.application.checkpoint_location)), default=0)

@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RATES = ROOT / "deploy" / "examples" / "rates.py"
 
 
-class Rig:
+class ActuatorRig:
     """One job on the stack, under topics of its own prefix."""
 
     def __init__(self, info: StackInfo, folder: Path, *, job_id: str | None = None, **application: Any) -> None:
