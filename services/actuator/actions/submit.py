@@ -33,10 +33,7 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
         adopted = _adopt(task, drivers)
         if adopted is not None:
             return adopted
-    token = task.fence.take() if maybe_submitted else task.fence.token
-    if token is None:
-        sentence = "A newer command holds the job's fence; nothing was started."
-        return ActionOutcome(RestartEvent.OUTFENCED, sentence, "OUTFENCED")
+    token = task.fence.take() if maybe_submitted else task.fence.hold()
     try:
         refused = task.answer(
             lambda: refuse_foreign(task, drivers), NO_ANSWER_SECONDS, ASK_AGAIN_SECONDS, retry_on=NO_ANSWER
