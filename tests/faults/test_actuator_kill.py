@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 
@@ -54,9 +55,7 @@ def test_a_successor_ends_the_command(rig: ActuatorRig, point: str) -> None:
         end = rig.wait_for_end(command)
         assert end.phase is Phase.VERIFIED, end  # I2: one terminal result
         assert end.parallelism == 6 - size
-        deadline = time.monotonic() + 120
-        while len(rig.outputs()) < records and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     results = rig.results(command.command_id)
     assert [r.phase for r in results if r.phase.terminal] == [Phase.VERIFIED]
     new = set(rig.drivers()) - set(before)
@@ -81,19 +80,14 @@ def test_a_paused_actuator_that_goes_on_changes_nothing(rig: ActuatorRig, point:
     with rig.watched() as samples:
         paused = rig.start_actuator(pause=point)
         command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
-        deadline = time.monotonic() + 120
         phase = Phase(point.partition(":")[2])
-        while phase not in {r.phase for r in rig.results(command.command_id)}:
-            assert time.monotonic() < deadline, rig.results(command.command_id)
-            time.sleep(0.3)
+        assert wait_until(lambda: f"{phase}" in rig.phases(command), 120), rig.results(command.command_id)
         successor = rig.start_actuator()
         assert rig.wait_for_end(command).phase is Phase.VERIFIED
         (good,) = [driver for driver, state in rig.drivers().items() if state == "RUNNING"]
         paused.send_signal(signal.SIGCONT)
         time.sleep(30)  # it would act at once, and a driver that it submits would have started by then
-        deadline = time.monotonic() + 120
-        while len(rig.outputs()) < records and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     ends = [r.phase for r in rig.results(command.command_id) if r.phase.terminal]
     assert ends == [Phase.VERIFIED], "I2: one end, which nothing changes"
     assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [good], "I3, I5"

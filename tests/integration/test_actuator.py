@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 
@@ -47,9 +47,7 @@ def test_start_rescale_stop(rig: ActuatorRig) -> None:
         print("rescale", end.downtime_seconds, end.details)
 
         rig.stop_load()
-        deadline = time.monotonic() + 60
-        while sum(rig.outputs().values()) < rig.records and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: sum(rig.outputs().values()) >= rig.records, 60, every=1)
         stop = rig.command(CommandKind.STOP, 0, before=4)
         end = rig.wait_for_end(stop)
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 0), end
@@ -74,10 +72,8 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
         rig.load()
         by_hand = rig.submit_by_hand()
         rig.start_actuator()
-        deadline = time.monotonic() + 120
-        while not (committed := _commits(rig)):
-            assert time.monotonic() < deadline, "the driver submitted by hand commits nothing"
-            time.sleep(0.3)
+        committed = wait_until(lambda: _commits(rig), 120)
+        assert committed, "the driver submitted by hand commits nothing"
         (theirs,) = (app["id"] for app in rig.master()["activeapps"] if app["name"] == "rates")
 
         rescale = rig.command(CommandKind.RESCALE, 4, before=2)
@@ -87,9 +83,7 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
         assert rig.phases(rescale) == ["accepted", "rejected"]
         assert not rig.drivers()
         assert theirs in {app["id"] for app in rig.master()["activeapps"]}
-        while _commits(rig) <= committed:
-            assert time.monotonic() < deadline, "the driver submitted by hand was disturbed"
-            time.sleep(0.3)
+        assert wait_until(lambda: _commits(rig) > committed, 60), "the driver submitted by hand was disturbed"
 
         rig.kill_driver(by_hand)
         end = rig.wait_for_end(
