@@ -39,5 +39,5 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
         if refused is not None:
             return refused
     if live:
-        return ActionOutcome(RestartEvent.FOUND, submission_id=newest)
+        return ActionOutcome(RestartEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
     return ActionOutcome(RestartEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)

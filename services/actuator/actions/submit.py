@@ -55,7 +55,7 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
         return _adopt(task, drivers) or ActionOutcome(RestartEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
     return ActionOutcome(
         RestartEvent.SUBMITTED,
-        f"The cluster accepted driver {submission_id}.",
+        f"Submitted as {submission_id}.",
         details={"submit_seconds": round(task.clock.monotonic() - started, 3)},
         submission_id=submission_id,
         run=token.run,
