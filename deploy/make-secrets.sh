@@ -25,8 +25,8 @@ rights='+@read +@write +@scripting +@connection +ping -@dangerous -@pubsub'
     echo "user monitor on #$(hash monitor) resetkeys +ping +info"
 } > "$folder/redis_acl"
 cat > "$folder/client.env" <<END
-export TIDEGATE_BOOTSTRAP_SERVERS=127.0.0.1:9094
-export TIDEGATE_REDIS_URL=redis://127.0.0.1:6380/0
+export TIDEGATE_BOOTSTRAP_SERVERS=127.0.0.1:\${HOST_KAFKA_PORT:-9094}
+export TIDEGATE_REDIS_URL=redis://127.0.0.1:\${HOST_REDIS_PORT:-6380}/0
 export TIDEGATE_REDIS_USERNAME=monitor
 export TIDEGATE_REDIS_PASSWORD=$(cat "$folder/redis_monitor")
 END

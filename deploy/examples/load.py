@@ -1,7 +1,7 @@
 """A load for an example job: creates its topics, then writes records, alternately many and a third of that.
 
-    python load.py rates-in rates-out --rate 600 --seconds 180
-    python load.py --job demo.json    --rate 600 --seconds 180      topics from the job; also puts the job under Tidegate
+    python load.py rates-in rates-out --rate 600 --seconds 180   writes to rates-in
+    python load.py --job demo.json --rate 600 --seconds 180      uses the job's topics, and puts it under Tidegate
 
 It runs in a service's image with the service's settings, until SIGTERM or SIGINT ends it.
 """
