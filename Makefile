@@ -40,7 +40,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
 
-lab: $(INSTALLED)  ## every policy on every workload on the twin, beside an oracle: tables, pictures (ARGS="--trace load.csv": on yours)
+lab: $(INSTALLED)  ## every policy on every workload on the twin, next to an oracle: tables, pictures (ARGS="--trace load.csv": on yours)
 	$(BIN)/python -m tidegate.lab $(ARGS)
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
@@ -53,7 +53,7 @@ schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI do
 	$(BIN)/python -m tools.schemas
 	$(BIN)/python -m tools.policy_pages
 
-lock: $(UV)  ## resolve all Python packages anew and write the lock files
+lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
 	for service in collector decider actuator; do \
 		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done

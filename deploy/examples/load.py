@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.job import JobSpec
+from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher
 from tidegate.runtime.logs import configure
 from tidegate.runtime.settings import ServiceSettings, wrong_settings
@@ -68,8 +69,7 @@ def main(words: list[str]) -> int:
     try:
         create_topics(settings, topics)
         if spec:
-            Publisher(settings).publish(spec)
-            log.info("job %s is under Tidegate", spec.job_id)
+            apply(settings, spec)
         written = write(settings, topics[0], args.rate, args.seconds, stop)
     except KafkaException as error:
         log.critical("Kafka failed: %s", error)
@@ -87,6 +87,16 @@ def create_topics(settings: ServiceSettings, names: list[str]) -> None:
         for future in admin.create_topics(new).values():
             future.result(timeout=30)
         log.info("created %s", ", ".join(missing))
+
+
+def apply(settings: ServiceSettings, spec: JobSpec) -> None:
+    """Put the job under Tidegate, unless it is there: its spec may have been changed since."""
+    jobs = JobsView(settings)
+    jobs.load()
+    if spec.job_id not in {known.job_id for known in jobs}:
+        Publisher(settings).publish(spec)
+    jobs.close()
+    log.info("job %s is under Tidegate", spec.job_id)
 
 
 def write(settings: ServiceSettings, topic: str, rate: float, seconds: float, stop: threading.Event) -> int:

@@ -67,13 +67,14 @@ def test_every_service_is_kept_alive_and_kept_in_bounds(name: str) -> None:
 
 def test_the_limits_fit_a_machine_with_two_cores_and_8_gb() -> None:
     """Docker refuses a limit above the machine's cores, and all memory limits together are below 8 GB."""
-    limits = [(service["deploy"], service["deploy"]["resources"]["limits"]) for service in SERVICES.values()]
-    assert max(float(limit["cpus"]) for _, limit in limits) <= 2
+    deploys = [service["deploy"] for service in SERVICES.values()]
+    assert max(float(deploy["resources"]["limits"]["cpus"]) for deploy in deploys) <= 2
     units = {"m": 2**20, "g": 2**30}
-    memory = [
-        deploy.get("replicas", 1) * int(limit["memory"][:-1]) * units[limit["memory"][-1]] for deploy, limit in limits
-    ]
-    assert sum(memory) < 8e9
+    memory = 0
+    for deploy in deploys:
+        limit = deploy["resources"]["limits"]["memory"]
+        memory += deploy.get("replicas", 1) * int(limit[:-1]) * units[limit[-1]]
+    assert memory < 8e9
 
 
 @pytest.mark.parametrize("name", [*OURS, "redis", "init", "demo-load", "example-load"])
@@ -179,9 +180,8 @@ def test_dockerfile_copies_what_is_there() -> None:
 def test_demo_and_example_are_jobs_that_share_nothing() -> None:
     """Tidegate accepts both jobs; their paths exist in the images, and each has its own topics and checkpoint."""
     demo = decode(JobSpec, (DEPLOY / "examples" / "demo.json").read_bytes())
-    example = decode(
-        JobSpec, json.dumps(yaml.safe_load((DEPLOY / "examples" / "job.yaml").read_text("utf-8"))).encode()
-    )
+    text = (DEPLOY / "examples" / "job.yaml").read_text("utf-8")
+    example = decode(JobSpec, json.dumps(yaml.safe_load(text)).encode())
     for spec in (demo, example):
         app = spec.application
         assert app.script == "/app/examples/rates.py"
@@ -409,6 +409,7 @@ def test_the_image_knows_every_policy(library: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=60,
+        check=False,
     )
     assert asked.returncode == 0, asked.stderr
     place, policies = json.loads(asked.stdout)

@@ -169,7 +169,7 @@ class ContainerProvider:
         component = Redis(self.info.work_dir)
         component.prepare(self.info)
         program, *words = component.command(self.info)
-        # The image's entry point would leave root and could then not read the settings, which only their owner may read.
+        # The image's entry point gives up root and could then not read the settings: only their owner may.
         return Contained(REDIS_IMAGE, words, component, self.info, entrypoint=program)
 
     def _spark(self, component: SparkMaster | SparkWorker) -> Contained:
