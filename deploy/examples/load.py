@@ -17,16 +17,15 @@ import threading
 import time
 from pathlib import Path
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from pydantic import ValidationError
 
-from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher
-from tidegate.runtime.logs import configure
-from tidegate.runtime.settings import ServiceSettings, wrong_settings
+from tidegate.runtime.service import run_service
+from tidegate.runtime.settings import ServiceSettings
 
 PARTITIONS = 8
 TICK_SECONDS = 0.1
@@ -49,32 +48,20 @@ def arguments(words: list[str]) -> argparse.Namespace:
     return found
 
 
-def main(words: list[str]) -> int:
-    """Run until a signal comes; return 0 then, 2 for what cannot be used, 1 where Kafka fails."""
-    args = arguments(words)
+def run(settings: ServiceSettings, args: argparse.Namespace) -> int:
+    """Create the topics, put the job under Tidegate if one is given, and write until a signal comes."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    try:
-        settings = ServiceSettings()
-        spec = decode(JobSpec, args.job.read_bytes()) if args.job else None
-    except ValidationError as error:
-        sys.stderr.write(wrong_settings("load", error))
-        return 2
-    except Unreadable as error:
-        sys.stderr.write(f"{args.job}: {error}\n")
-        return 2
-    configure("load", settings)
-    topics = [*spec.sources, *spec.sinks] if spec else args.topics
-    try:
-        create_topics(settings, topics)
-        if spec:
-            apply(settings, spec)
-        written = write(settings, topics[0], args.rate, args.seconds, stop)
-    except KafkaException as error:
-        log.critical("Kafka failed: %s", error)
-        return 1
-    log.info("stopped after %d records", written)
+    topics = args.topics
+    if args.job:
+        spec = decode(JobSpec, args.job.read_bytes())
+        topics = [*spec.sources, *spec.sinks]
+    create_topics(settings, topics)
+    if args.job:
+        apply(settings, spec)
+    written = write(settings, topics[0], args.rate, args.seconds, stop)
+    log.info("wrote %d records", written)
     return 0
 
 
@@ -122,4 +109,5 @@ def write(settings: ServiceSettings, topic: str, rate: float, seconds: float, st
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    given = arguments(sys.argv[1:])
+    sys.exit(run_service("load", ServiceSettings, lambda settings: run(settings, given)))

@@ -11,22 +11,18 @@ import os
 import sys
 
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
 
 from tidegate.runtime.kafka import TopicsDoNotFit, ensure_topics
 from tidegate.runtime.logs import configure
-from tidegate.runtime.settings import ServiceSettings, wrong_settings
+from tidegate.runtime.service import WRONG_SET_UP, read_settings
+from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger("topics")
 
 
 def main() -> int:
     """Create and check; `PARTITIONS` and `REPLICATION` say how many of each."""
-    try:
-        settings = ServiceSettings()
-    except ValidationError as error:
-        sys.stderr.write(wrong_settings("topics", error))
-        return 2
+    settings = read_settings("topics", ServiceSettings)
     configure("topics", settings)
     partitions, replication = int(os.environ.get("PARTITIONS", "8")), int(os.environ.get("REPLICATION", "1"))
     try:
@@ -34,8 +30,8 @@ def main() -> int:
     except (TopicsDoNotFit, KafkaException) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else error
         log.critical("topics at %s: %s", settings.bootstrap_servers, why)
-        return 2
-    log.info("%s", f"created {', '.join(created)}" if created else "all topics exist")
+        return WRONG_SET_UP
+    log.info("created %s", ", ".join(created) or "nothing: all topics exist")
     return 0
 
 

@@ -71,8 +71,8 @@ def case(
         state=JobState(parallelism=current, window=tuple(window), **state),
         evidence=seen,
         current=current,
-        at=at.timestamp(),
-        now=at.timestamp(),
+        measured_at=at.timestamp(),
+        decided_at=at.timestamp(),
         newest=window[-1] if window else None,
     )
 

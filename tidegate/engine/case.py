@@ -24,10 +24,10 @@ class Case(NamedTuple):
     evidence: Evidence
     current: int
     """Slots of the running job; 0 when it does not run."""
-    at: float
-    """The snapshot's time, epoch seconds: what policies reckon with."""
-    now: float
-    """The decider's clock, epoch seconds: what cooldowns and freshness are measured against."""
+    measured_at: float
+    """When the snapshot was taken, epoch seconds: the time policies calculate with."""
+    decided_at: float
+    """The decider's clock, epoch seconds: cooldowns and the age of a snapshot are measured against it."""
     manual: bool = False
     """Whether an operator asked for this size."""
     newest: Slice | None = None

@@ -37,7 +37,7 @@ from tidegate.events.decision import Decision, Keyframe, Observed, Status, Trail
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot
 
-ENGINE_VERSION = "4"
+ENGINE_VERSION = "5"
 """Part of every decision's id: raised by each change that can make a decision differ."""
 
 KEYFRAME_EVERY = 100
@@ -77,14 +77,14 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
         state=state,
         evidence=gather(state, snapshot, current),
         current=current,
-        at=snapshot.observed_at.timestamp(),
-        now=observed.at.timestamp(),
+        measured_at=snapshot.observed_at.timestamp(),
+        decided_at=observed.at.timestamp(),
         manual=_asked_for(state, spec, snapshot),
         newest=newest,
     )
     by, proposal = _propose(case, plan.policy)
     if by == plan.policy.name:
-        history = note_wish(state.history, proposal.size, current, case.at)
+        history = note_wish(state.history, proposal.size, current, case.measured_at)
         if history is not state.history:
             case = case._replace(state=state._replace(history=history))
     outcome = _dispose(case, by, proposal, plan)
@@ -136,7 +136,7 @@ def _propose(case: Case, policy: Policy) -> tuple[str, Proposal]:
     if cluster is ClusterState.UNKNOWN:
         return "supervisor", Proposal(case.current, "JOB_STATE_UNKNOWN")
     if cluster in DEAD and state.in_flight is not None:
-        return "supervisor", Proposal(0, "JOB_RESTARTING", under_way(state.in_flight, case.now))
+        return "supervisor", Proposal(0, "JOB_RESTARTING", under_way(state.in_flight, case.decided_at))
     if cluster in DEAD:
         if state.failures >= MAX_FAILURES:
             return "supervisor", Proposal(0, "NEEDS_A_HUMAN", {"failures": state.failures})
@@ -290,13 +290,13 @@ def _after(
             command.command_id,
             command.kind.value,
             command.to_parallelism,
-            case.now,
+            case.decided_at,
             command.expires_at.timestamp(),
         )
         if command.kind is CommandKind.RESCALE:
-            last_action_at = case.now
+            last_action_at = case.decided_at
             rate = case.evidence.true_processing_rate
-            history = note_order(history, case.now, case.current, outcome.final, rate)
+            history = note_order(history, case.decided_at, case.current, outcome.final, rate)
             if not case.manual:
                 memory = policy.ordered(case, proposal, outcome.final)
         elif command.kind is CommandKind.STOP and outcome.status in HALTS:

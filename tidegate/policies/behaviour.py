@@ -65,7 +65,7 @@ class Behaved:
 def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
     """Return what the behaviour makes of a raw wish at the case's time."""
     memory: Mapping[str, Any] = case.state.memory
-    now, current = case.at, case.current
+    now, current = case.measured_at, case.current
     # The first recommendation of all is the present size (`recordInitialRecommendation`).
     highs = _kept(memory.get("highs", [(now, current)]), now - options.stabilization_down_seconds)
     lows = _kept(memory.get("lows", [(now, current)]), now - options.stabilization_up_seconds)
@@ -101,7 +101,7 @@ def behave(case: Case, wanted: int, options: BehaviourOptions) -> Behaved:
 
 def remember_event(case: Case, memory: Mapping[str, Any], final: int) -> dict[str, JsonValue]:
     """Return the memory after a command for `final` slots, which the rate policies count."""
-    return {**memory, "events": [*memory.get("events", ()), [case.at, final - case.current]]}
+    return {**memory, "events": [*memory.get("events", ()), [case.measured_at, final - case.current]]}
 
 
 def _kept(records: Sequence[Sequence[Any]], after: float) -> list[tuple[float, int]]:

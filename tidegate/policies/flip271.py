@@ -156,7 +156,9 @@ class Flip271:
         tpr = proposal.numbers.get("capacity")
         if isinstance(tpr, float) and case.current:
             expected = tpr / case.current * final
-            memory.history = [*memory.recent(case.at), (case.at, case.current, final, tpr, expected)][-HISTORY:]
+            memory.history = [*memory.recent(case.measured_at), (case.measured_at, case.current, final, tpr, expected)][
+                -HISTORY:
+            ]
         memory.clear_pending()
         return memory.wire()
 
@@ -166,9 +168,9 @@ class Flip271:
         stable = (state.run_since or 0.0) + self.options.stabilization_interval_seconds
         if memory.first_at is not None and (memory.first_at < stable or memory.first_at < (state.window_since or 0.0)):
             memory.first_at = None
-        if memory.first_at is None and case.at >= stable:
-            memory.first_at = case.at
-        return case.at - memory.first_at if memory.first_at is not None else 0.0
+        if memory.first_at is None and case.measured_at >= stable:
+            memory.first_at = case.measured_at
+        return case.measured_at - memory.first_at if memory.first_at is not None else 0.0
 
     def _evaluate(self, case: Case) -> _Measured | None:
         """Return the evaluated metrics, each rounded as the source rounds them."""
@@ -222,7 +224,7 @@ class Flip271:
     def _restart_seconds(self, case: Case) -> float:
         """Return the restart time to reckon with: the longest kept one, or the assumed one."""
         o = self.options
-        kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.at - DAY_SECONDS]
+        kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.measured_at - DAY_SECONDS]
         kept = kept or [seconds for _, seconds in case.state.restarts[-1:]]
         if not o.restart_time_tracking or not kept:
             return o.restart_time_seconds
@@ -279,9 +281,9 @@ class Flip271:
         if size > case.current and o.ineffective_detection and self._brought_nothing(case, m, memory):
             return self._proposal(case, m, case.current, "INEFFECTIVE_SCALE_UP", numbers, memory)
         if size < case.current and o.scale_down_interval_seconds > 0:
-            due = memory.pend(case.at, size, outside, o.scale_down_interval_seconds)
+            due = memory.pend(case.measured_at, size, outside, o.scale_down_interval_seconds)
             if due is None:
-                wait = memory.pending_since + o.scale_down_interval_seconds - case.at  # type: ignore[operator]
+                wait = memory.pending_since + o.scale_down_interval_seconds - case.measured_at  # type: ignore[operator]
                 numbers["wait_seconds"] = wait
                 held = "DRAINING" if m.backlog else "WITHIN_BAND"
                 code = "SCALE_DOWN_DELAYED" if outside else held
@@ -310,7 +312,7 @@ class Flip271:
     def _alpha(self, case: Case, memory: _Memory) -> float:
         if not self.options.observed_scalability:
             return 1.0
-        pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.at)]
+        pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.measured_at)]
         return rules.scalability_coefficient(
             pairs,
             min_observations=self.options.scalability_min_observations,
@@ -318,7 +320,7 @@ class Flip271:
         )
 
     def _brought_nothing(self, case: Case, m: _Measured, memory: _Memory) -> bool:
-        recent = memory.recent(case.at)
+        recent = memory.recent(case.measured_at)
         if not recent:
             return False
         _, before, after, tpr, expected = recent[-1]

@@ -120,16 +120,16 @@ class Forecast:
         model, since = _recall(memory)
         arrived = case.state.window[-1].arrived if case.state.window else None
         if arrived is None or (
-            since is not None and arrived >= since[1] and case.at - since[0] < self.options.step_seconds - 1e-6
+            since is not None and arrived >= since[1] and case.measured_at - since[0] < self.options.step_seconds - 1e-6
         ):
             return model, memory
         if since is None or arrived < since[1]:  # no step is under way, or the topic was made anew
-            since = (case.at, arrived)
+            since = (case.measured_at, arrived)
         else:
-            value = (arrived - since[1]) / (case.at - since[0])
+            value = (arrived - since[1]) / (case.measured_at - since[0])
             buckets = self.options.season_buckets if self.options.season_seconds else 0
-            model = learn(model, value, self._bucket(case.at), buckets, self.weights)
-            since = (case.at, arrived)
+            model = learn(model, value, self._bucket(case.measured_at), buckets, self.weights)
+            since = (case.measured_at, arrived)
         kept: dict[str, JsonValue] = {"since": list(since)}
         if model is not None:
             season: list[JsonValue] = [round(value, 3) for value in model.season]
@@ -139,7 +139,7 @@ class Forecast:
     def _coming(self, case: Case, model: Model) -> float:
         o = self.options
         steps = max(1, ceil_at(o.horizon_seconds / o.step_seconds))
-        buckets = [self._bucket(case.at + step * o.step_seconds) for step in range(1, steps + 1)]
+        buckets = [self._bucket(case.measured_at + step * o.step_seconds) for step in range(1, steps + 1)]
         return ahead(model, steps, buckets, o.damping, o.widths)
 
     def _bucket(self, at: float) -> int:

@@ -108,8 +108,8 @@ class Learning:
             absent = unknown(e, "utilization", "lag_records", "lag_trend")
             return Proposal(case.current, "EVIDENCE_MISSING", {"missing": absent})
         acted = memory.get("acted")
-        if acted is not None and case.at - acted[0] < o.epoch_seconds - 1e-6:
-            wait = acted[0] + o.epoch_seconds - case.at
+        if acted is not None and case.measured_at - acted[0] < o.epoch_seconds - 1e-6:
+            wait = acted[0] + o.epoch_seconds - case.measured_at
             return Proposal(case.current, "LEARNING_WAITS", {"epoch": o.epoch_seconds, "wait": wait})
         situation, words, behind = self._situation(case, e.utilization, e.lag_trend)
         table = [list(row) for row in memory.get("table", self._common_sense())]
@@ -135,7 +135,7 @@ class Learning:
         kept: dict[str, JsonValue] = {
             "table": [list(r) for r in table],
             "rolls": rolls + 2,
-            "acted": [case.at, situation, action, case.current],
+            "acted": [case.measured_at, situation, action, case.current],
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
         code = "LEARNING_TRIES" if tried else "LEARNING_KNOWS"

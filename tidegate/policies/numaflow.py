@@ -129,7 +129,7 @@ class Numaflow:
     def propose(self, case: Case) -> Proposal:
         """Return the size by one pass of Numaflow's loop."""
         memory, lookback = self._lookback(case)
-        since = math.inf if case.state.last_action_at is None else case.now - case.state.last_action_at
+        since = math.inf if case.state.last_action_at is None else case.decided_at - case.state.last_action_at
         low, high, opened = self._bounds(case)
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
         if since < math.inf:
@@ -223,7 +223,7 @@ class Numaflow:
 
     def _measure(self, case: Case, lookback: float) -> tuple[float | None, int | None]:
         """Return (records/s, mean records pending) over the lookback; None where it cannot be told."""
-        inside = [piece for piece in case.state.window if piece.at >= case.at - lookback]
+        inside = [piece for piece in case.state.window if piece.at >= case.measured_at - lookback]
         counts = [(piece.at, piece.committed) for piece in inside if piece.committed is not None]
         waiting = [lag for piece in inside if (lag := piece.lag) is not None]
         newest = inside[-1].lag if inside else None
@@ -242,14 +242,14 @@ class Numaflow:
         count = case.state.window[-1].committed if case.state.window else None
         if not o.adaptive_lookback or count is None:
             return memory, current
-        seen_at, seen = memory.get("seen", (case.at, count))
-        began = case.at - 3 * current
+        seen_at, seen = memory.get("seen", (case.measured_at, count))
+        began = case.measured_at - 3 * current
         spells = [[start, end] for start, end in memory.get("spells", ()) if end > began]
         if count != seen:
-            if count > seen and case.at - seen_at > o.lookback_seconds:
-                spells.append([seen_at, case.at])
-            seen_at, seen = case.at, count
-        ongoing = case.at - max(seen_at, began) if seen else 0.0
+            if count > seen and case.measured_at - seen_at > o.lookback_seconds:
+                spells.append([seen_at, case.measured_at])
+            seen_at, seen = case.measured_at, count
+        ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
         still = max([end - max(start, began) for start, end in spells] + [ongoing])
         lookback = rules.next_lookback(current, still, o.lookback_seconds)
         kept: dict[str, JsonValue] = {"lookback": lookback, "seen": [seen_at, seen]}

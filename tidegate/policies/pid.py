@@ -92,7 +92,9 @@ class Pid:
         raw = load - o.setpoint
         error = 0.0 if abs(raw) <= o.dead_band else min(o.error_limit, max(-o.error_limit, raw))
         last, before, at, output = _recall(memory, case)
-        dt = case.at - at if at is not None and case.at > at else float(case.snapshot.interval_seconds)
+        dt = (
+            case.measured_at - at if at is not None and case.measured_at > at else float(case.snapshot.interval_seconds)
+        )
         gains = (o.proportional, o.integral, o.derivative)
         output += case.current * velocity((error, last, before), dt, gains)
         output = min(max(output, float(clamp(case, 1))), float(clamp(case, case.spec.scaling.max_parallelism)))
@@ -101,7 +103,12 @@ class Pid:
             size = clamp(case, int(output + 0.5))
         code = "PID_IN_BAND" if error == 0.0 and size == case.current else "PID_ADJUSTING"
         numbers: dict[str, Figure] = {"load": load, "setpoint": o.setpoint, "error": error, "output": output}
-        kept: dict[str, JsonValue] = {"errors": [error, last], "at": case.at, "output": output, "size": case.current}
+        kept: dict[str, JsonValue] = {
+            "errors": [error, last],
+            "at": case.measured_at,
+            "output": output,
+            "size": case.current,
+        }
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(size, code, numbers, expect(case, size, restart), kept)
 

@@ -90,8 +90,8 @@ class Threshold:
         """Return the size by the two thresholds, when a look is due."""
         o, evidence, current = self.options, case.evidence, case.current
         last = case.state.memory.get("looked_at")
-        began = last if isinstance(last, float) else case.at
-        wait = began + o.scaling_interval_seconds - case.at
+        began = last if isinstance(last, float) else case.measured_at
+        wait = began + o.scaling_interval_seconds - case.measured_at
         if wait > 1e-6:
             numbers: dict[str, Figure] = {"interval": o.scaling_interval_seconds, "wait": wait}
             return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory={"looked_at": began})
@@ -117,8 +117,8 @@ class Threshold:
             "lag_up": o.lag_up_seconds,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), {"looked_at": case.at})
+        return Proposal(size, code, numbers, expect(case, size, restart), {"looked_at": case.measured_at})
 
     def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
         """Look again one interval after the change."""
-        return {"looked_at": case.at}
+        return {"looked_at": case.measured_at}

@@ -25,7 +25,8 @@ from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.events.topics import JOBS, SNAPSHOTS, Topic
 from tidegate.replay.files import BadRecording, KafkaRecord, read, read_manifest
 from tidegate.runtime.clock import Clock, SystemClock
-from tidegate.runtime.kafka import NotDelivered, Publisher
+from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.producer import NotDelivered
 from tidegate.runtime.settings import ServiceSettings
 
 Progress = Callable[[int, int], None]

@@ -88,7 +88,7 @@ class Ineffective:
         o, e, growth = self.options, case.evidence, case.state.history.growth
         if wish <= case.current or growth is None or growth.after != case.current or not growth.before:
             return None
-        if growth.rate is None or e.true_processing_rate is None or case.now - growth.at > o.forget_seconds:
+        if growth.rate is None or e.true_processing_rate is None or case.decided_at - growth.at > o.forget_seconds:
             return None
         if e.utilization is None or e.utilization < o.saturation:
             return None

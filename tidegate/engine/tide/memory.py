@@ -58,7 +58,7 @@ class Memory:
         """Take the newest snapshot into forecast and capacity."""
         rate = newest_rate(case.state.window)
         if rate is not None:
-            self.forecast = self.forecast.update(case.at, rate, smoothing)
+            self.forecast = self.forecast.update(case.measured_at, rate, smoothing)
         fresh = case.snapshot.batches
         if fresh:
             self.pace = self.pace.learned(fresh, case.evidence.lag_records)

@@ -119,7 +119,7 @@ class Tide:
         if known is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", {}, memory=memory)
         memory.hindsight = memory.hindsight.watched(
-            case.at,
+            case.measured_at,
             case.state.window[-1].arrived,
             known,
             late_seconds=(1.0 - self.options.reserve) * case.spec.scaling.lag_objective_seconds,
@@ -141,12 +141,12 @@ class Tide:
             memory.shrunk = None
             arrived = case.state.window[-1].arrived if case.state.window else None
             memory.hindsight = memory.hindsight.grown(
-                case.current, case.at, arrived, float(case.evidence.lag_records or 0)
+                case.current, case.measured_at, arrived, float(case.evidence.lag_records or 0)
             )
             if isinstance(capacity, float):
-                memory.trial = (case.at, case.current, final, capacity)
+                memory.trial = (case.measured_at, case.current, final, capacity)
         else:
-            memory.shrunk = (case.at, case.current - final)
+            memory.shrunk = (case.measured_at, case.current - final)
             memory.trial = None
         memory.wasted = 0.0
         memory.batches = 0
@@ -161,7 +161,7 @@ class Tide:
         if memory.shrunk is None:
             return
         at, freed = memory.shrunk
-        if self.options.core_price * freed * (case.at - at) >= 2.0 * self._prices(case).restart:
+        if self.options.core_price * freed * (case.measured_at - at) >= 2.0 * self._prices(case).restart:
             memory.patience = max(0.5 * (memory.patience or 0.0), self.options.patience)
             memory.shrunk = None
 
@@ -203,7 +203,7 @@ class Tide:
         gain = (known.rate - capacity) / (expected - capacity) if expected > capacity else 1.0
         if gain >= self.options.useless_gain or known.rate >= 1.1 * capacity:
             return None
-        memory.useless = (*memory.useless, (after, case.at + self.options.useless_seconds))[-4:]
+        memory.useless = (*memory.useless, (after, case.measured_at + self.options.useless_seconds))[-4:]
         numbers: dict[str, Figure] = {
             "current": after,
             "size": before,
@@ -244,11 +244,11 @@ class Tide:
             numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
             gain = prices.core_second * (least - current) * wait  # the slots meanwhile
             rate = newest_rate(case.state.window) or 0.0
-            calm = memory.hindsight.calm(range(current, best), case.at, lag, rate, play.stretches[0][0])
+            calm = memory.hindsight.calm(range(current, best), case.measured_at, lag, rate, play.stretches[0][0])
             unsure = memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain)
             # What may wait, waits: else more lag, at which there is no calm, could ask for less.
             if calm is not None and (calm.size == current or not unsure):
-                memory.hindsight = memory.hindsight.seen(calm, case.at)
+                memory.hindsight = memory.hindsight.seen(calm, case.measured_at)
                 numbers |= {"times": calm.times, "most": calm.lag / known.capacity(calm.size), "rate": calm.rate}
                 return self._answer(case, calm.size, "TIDE_CALM", numbers | {"calm": calm.size}, memory, play)
             if unsure:
@@ -263,7 +263,7 @@ class Tide:
     def _cheapest(self, case: Case, memory: Memory, play: Play, stay: Choice) -> Choice:
         """Return the cheapest size of those that are not known to be useless."""
         tried = play.sizes if play.known.pace.records is not None else [row.size for row in memory.rows]
-        useless = [size for size, until in memory.useless if until > case.at and size > case.current]
+        useless = [size for size, until in memory.useless if until > case.measured_at and size > case.current]
         return play.cheapest(stay, tried, min(useless, default=math.inf), self.options.doubt)
 
     def _play(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Play:

@@ -1,14 +1,14 @@
-"""A ledger in memory: what Redis does for the decider, for tests without servers."""
+"""Reservations in memory: what Redis does for the decider, for tests without servers."""
 
 from __future__ import annotations
 
-from services.decider.ports import Answer, Hold, View, instant
+from services.decider.ports import Answer, Hold, ReservationView, instant
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
 
 
-class FakeLedger:
-    """The `Ledger` in memory. `condition` can be set, as an outage would."""
+class FakeReservations:
+    """The `Reservations` in memory. Tests set `condition` to simulate an outage."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -16,21 +16,21 @@ class FakeLedger:
         self.cooldowns: dict[str, tuple[str, float]] = {}
         self.pools: dict[str, dict[str, tuple[int, str, float]]] = {}
 
-    async def view(self, job_id: str, pool_id: str) -> View:
-        """Return what is held now by the job, and by others in the pool."""
+    async def view(self, job_id: str, pool_id: str) -> ReservationView:
+        """Return what the job holds now, and what others hold in the pool."""
         if self.condition is not RedisView.OK:
-            return View(self.condition)
+            return ReservationView(self.condition)
         now = self._now()
         reserved = self._others(pool_id, job_id)
         owner, until = self.cooldowns.get(job_id, ("", 0.0))
         return (
-            View(RedisView.OK, instant(until), owner, reserved)
+            ReservationView(RedisView.OK, instant(until), owner, reserved)
             if until > now
-            else View(RedisView.OK, None, None, reserved)
+            else ReservationView(RedisView.OK, None, None, reserved)
         )
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
-        """Take a hold whole or not at all."""
+        """Take a hold completely or not at all."""
         if self.condition is not RedisView.OK:
             return Answer.NOT_NOW
         now = self._now()
@@ -52,19 +52,20 @@ class FakeLedger:
             self.pools.setdefault(hold.pool_id, {})[hold.job_id] = (hold.slots, hold.decision_id, hold.slots_until)
         return Answer.TAKEN
 
-    async def settle(self, job_id: str, pool_id: str, decision_id: str, slots: int | None) -> None:
-        """Set the slots of a hold, or give them back."""
-        pool = self.pools.get(pool_id, {})
-        own = pool.get(job_id)
-        if self.condition is not RedisView.OK or own is None or own[1] != decision_id:
-            return
-        if slots is None:
-            del pool[job_id]
-        else:
-            pool[job_id] = (slots, own[1], own[2])
+    async def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
+        """Change the slots of a hold."""
+        own = self.pools.get(pool_id, {}).get(job_id)
+        if self.condition is RedisView.OK and own is not None and own[1] == decision_id:
+            self.pools[pool_id][job_id] = (slots, own[1], own[2])
+
+    async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
+        """Release the slots of a hold."""
+        own = self.pools.get(pool_id, {}).get(job_id)
+        if self.condition is RedisView.OK and own is not None and own[1] == decision_id:
+            del self.pools[pool_id][job_id]
 
     async def restore(self, holds: list[Hold]) -> bool:
-        """Replace everything by `holds` and be readable again."""
+        """Replace everything with `holds`."""
         if self.condition is not RedisView.REBUILDING:
             return False
         self.cooldowns = {h.job_id: (h.decision_id, h.cooldown_until) for h in holds if h.cooldown_until > self._now()}
@@ -75,16 +76,16 @@ class FakeLedger:
         self.condition = RedisView.OK
         return True
 
-    def glance(self, job_id: str, pool_id: str) -> View | None:  # noqa: ARG002 - the port's shape
-        """Never looks ahead: every look is a fresh one."""
+    def cached_view(self, job_id: str, pool_id: str) -> ReservationView | None:  # noqa: ARG002 - the port's shape
+        """Return None: nothing is cached, so every view is fresh."""
         return None
 
     async def refresh(self) -> RedisView:
-        """Return whether it can be read."""
+        """Return whether it can be used."""
         return self.condition
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

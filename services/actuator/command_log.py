@@ -1,11 +1,10 @@
-"""What has been done, per command and per job, as the results topic tells it. The topic is the truth.
+"""What was done for each command and each job, as the results topic tells it. The topic is the source of truth.
 
-Of a command that has ended only that is kept: its results are of no more use, and would fill the memory.
+Of a command that has ended, only the id is kept: its results are not needed any more, and memory is limited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidegate.events.command import CommandKind
@@ -13,35 +12,33 @@ from tidegate.events.result import ActionResult, Phase
 
 _GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
 ENDED_KEPT = 100_000
-"""Commands remembered to have ended; one that is older has expired, and is refused for that."""
+"""How many ended commands are remembered. An older one has expired and is refused for that reason."""
 
 
 @dataclass(slots=True)
-class JobRecord:
+class JobHistory:
     """What was done to one job."""
 
     epoch: int = -1
-    """The highest epoch of a command that was accepted."""
+    """The highest epoch of an accepted command."""
     last_good: int | None = None
     """The newest size at which the job committed a batch."""
     incarnation: str | None = None
     submissions: list[str] = field(default_factory=list)
-    """Cluster ids of the drivers submitted since the job was last known to be stopped, oldest first."""
+    """Driver ids submitted since the job was last known to be stopped, oldest first."""
 
 
-class Ledger:
-    """Results by command and by job. Taking a result in twice changes nothing."""
+class CommandLog:
+    """Results by command and by job. Adding a result twice changes nothing."""
 
-    def __init__(self, results: Iterable[ActionResult] = ()) -> None:
+    def __init__(self) -> None:
         self._commands: dict[str, dict[str, ActionResult]] = {}
         self._ended: dict[str, None] = {}
-        """Ids of commands, the newest last."""
-        self._jobs: dict[str, JobRecord] = {}
-        for result in results:
-            self.take(result)
+        """Command ids, newest last."""
+        self._jobs: dict[str, JobHistory] = {}
 
-    def take(self, result: ActionResult) -> None:
-        """Take in a result, from the topic or just produced."""
+    def add(self, result: ActionResult) -> None:
+        """Add a result, read from the topic or just published."""
         if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
             return
         if result.phase.terminal:
@@ -51,7 +48,7 @@ class Ledger:
                 del self._ended[next(iter(self._ended))]
         else:
             self._commands.setdefault(result.command_id, {})[result.result_id] = result
-        job = self._jobs.setdefault(result.job_id, JobRecord())
+        job = self._jobs.setdefault(result.job_id, JobHistory())
         if result.phase is not Phase.REJECTED:
             job.epoch = max(job.epoch, result.epoch)
         if result.phase is Phase.STOPPED:
@@ -63,28 +60,28 @@ class Ledger:
             job.incarnation = result.incarnation or job.incarnation
 
     def results(self, command_id: str) -> list[ActionResult]:
-        """Return the results of a command under way, oldest first; none if nothing was done, or it has ended."""
+        """Return the results of a command that has not ended, oldest first; none if nothing was done yet."""
         return list(self._commands.get(command_id, {}).values())
 
+    def newest(self, command_id: str, phase: Phase) -> ActionResult:
+        """Return the newest result of a phase of a command; raise `LookupError` if there is none."""
+        for result in reversed(self.results(command_id)):
+            if result.phase is phase:
+                return result
+        raise LookupError(f"command {command_id} has no result of phase {phase}")
+
     def ended(self, command_id: str) -> bool:
-        """Whether nothing more is to be done for a command."""
+        """Whether a command has had its last result."""
         return command_id in self._ended
 
-    def find(self, command_id: str, phase: Phase, attempt: int | None = None) -> ActionResult | None:
-        """Return a command's newest result of a phase (of an attempt), or None."""
-        for result in reversed(self.results(command_id)):
-            if result.phase is phase and attempt in (None, result.attempt):
-                return result
-        return None
+    def job(self, job_id: str) -> JobHistory:
+        """Return what was done to a job; an empty history if nothing was."""
+        return self._jobs.get(job_id, JobHistory())
 
     def submissions(self) -> frozenset[str]:
-        """Return the cluster ids of the drivers that Tidegate knows to be some job's."""
+        """Return the ids of all drivers that Tidegate is known to have submitted, of any job."""
         return frozenset(submission for job in list(self._jobs.values()) for submission in job.submissions)
 
-    def applications(self) -> frozenset[str]:
-        """Return the ids of the applications that Tidegate knows to be some job's newest."""
+    def incarnations(self) -> frozenset[str]:
+        """Return the ids of the applications in which jobs were last verified to run."""
         return frozenset(job.incarnation for job in list(self._jobs.values()) if job.incarnation is not None)
-
-    def job(self, job_id: str) -> JobRecord:
-        """Return what was done to a job; an empty record if nothing was."""
-        return self._jobs.get(job_id, JobRecord())

@@ -1,5 +1,5 @@
--- Sets the slots of a hold, or gives them back, if the decision owns them. Sweeps promises that lapsed.
--- KEYS: pool, marker. ARGV: now, job, decision, slots (-1: give back).
+-- Changes the slots of a hold, or releases them, if the decision owns them. Also removes entries that have expired.
+-- KEYS: pool, marker. ARGV: now, job, decision, slots (-1: release).
 local now, job, decision, slots = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 if redis.call('EXISTS', KEYS[2]) == 0 then return {REBUILDING} end
 local fine, own = pool_at(KEYS[1], job, now)

@@ -1,7 +1,7 @@
-"""What the decider remembers of one job: the engine's state, and the results the next snapshot will be told of.
+"""What the decider remembers about one job: the engine's state, and the results since the last snapshot.
 
-It is kept as bytes in memory and in the changelog, from which it comes back after a crash; the live object stands
-beside the bytes it was written as, so that a rebalance which brings other bytes is noticed and they are read instead.
+The memory is stored as bytes, in the process and in the changelog, which restores it after a crash. The handler keeps
+the live object together with its bytes: when a rebalance brings other bytes, it reads those instead.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from tidegate.events.decision import Decision, Evidence
 from tidegate.events.result import ActionResult
 
 SEEN_KEPT = 64
-"""Result ids remembered to drop repeats: a command has at most fourteen, so those of the newest four and more."""
+"""Result ids remembered to drop repeats. A command has at most fourteen, so this covers the newest four."""
 
 PENDING_KEPT = 200
-"""Results kept for a job that sends no snapshots; the oldest go first."""
+"""Results kept for a job without snapshots; the oldest are dropped first."""
 
 _RESULTS = TypeAdapter(tuple[ActionResult, ...])
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class JobMemory:
     """The memory of one job."""
 
     state: JobState
     pending: tuple[ActionResult, ...] = ()
     """Results since the last decision, oldest first."""
     seen: tuple[str, ...] = ()
-    """Ids of the newest results, pending or decided on."""
+    """Ids of the newest results, pending or used."""
     parallelism: int | None = None
     evidence: Evidence | None = None
-    """Both of the newest decision, for the job's neighbours; unknown after a restart until the next snapshot."""
+    """Size and evidence of the newest decision, for neighbouring jobs; unknown after a restart."""
 
     def told(self, result: ActionResult) -> Self:
-        """Return the record with one more result pending."""
+        """Return the memory with one more pending result."""
         pending = (*self.pending, result)[-PENDING_KEPT:]
         return replace(self, pending=pending, seen=(*self.seen, result.result_id)[-SEEN_KEPT:])
 
     def decided(self, state: JobState, decision: Decision) -> Self:
-        """Return the record after a decision, which has used up what was pending."""
+        """Return the memory after a decision, which has used the pending results."""
         return replace(
             self,
             state=state,
@@ -54,7 +54,7 @@ class JobRecord:
         )
 
     def to_bytes(self) -> bytes:
-        """Return the record as JSON."""
+        """Return the memory as JSON."""
         wire: dict[str, object] = {"state": to_wire(self.state)}
         if self.pending:
             wire["pending"] = _RESULTS.dump_python(self.pending, mode="json", exclude_none=True)
@@ -64,12 +64,12 @@ class JobRecord:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Return the record that `to_bytes` wrote; raise `ValueError`, `TypeError` or `KeyError` for anything else."""
+        """Return the memory that `to_bytes` wrote; raise `ValueError`, `TypeError` or `KeyError` for anything else."""
         wire = from_json(raw)
         pending = _RESULTS.validate_json(to_json(wire.get("pending", ())), extra="ignore")
         return cls(state=from_wire(wire["state"]), pending=pending, seen=tuple(wire.get("seen", ())))
 
 
 def key_of(pipeline_id: str, job_id: str) -> bytes:
-    """Return the key of a job's state. Identifiers hold no `/`, so keys of different jobs differ."""
+    """Return the key of a job's state. Ids contain no `/`, so different jobs have different keys."""
     return f"{pipeline_id}/{job_id}".encode()

@@ -1,10 +1,10 @@
-"""One run of a job's application, as its event log tells it: the log's events folded into what a snapshot asks for.
+"""One run of a job's application: the events of its log, aggregated for snapshots.
 
-When several queries run in one application, their micro-batches stand side by side (`batch_id` is then unique only
-with the query), the input of a batch is summed over its sources, and the committed offset of a partition is the
-lowest among the queries that read it: what is behind it is not done by all. A query that has ended well reads no more,
-so it counts only for topics that no other reads; one that failed has left work undone. `query_id` is that of the query
-that started first.
+If several queries run in one application, the snapshot lists the micro-batches of all of them (then `batch_id` is
+unique only within a query), sums a batch's input over its sources, and reports for each partition the lowest committed
+offset among the queries that read it: only up to there is everything done. A query that has ended without a failure
+reads no more, so it counts only for topics that no other query reads. One that failed has left work behind and still
+counts. `query_id` is that of the query that started first.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from statistics import fmean, median
 
 from services.collector.events import (
     ApplicationEnded,
+    ApplicationProperties,
     ApplicationStarted,
-    Event,
     JobStarted,
     LocalCores,
-    Offsets,
-    Progress,
-    Properties,
+    PartitionOffsets,
     QueryIdle,
+    QueryProgress,
     QueryStarted,
     QueryTerminated,
+    SparkEvent,
     StageEnded,
     TaskEnded,
 )
@@ -32,39 +32,39 @@ from tidegate.events.snapshot import MicroBatch, StageTasks, StateOperator
 
 MAX_BATCHES = 200
 MAX_STAGES = 200
-"""The busiest stages of an interval; a `foreachBatch` with a loop of actions can have any number."""
+"""The busiest stages of an interval; a `foreachBatch` that loops over actions can have any number."""
 LATE = timedelta(seconds=5)
-"""How late Spark may write what ended in the interval before; what is older was in a gap and stays out."""
+"""How late Spark may write an event of the previous interval; older ones fell into a gap and are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What a snapshot is about: (start, end]."""
+    """The time span of a snapshot: (start, end]."""
 
     start: datetime
     end: datetime
     first: bool = False
-    """There was no snapshot of the interval before, so nothing of it can be late."""
+    """There was no snapshot of the previous interval, so none of its events can be late."""
 
     def holds(self, instant: datetime) -> bool:
-        """Whether something that ended at `instant`, and was not in an earlier snapshot, belongs in this one."""
+        """Whether this snapshot covers what ended at `instant`, if no earlier one did."""
         earliest = self.start if self.first else self.start - LATE
         return earliest < instant <= self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one run's log says about one interval."""
+    """What the log of one run says about one interval."""
 
     app_id: str
     started_at: datetime
     ended: bool
     failure: str | None
-    """What a query, or the application, failed with."""
+    """The error of a query or of the application."""
     query_seen: bool
     query_active: bool
     query_id: str | None
-    committed: Offsets
+    committed: PartitionOffsets
     batches: tuple[MicroBatch, ...]
     batches_left_out: int
     current_batch_started_at: datetime | None
@@ -72,7 +72,7 @@ class Reading:
     gc_ratio: float | None
     operators: tuple[StateOperator, ...]
     local_cores: int | None
-    """Cores of a `local[n]` application, None for any other."""
+    """Cores of a `local[n]` application; None for any other."""
 
 
 @dataclass(slots=True)
@@ -81,12 +81,12 @@ class _Query:
     failure: str | None = None
     last_batch: int = -1
     running: JobStarted | None = None
-    committed: Offsets = field(default_factory=dict)
+    committed: PartitionOffsets = field(default_factory=dict)
     operators: tuple[StateOperator, ...] = ()
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, and not by a failure."""
+        """Whether it has ended without a failure."""
         return not self.active and self.failure is None
 
 
@@ -99,23 +99,23 @@ class _StageRun:
     gc_seconds: float
 
 
-class Run:
-    """The picture of one run; `apply` events, then `cut` an interval."""
+class ApplicationRun:
+    """The state of one run: `apply` adds events, `cut` returns the reading of an interval."""
 
     def __init__(self) -> None:
         self.job_id: str | None = None
         self.started: ApplicationStarted | None = None
         self.ended: ApplicationEnded | None = None
-        self.inherited: Offsets = {}
-        """Committed offsets of the run before: they hold until this one commits, for the checkpoint is the same."""
+        self.inherited: PartitionOffsets = {}
+        """Committed offsets of the previous run; they apply until this run commits, as the checkpoint is the same."""
         self._local_cores: int | None = None
         self._queries: dict[str, _Query] = {}
         self._tasks: dict[tuple[int, int], list[TaskEnded]] = {}
         self._stage_runs: list[_StageRun] = []
         self._batches: list[tuple[datetime, MicroBatch]] = []
 
-    def apply(self, event: Event) -> None:
-        """Take one event in."""
+    def apply(self, event: SparkEvent) -> None:
+        """Add one event."""
         match event:
             case TaskEnded():
                 self._tasks.setdefault(event.stage, []).append(event)
@@ -127,7 +127,7 @@ class Run:
                     query.running is None or query.running.batch_id != event.batch_id
                 ):
                     query.running = event
-            case Progress():
+            case QueryProgress():
                 self._progress(event)
             case QueryStarted():
                 self._queries[event.query_id] = _Query(committed=self._query(event.query_id).committed)
@@ -136,7 +136,7 @@ class Run:
             case QueryTerminated():
                 query = self._query(event.query_id)
                 query.active, query.failure, query.running = False, event.failure, None
-            case Properties():
+            case ApplicationProperties():
                 self.job_id = event.job_id or event.app_name
             case ApplicationStarted():
                 self.started = event
@@ -147,8 +147,8 @@ class Run:
                 self._local_cores = event.cores
 
     @property
-    def committed(self) -> Offsets:
-        """The lowest committed offset of each partition over the queries; the run before's until there is one."""
+    def committed(self) -> PartitionOffsets:
+        """The lowest committed offset of each partition over all queries; at first those of the previous run."""
         lowest: dict[str, dict[int, int]] = {}
         reading = {topic for query in self._queries.values() if not query.done for topic in query.committed}
         for query in self._queries.values():
@@ -162,12 +162,12 @@ class Run:
 
     @property
     def has_committed(self) -> bool:
-        """Whether a query of this very run has committed a batch that reads Kafka."""
+        """Whether a query of this run has committed a batch that reads Kafka."""
         return any(query.committed for query in self._queries.values())
 
     def cut(self, interval: Interval) -> Reading:
-        """Return the interval's reading and forget the figures that ended in it; later ones wait for their turn."""
-        assert self.started is not None  # noqa: S101 - a run is followed only once its start was read
+        """Return the interval's reading and drop what ended in it; what ended later stays."""
+        assert self.started is not None  # noqa: S101 - a run is followed only after its start was read
         batches = [batch for at, batch in self._batches if interval.holds(at)]
         self._batches = [(at, batch) for at, batch in self._batches if at > interval.end]
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
@@ -194,10 +194,10 @@ class Run:
         )
 
     def _query(self, query_id: str) -> _Query:
-        # a log followed from its newest files on shows batches of queries whose start was left out
+        # a log that is read from its newest files on contains batches of queries whose start was skipped
         return self._queries.setdefault(query_id, _Query())
 
-    def _progress(self, event: Progress) -> None:
+    def _progress(self, event: QueryProgress) -> None:
         query = self._query(event.query_id)
         query.active = True
         query.committed = event.committed or query.committed
@@ -209,7 +209,7 @@ class Run:
         if query.running is not None and query.running.batch_id <= event.batch_id:
             query.running = None
         if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
-            return  # a trigger without a batch, or a compacted log telling it again
+            return  # a trigger without a batch, or a repetition in a compacted log
         query.last_batch = event.batch_id
         batch = MicroBatch(
             batch_id=event.batch_id,
@@ -230,7 +230,7 @@ class Run:
 
 
 def _stages(runs: list[_StageRun]) -> tuple[StageTasks, ...]:
-    """Return the figures of each stage by name, busiest first; the number of tasks is the newest run's."""
+    """Return the figures of each stage by name, busiest first; the number of tasks is that of the newest run."""
     by_name: dict[str, list[_StageRun]] = {}
     for run in runs:
         by_name.setdefault(run.name, []).append(run)
@@ -249,6 +249,6 @@ def _stages(runs: list[_StageRun]) -> tuple[StageTasks, ...]:
 
 
 def _gc_ratio(runs: list[_StageRun]) -> float | None:
-    """Collection time over executor run time; None when no task ran. Clocks of both are the executor's own."""
+    """Return garbage collection time over run time, both by the executor's clock; None if no task ran."""
     busy = sum(sum(run.run_seconds) for run in runs)
     return min(1.0, sum(run.gc_seconds for run in runs) / busy) if busy else None

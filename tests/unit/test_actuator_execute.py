@@ -1,6 +1,6 @@
-"""The carrier against a cluster, a control directory and a clock of its own: no waiting, any order of faults."""
+"""Commands carried out against a simulated cluster and clock: no waiting, and faults in any order."""
 
-# ruff: noqa: D102, ARG002 - World implements ports; their contracts are documented where they are declared
+# ruff: noqa: D102, ARG002 - World implements ports, which are documented where they are declared
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from typing import Any
 
 import pytest
 
-from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
-from services.actuator.carry import Carrier
-from services.actuator.ledger import Ledger
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
+from tests.support.command_log import command_log
 from tests.support.events import START, job
 from tests.unit.test_actuator_rules import command
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.launcher.control import Control, Token
 
 
 class Died(BaseException):
-    """The actuator's process ended here."""
+    """The actuator's process dies here."""
 
 
 @dataclass
 class World:
-    """Time, cluster, checkpoint and results topic in one; `tick` is what the drivers do while the actuator waits."""
+    """Clock, cluster, checkpoint and results topic in one; `tick` is what drivers do while the actuator waits."""
 
     folder: Path
     seconds: float = 0.0
@@ -45,14 +45,15 @@ class World:
     die_at: tuple[str, Phase] | None = None
     works: Callable[[int], bool] = lambda _size: True
     obeys: bool = True
-    """Whether drivers stop when they are asked to."""
+    """Whether drivers stop when asked."""
     refuses: bool = False
+    query_id: str = "q"
     down_until: float = 0.0
     on_result: Callable[[ActionResult], object] = lambda _result: None
-    strangers: dict[str, str] = field(default_factory=dict)
-    """Names by id of applications that somebody else started."""
+    foreign: dict[str, str] = field(default_factory=dict)
+    """Names, by id, of applications that Tidegate did not start."""
     leave_at: float | None = None
-    """When the strangers are gone."""
+    """When the foreign applications disappear."""
     most_alive: int = 0
 
     @property
@@ -81,8 +82,8 @@ class World:
     def monotonic(self) -> float:
         return self.seconds
 
-    # the fence: the control directory's alone, as when Redis is down
-    def take(self, control: Control, job_id: str, epoch: int, owner: str, above: int = 0) -> Token | None:
+    # the fence: in the control directory alone, as when Redis is down
+    def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         held = control.fence()
         if held is not None and held[0].epoch > epoch:
             return None
@@ -90,7 +91,7 @@ class World:
         return token if control.raise_fence(token, owner) else None
 
     # the cluster
-    def submit(self, run: Run) -> str:
+    def submit(self, run: Submission) -> str:
         if self.down:
             raise BackendUnreachable("no answer")
         if self.refuses:
@@ -116,7 +117,7 @@ class World:
             raise BackendUnreachable("no answer")
         here = self.leave_at is None or self.seconds < self.leave_at
         ours = {f"app-{driver}": "rates" for driver in self.live_drivers(spec) if not self._new(driver)}
-        return ours | (self.strangers if here else {})
+        return ours | (self.foreign if here else {})
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         return frozenset(driver for driver, state in self.drivers.items() if state.alive)
@@ -143,7 +144,7 @@ class World:
             (checkpoint / name).mkdir(parents=True, exist_ok=True)
             batch = len(list((checkpoint / name).iterdir()))
             (checkpoint / name / str(batch)).write_text("v1")
-        (checkpoint / "metadata").write_text('{"id":"q"}')
+        (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
 
     # the actuator
     def publish(self, result: ActionResult, trace_id: str | None) -> None:
@@ -157,16 +158,16 @@ class World:
             raise Died
 
     def carry(self, of: ScalingCommand, *, owner: str = "a", spec: JobSpec | str | None = "own") -> Phase | None:
-        """Carry a command as an actuator does that has just read the results topic."""
-        carrier = Carrier(
+        """Carry out a command, as an actuator that has just read the results topic."""
+        runner = CommandRunner(
             clock=self,
-            ledger=Ledger(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
+            log=command_log(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
             fence=self,
             backends={"standalone": self},
             publish=self.publish,
             owner=owner,
         )
-        return carrier.carry(of, self.spec if isinstance(spec, str) else spec, Waiting(self))
+        return runner.run(of, self.spec if isinstance(spec, str) else spec, Waiting(self))
 
     def phases(self, of: str = "c") -> list[str]:
         return [r.phase.value for r in self.topic if r.command_id == of]
@@ -176,7 +177,7 @@ class World:
 
 
 class Waiting(threading.Event):
-    """A cancellation that never comes; to wait for it is to let the world go on."""
+    """A cancellation that never comes; whoever waits for it lets the world move on."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -195,7 +196,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_a_rescale_stops_then_starts_then_verifies(world: World) -> None:
-    """The phases come in the order of the protocol, the new driver has the new size, and two never live at once."""
+    """The phases follow the protocol, the new driver has the new size, and two drivers are never alive at once."""
     world.start()
     assert world.carry(command()) is Phase.VERIFIED
     assert world.phases() == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
@@ -208,7 +209,7 @@ def test_a_rescale_stops_then_starts_then_verifies(world: World) -> None:
 
 
 def test_a_command_is_done_once(world: World) -> None:
-    """The same command again finds itself ended and does nothing (I3)."""
+    """A command that is delivered again has no effect (I3)."""
     world.start()
     world.carry(command())
     told, drivers = len(world.topic), len(world.drivers)
@@ -219,7 +220,7 @@ def test_a_command_is_done_once(world: World) -> None:
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Garbage in one job's control directory is that command's failure, named; it raises nothing that ends all."""
+    """Garbage in one job's control directory fails that command, with the file's name; the actuator goes on."""
     world.start()
     monkeypatch.setattr(world, "tick", lambda: None)
     (world.control.path / "fence").write_text("garbage")
@@ -231,7 +232,7 @@ def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
 
 @pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running"])
 def test_files_that_come_back_let_the_command_go_on(world: World, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A control directory that is away for seconds, from any phase on, is waited for; one driver at a time (I4)."""
+    """The actuator waits for a control directory that is unavailable for seconds, in any phase (I4)."""
     world.start()
     read, tick = Control._read, world.tick
     refused: list[str] = []
@@ -243,7 +244,7 @@ def test_files_that_come_back_let_the_command_go_on(world: World, phase: str, mo
         return read(control, name)
 
     def elsewhere() -> None:
-        """The drivers are on other machines, where the directory is still there."""
+        """The drivers run on other machines, where the directory is available."""
         with monkeypatch.context() as patched:
             patched.setattr(Control, "_read", read)
             tick()
@@ -256,7 +257,7 @@ def test_files_that_come_back_let_the_command_go_on(world: World, phase: str, mo
 
 
 def test_an_older_epoch_is_rejected(world: World) -> None:
-    """After epoch 7 was accepted, a command of epoch 6 only gets its rejection (I5)."""
+    """Once epoch 7 is accepted, a command of epoch 6 is rejected and changes nothing (I5)."""
     world.start()
     world.carry(command())
     assert world.carry(command(epoch=6, command_id="old")) is Phase.REJECTED
@@ -265,7 +266,7 @@ def test_an_older_epoch_is_rejected(world: World) -> None:
 
 
 def test_a_size_that_does_not_work_is_rolled_back_once(world: World) -> None:
-    """No batch in time: the job goes back to the last good size, and the result says so."""
+    """If no batch is committed in time, the job goes back to the last good size, and the result says so."""
     world.start()
     world.works = lambda size: size == 2
     assert world.carry(command()) is Phase.ROLLED_BACK
@@ -277,8 +278,40 @@ def test_a_size_that_does_not_work_is_rolled_back_once(world: World) -> None:
     assert world.most_alive == 1
 
 
+def test_a_new_driver_that_ends_is_not_waited_for(world: World) -> None:
+    """If the new driver dies before its first batch, the job goes back at once, long before the start deadline."""
+    world.start()
+
+    def die(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.drivers["driver-1-1"] = DriverState.ENDED
+
+    world.on_result = die
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    running, failed = [r for r in world.topic if (r.phase, r.attempt) in {(Phase.RUNNING, 1), (Phase.STOPPING, 2)}][-2:]
+    assert failed.sentence == "The new driver ended before its first batch."
+    assert (failed.at - running.at).total_seconds() < 10
+
+
+def test_a_checkpoint_of_another_query_does_not_verify_a_run(world: World) -> None:
+    """A commit counts only if the checkpoint still belongs to the query that ran before."""
+    world.start()
+
+    def replace_checkpoint(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.query_id = "other"
+
+    world.on_result = replace_checkpoint
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert (failed.code, failed.sentence) == (
+        "OTHER_QUERY",
+        f"{world.folder / 'ck'} belongs to query other; before, it was q.",
+    )
+
+
 def test_a_second_failure_is_the_end(world: World) -> None:
-    """When the last good size fails too, the command fails and nothing more is tried (F33)."""
+    """If the last good size fails too, the command fails and nothing else is tried (F33)."""
     world.start()
     world.works = lambda _size: False
     assert world.carry(command()) is Phase.FAILED
@@ -287,14 +320,14 @@ def test_a_second_failure_is_the_end(world: World) -> None:
 
 
 def test_a_first_start_that_fails_has_nothing_to_go_back_to(world: World) -> None:
-    """Without a last good size there is no roll-back, only a clear failure."""
+    """Without a last good size there is no rollback; the command fails."""
     world.works = lambda _size: False
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
     assert list(world.sizes.values()) == [4]
 
 
 def test_a_driver_that_does_not_obey_is_killed(world: World) -> None:
-    """Past the stop deadline and its grace the driver is killed, then the new one is started (F27)."""
+    """After the stop deadline and the grace period the driver is killed; then the new one starts (F27)."""
     world.start()
     world.obeys = False
     assert world.carry(command()) is Phase.VERIFIED
@@ -305,7 +338,7 @@ def test_a_driver_that_does_not_obey_is_killed(world: World) -> None:
 
 
 def test_a_job_that_ended_by_itself_is_started(world: World) -> None:
-    """A rescale of a job that does not run goes straight to the start at the new size."""
+    """A rescale of a job that does not run starts it at the new size."""
     world.start()
     world.drivers["driver-1-0"] = DriverState.ENDED
     assert world.carry(command()) is Phase.VERIFIED
@@ -313,7 +346,7 @@ def test_a_job_that_ended_by_itself_is_started(world: World) -> None:
 
 
 def test_a_job_that_runs_is_not_started_again(world: World) -> None:
-    """A `start` for a job that was taken for dead leaves the living driver alone."""
+    """A `start` for a job that only seemed dead leaves its driver alone."""
     world.start()
     assert world.carry(command(CommandKind.START)) is Phase.REJECTED
     assert world.topic[-1].code == "ALREADY_RUNNING"
@@ -329,7 +362,7 @@ def test_a_stop_leaves_nothing_running(world: World) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_not_touched(world: World) -> None:
-    """If nobody can say what runs, the command fails and nothing is started (F29, I4)."""
+    """If nobody can tell what runs, the command fails and nothing is started (F29, I4)."""
     world.start()
     world.down_until = float("inf")
     assert world.carry(command()) is Phase.FAILED
@@ -338,7 +371,7 @@ def test_a_cluster_that_does_not_answer_is_not_touched(world: World) -> None:
 
 
 def test_a_refused_submission_is_tried_at_the_last_good_size(world: World) -> None:
-    """A cluster that does not take the run twice ends the command with its words."""
+    """If the cluster refuses both attempts, the command fails with the cluster's message."""
     world.start()
     world.refuses = True
     assert world.carry(command()) is Phase.FAILED
@@ -347,7 +380,7 @@ def test_a_refused_submission_is_tried_at_the_last_good_size(world: World) -> No
 
 
 def test_a_removed_job_ends_its_command(world: World) -> None:
-    """A spec removed between crash and restart lets the command end instead of hanging for ever (I2)."""
+    """If the job is removed between crash and restart, the command fails and does not hang for ever (I2)."""
     world.start()
     world.die_at = ("after", Phase.STOPPED)
     with pytest.raises(Died):
@@ -360,7 +393,7 @@ def test_a_removed_job_ends_its_command(world: World) -> None:
 @pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running", "verified"])
 @pytest.mark.parametrize("seconds", [0, 30], ids=["at once", "after 30 s"])
 def test_a_death_anywhere_is_survived(world: World, when: str, phase: str, seconds: int) -> None:
-    """Whichever result the actuator dies at, its successor ends the command; the cluster saw one start (I2, I3, I4)."""
+    """Wherever the actuator dies, its successor ends the command, and the cluster sees one start (I2, I3, I4)."""
     world.start()
     world.die_at = (when, Phase(phase))
     with pytest.raises(Died):
@@ -374,8 +407,8 @@ def test_a_death_anywhere_is_survived(world: World, when: str, phase: str, secon
     assert len({r.result_id for r in world.topic}) == len(world.topic)
 
 
-def test_a_begun_command_goes_on_past_its_expiry(world: World) -> None:
-    """Expiry voids what was not begun; a job left half-way through a restart is brought up."""
+def test_a_command_that_has_started_goes_on_after_its_expiry(world: World) -> None:
+    """A command expires only before it starts; a job left in the middle of a restart is brought up again."""
     world.start()
     world.die_at = ("after", Phase.STOPPED)
     with pytest.raises(Died):
@@ -385,7 +418,7 @@ def test_a_begun_command_goes_on_past_its_expiry(world: World) -> None:
 
 
 def test_a_paused_actuator_finds_itself_overtaken(world: World) -> None:
-    """An actuator that slept through a take-over leaves the job alone when it wakes (F6, I3, I5)."""
+    """An actuator that was paused during a takeover leaves the job alone when it wakes (F6, I3, I5)."""
     world.start()
     world.die_at = ("after", Phase.STARTING)
     with pytest.raises(Died):
@@ -401,8 +434,8 @@ def test_a_paused_actuator_finds_itself_overtaken(world: World) -> None:
     assert overtaken[0] > held[0]
 
 
-def test_another_owner_ends_our_work(world: World) -> None:
-    """When the fence passes to another actuator during a step, the step is abandoned without a word."""
+def test_an_overtaken_actuator_abandons_its_action(world: World) -> None:
+    """When another actuator takes the fence during an action, the action ends without a result."""
     world.start()
     works = world.works
 
@@ -419,7 +452,7 @@ def test_another_owner_ends_our_work(world: World) -> None:
 
 
 def test_a_newer_command_fences_an_older_one(world: World) -> None:
-    """With a newer epoch at the job's fence a command is rejected before anything is touched."""
+    """If the fence is at a newer epoch, the command is rejected before anything changes."""
     world.start()
     world.control.raise_fence(Token(8, 1), "b")
     assert world.carry(command()) is Phase.REJECTED
@@ -428,44 +461,63 @@ def test_a_newer_command_fences_an_older_one(world: World) -> None:
 
 
 def test_results_are_readable(world: World) -> None:
-    """Every phase but a bare announcement says in a sentence what happened."""
+    """Results say in a sentence what happened, and the result of a stop says where the checkpoint stood."""
     world.start()
     world.carry(command())
     told: dict[str, Any] = {r.phase.value: r.sentence for r in world.topic if r.command_id == "c"}
     assert told["accepted"] == "From size 2 to 4."
-    assert told["stopped"].startswith("The old run ended at a batch boundary after")
-    assert told["verified"].startswith("Batch ")
-    assert json.loads(str(next(r for r in world.topic if r.phase is Phase.STOPPED).details["last_batches"])) == {}
+    assert told["stopped"].startswith("The old driver stopped at a batch boundary after")
+    assert told["verified"].startswith("The new driver committed batch ")
+    first, second = (r.checkpoint for r in world.topic if r.phase is Phase.STOPPED)
+    assert first == CheckpointMark(), "before the first run there is no checkpoint"
+    assert second is not None
+    assert second.queries["ck"].query_id == "q"
+    assert second.last_commit_at is not None
+
+
+def test_results_of_an_older_version_end_in_a_run_that_is_verified(world: World) -> None:
+    """A run that cannot be compared with recorded commits is stopped in good order; the last good size then runs."""
+    world.start()
+    world.die_at = ("after", Phase.RUNNING)
+    with pytest.raises(Died):
+        world.carry(command())
+    world.topic = [r.model_copy(update={"checkpoint": None, "run": None}) for r in world.topic]
+    assert world.carry(command(), owner="b") is Phase.ROLLED_BACK
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert world.most_alive == 1
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert (failed.phase, failed.code) == (Phase.STOPPING, "NOT_VERIFIED")
+    assert "older version" in failed.sentence
 
 
 @pytest.mark.parametrize("kind", [CommandKind.START, CommandKind.RESCALE, CommandKind.STOP])
-def test_beside_a_driver_that_somebody_else_started_nothing_is_done(world: World, kind: CommandKind) -> None:
-    """An application of the job's name that no run of ours is: no second driver, and words that say what to do (I4)."""
-    world.strangers = {"app-by-hand": "rates", "app-other": "orders"}
+def test_a_foreign_driver_is_left_alone(world: World, kind: CommandKind) -> None:
+    """No driver is started while a foreign application has the job's name; the result says what to do (I4)."""
+    world.foreign = {"app-by-hand": "rates", "app-other": "orders"}
     of = command(kind, to=0 if kind is CommandKind.STOP else 4)
     assert world.carry(of) is Phase.REJECTED
     assert not world.drivers
     assert world.topic[-1].code == "FOREIGN_DRIVER"
-    assert "runs as app-by-hand, found by its name and not started by Tidegate" in world.topic[-1].sentence
+    assert "runs as app-by-hand, which Tidegate did not start" in world.topic[-1].sentence
     assert world.phases() == ["accepted", "rejected"]
 
 
-def test_a_run_of_ours_beside_a_stranger_is_left_alone(world: World) -> None:
-    """A rescale is rejected before anything is stopped; a stop ends what is ours."""
+def test_a_rescale_next_to_a_foreign_driver_stops_nothing(world: World) -> None:
+    """A rescale is rejected before anything is stopped; a stop ends our own driver."""
     world.start()
-    world.strangers = {"app-by-hand": "rates"}
+    world.foreign = {"app-by-hand": "rates"}
     assert world.carry(command()) is Phase.REJECTED
     assert list(world.drivers.values()) == [DriverState.RUNNING]
     assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
     assert list(world.drivers.values()) == [DriverState.ENDED]
 
 
-def test_an_application_on_its_way_out_is_waited_for(world: World) -> None:
-    """What a run of ours leaves behind, that ended before it said which application it is, rejects nothing."""
+def test_an_application_that_is_ending_does_not_count(world: World) -> None:
+    """The actuator waits for the application of a driver that ended before it could name it."""
     world.start()
     facts = {"submission_id": "driver-1-0", "epoch": 1, "run": 1}
     world.control.write_running(world.tokens["driver-1-0"], facts)
-    world.strangers = {"app-unsaid": "rates"}
+    world.foreign = {"app-unnamed": "rates"}
 
     def linger(result: ActionResult) -> None:
         if result.phase is Phase.STOPPED:
@@ -478,22 +530,22 @@ def test_an_application_on_its_way_out_is_waited_for(world: World) -> None:
     assert world.most_alive == 1
 
 
-def test_an_application_of_another_job_is_no_stranger(world: World) -> None:
-    """Scripts may give several jobs the same name: what was verified as one job's is not another's."""
+def test_an_application_of_another_job_is_not_foreign(world: World) -> None:
+    """Scripts may give several jobs the same name; an application verified for one job does not count for another."""
     world.start()
     theirs = {"command_id": "theirs", "result_id": "theirs", "job_id": "orders", "incarnation": "app-orders"}
     world.topic.append(world.topic[-1].model_copy(update=theirs))
-    world.strangers = {"app-orders": "rates"}
+    world.foreign = {"app-orders": "rates"}
     assert world.carry(command()) is Phase.VERIFIED
 
 
-@pytest.mark.parametrize("attempt", [1, 2], ids=["ordered size", "roll-back"])
-def test_a_stranger_that_comes_during_the_restart_keeps_us_from_starting(world: World, attempt: int) -> None:
-    """Asked again in the instant before each start: the command fails, and no driver is put beside the stranger."""
+@pytest.mark.parametrize("attempt", [1, 2], ids=["ordered size", "rollback"])
+def test_a_foreign_driver_that_appears_during_the_restart_prevents_the_start(world: World, attempt: int) -> None:
+    """Just before each start the actuator looks again; if a foreign driver runs, the command fails."""
     world.start()
     world.works = lambda size: size == 2
     world.on_result = lambda result: (
-        world.strangers.update({"app-by-hand": "rates"})
+        world.foreign.update({"app-by-hand": "rates"})
         if (result.phase, result.attempt) == (Phase.STARTING, attempt)
         else None
     )
@@ -505,7 +557,7 @@ def test_a_stranger_that_comes_during_the_restart_keeps_us_from_starting(world: 
 
 @pytest.mark.parametrize("seconds", [30, 600])
 def test_a_cluster_that_does_not_answer_is_asked_again_before_a_start(world: World, seconds: int) -> None:
-    """Nothing is started while nobody can say what runs; the answer is waited for, but not for ever (F29)."""
+    """Nothing is started while nobody can tell what runs; the actuator waits for an answer, but not for ever (F29)."""
     world.start()
     world.on_result = lambda result: (
         setattr(world, "down_until", world.seconds + seconds)

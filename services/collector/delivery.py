@@ -1,6 +1,6 @@
-"""What is on its way to Kafka: handed over at once, delivered by one thread, never waited for.
+"""The delivery queue: callers hand events over without waiting, one thread delivers them to Kafka.
 
-A snapshot that does not arrive is a gap and is said so; the next one goes on.
+A snapshot that does not arrive is a gap, which the log reports; later snapshots are delivered as usual.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from tidegate.events.wire import Wire
-from tidegate.runtime.kafka import NotDelivered
+from tidegate.runtime.producer import NotDelivered
 
 log = logging.getLogger(__name__)
 
 
-class Publishes(Protocol):
-    """Where events go; `tidegate.runtime.kafka.Publisher` is one."""
+class BulkPublisher(Protocol):
+    """Publishes events in bulk; `tidegate.runtime.kafka.Publisher` is one."""
 
     def send(self, event: Wire, *, key: bytes | None = None) -> None:
-        """Hand one event over."""
+        """Queue one event."""
         ...
 
     def flush(self) -> None:
-        """Wait for the acknowledgement of all; raise `NotDelivered`."""
+        """Wait for every acknowledgement; raise `NotDelivered` if one does not come."""
         ...
 
 
-Event = tuple[Wire, bytes | None]
-"""An event and, for dead letters, the key of the record they bury."""
+Outgoing = tuple[Wire, bytes | None]
+"""An event and, for a dead letter, the key of its record."""
 
 
-class Outbox:
-    """Owns the publisher; `backlog` bounds what may wait for a slow broker."""
+class DeliveryQueue:
+    """Owns the publisher; at most `backlog` events wait for a slow broker."""
 
-    def __init__(self, publisher: Publishes, backlog: int, on_delivery: Callable[[int, int], None]) -> None:
+    def __init__(self, publisher: BulkPublisher, backlog: int, on_delivery: Callable[[int, int], None]) -> None:
         self._publisher = publisher
         self._backlog = backlog
         self._on_delivery = on_delivery
         self._waiting = 0
         self._lock = threading.Lock()
-        self._batches: SimpleQueue[Sequence[Event] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="collector-outbox", daemon=True)
+        self._batches: SimpleQueue[Sequence[Outgoing] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="collector-delivery", daemon=True)
         self._thread.start()
 
-    def put(self, events: Sequence[Event]) -> None:
-        """Hand events over; they are dropped, and said so, when too many wait already."""
+    def put(self, events: Sequence[Outgoing]) -> None:
+        """Queue events; drop them, with a warning, if too many wait already."""
         with self._lock:
             full = self._waiting + len(events) > self._backlog
             self._waiting += 0 if full else len(events)
         if full:
-            log.warning("%d events dropped: %d wait for the broker already", len(events), self._waiting)
+            log.warning("dropped %d events: %d already wait for the broker", len(events), self._waiting)
             self._on_delivery(0, len(events))
         elif events:
             self._batches.put(events)
 
     def close(self, timeout_seconds: float) -> None:
-        """Deliver what waits, for at most `timeout_seconds`."""
+        """Deliver what is queued, for at most `timeout_seconds`."""
         self._batches.put(None)
         self._thread.join(timeout_seconds)
         if self._waiting:
@@ -73,9 +73,9 @@ class Outbox:
                 delivered = len(batch)
             except NotDelivered as error:
                 delivered = 0
-                log.warning("not delivered, so a gap: %s", str(error)[:500])
+                log.warning("not delivered, so there is a gap: %s", str(error)[:500])
             except Exception:
-                # whatever it is, the measuring goes on and later snapshots are tried again
+                # the collector keeps measuring and tries to publish later snapshots
                 delivered = 0
                 log.exception("publishing %d events failed", len(batch))
             with self._lock:

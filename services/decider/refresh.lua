@@ -1,4 +1,4 @@
--- What is held by many jobs and in many pools, in one look.
+-- Returns the holds of many jobs and pools at once.
 -- KEYS: marker. ARGV: prefix, jobs as a JSON array, pools as a JSON array.
 -- Returns {'rebuilding'} or {'ok', JSON {cooldowns: {job: {decision_id, until}}, pools: {pool: {job: {slots, until}}}}}.
 local prefix = ARGV[1]

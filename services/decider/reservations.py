@@ -1,13 +1,14 @@
-"""The ledger on Redis: cooldowns and pool reservations, each change one Lua script, so atomic.
+"""Cooldowns and pool reservations in Redis. One Lua script makes each change, so changes are atomic.
 
-Keys under the prefix: `cooldown:<job>` {decision_id, until}, `pool:<pool>` a hash of job to {slots, decision_id,
-until}, and `view`, the marker that the other two are whole. Redis is only a view of the topics: without the marker
-nothing is granted until `restore` has written everything anew and the marker last. A key that is not as we write it
-removes the marker, so damage is treated like loss.
+Keys under the prefix: `cooldown:<job>` {decision_id, until}; `pool:<pool>`, a hash of job to {slots, decision_id,
+until}; and `view`, a marker which says that the other two are complete. Redis only caches what the topics say. Without
+the marker nothing is granted until `restore` has rewritten everything, and the marker last. A damaged key removes the
+marker, so damage is handled like loss.
 
-A glance is what the newest `refresh` saw: enough to say "nothing to do", never enough to order a command.
+A cached view comes from the newest `refresh`. It is enough to decide that there is nothing to do, and never enough to
+send a command.
 
-An outage costs one bounded timeout; then Redis is left alone for `retry_seconds` and every answer is "unreachable".
+An outage costs one timeout. For the next `retry_seconds` every answer is "unreachable" without asking Redis.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from services.decider.ports import Answer, Hold, View, instant
+from services.decider.ports import Answer, Hold, ReservationView, instant
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.settings import RedisSettings
@@ -33,22 +34,25 @@ from tidegate.runtime.settings import RedisSettings
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
-GLANCE_SECONDS = 3.0
-"""How old a glance may be."""
+CACHE_SECONDS = 3.0
+"""How old a cached view may be."""
 
 MOST_CONNECTIONS = 10_000
-"""More than there are lanes, each of which may need one: beyond the client's own 100 a lane would see an outage."""
+"""More than there are lanes, each of which may need one. At the client's default of 100, further lanes would fail."""
+
+RELEASE = -1
+"""To `adjust.lua`: release all slots."""
 
 CHUNK = 1000
-"""Jobs looked at by one script: no script keeps Redis busy for long."""
+"""Jobs per refresh script, so that no script blocks Redis for long."""
 
 
-class LedgerUnreachable(RuntimeError):
-    """Redis did not answer, or not as it must."""
+class RedisUnreachable(RuntimeError):
+    """Redis did not answer, or its answer makes no sense."""
 
 
 def connect(settings: RedisSettings) -> Redis:
-    """Return a client that neither retries nor waits longer than the timeout."""
+    """Return a client that does not retry and waits no longer than the timeout."""
     password = settings.redis_password.get_secret_value() if settings.redis_password else None
     return Redis.from_url(
         settings.redis_url,
@@ -62,8 +66,8 @@ def connect(settings: RedisSettings) -> Redis:
     )
 
 
-class RedisLedger:
-    """The `Ledger` on a Redis server. One event loop uses it."""
+class RedisReservations:
+    """The `Reservations` on a Redis server, for one event loop."""
 
     def __init__(
         self, redis: Redis, clock: Clock, *, prefix: str, timeout_seconds: float = 1.0, retry_seconds: float = 2.0
@@ -73,38 +77,38 @@ class RedisLedger:
         self._prefix = prefix
         self._timeout = timeout_seconds
         self._retry = retry_seconds
-        self._leave_alone_until = 0.0
+        self._paused_until = 0.0
         self._failing = False
         self._asked: dict[str, None] = {}
         self._asked_pools: set[str] = set()
         self._condition = RedisView.UNREACHABLE
         self._cooldowns: dict[str, dict[str, Any]] = {}
         self._pools: dict[str, dict[str, dict[str, Any]]] = {}
-        self._looked_for: frozenset[str] = frozenset()
-        self._looked_at = float("-inf")
+        self._cached_jobs: frozenset[str] = frozenset()
+        self._cached_at = float("-inf")
         common = (HERE / "common.lua").read_text()
         self._scripts: dict[str, AsyncScript] = {
             name: redis.register_script(common + (HERE / f"{name}.lua").read_text())
-            for name in ("view", "glance", "reserve", "settle", "restore")
+            for name in ("view", "refresh", "reserve", "adjust", "restore")
         }
 
-    async def view(self, job_id: str, pool_id: str) -> View:
-        """Return what is held now by the job, and by others in the pool."""
+    async def view(self, job_id: str, pool_id: str) -> ReservationView:
+        """Return what the job holds now, and what others hold in the pool."""
         self._asked[job_id] = None
         self._asked_pools.add(pool_id)
         try:
             answer = await self._run("view", self._keys(job_id, pool_id), self._now(), job_id)
-        except LedgerUnreachable:
-            return View(RedisView.UNREACHABLE)
+        except RedisUnreachable:
+            return ReservationView(RedisView.UNREACHABLE)
         if answer[0] != "ok":
-            return View(RedisView.REBUILDING)
+            return ReservationView(RedisView.REBUILDING)
         _, owner, until, others = answer
         if not owner:
-            return View(RedisView.OK, pool_reserved=int(others))
-        return View(RedisView.OK, instant(float(until)), owner, int(others))
+            return ReservationView(RedisView.OK, pool_reserved=int(others))
+        return ReservationView(RedisView.OK, instant(float(until)), owner, int(others))
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
-        """Take a hold whole or not at all; `free` is the pool's free slots as measured, None where unknown."""
+        """Take a hold completely or not at all; `free` is the pool's measured free slots, None if unknown."""
         try:
             (answer,) = await self._run(
                 "reserve",
@@ -117,47 +121,50 @@ class RedisLedger:
                 repr(hold.slots_until),
                 -1 if free is None else free,
             )
-        except LedgerUnreachable:
+        except RedisUnreachable:
             return Answer.NOT_NOW
         return Answer.NOT_NOW if answer == "rebuilding" else Answer(answer)
 
-    async def settle(self, job_id: str, pool_id: str, decision_id: str, slots: int | None) -> None:
-        """Set the slots of a hold, or (None) give them back; nothing if the decision does not own them."""
+    async def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
+        """Change the slots of a hold, if the decision owns it."""
         keys = self._keys(job_id, pool_id)[1:]
         try:
-            await self._run("settle", keys, self._now(), job_id, decision_id, -1 if slots is None else slots)
-        except LedgerUnreachable:
-            # The promise lapses by itself at its `until`, and the job's next hold replaces it.
-            log.debug("slots of %s not settled: redis is unreachable", job_id)
+            await self._run("adjust", keys, self._now(), job_id, decision_id, slots)
+        except RedisUnreachable:
+            # The slots are released at their `until`, or replaced by the job's next hold.
+            log.debug("slots of %s not adjusted: redis is unreachable", job_id)
+
+    async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
+        """Release the slots of a hold, if the decision owns it; the cooldown stays."""
+        await self.adjust(job_id, pool_id, decision_id, RELEASE)
 
     async def restore(self, holds: list[Hold]) -> bool:
-        """Replace everything by `holds` and be readable again; False if it already was, or cannot be reached."""
-        # An empty array needs care: Lua reads `[]` as an empty table, which is what is wanted.
+        """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable."""
         everything = json.dumps([asdict(hold) for hold in holds])
         try:
             (answer,) = await self._run("restore", [f"{self._prefix}view"], self._now(), self._prefix, everything)
-        except LedgerUnreachable:
+        except RedisUnreachable:
             return False
         return bool(answer == "restored")
 
-    def glance(self, job_id: str, pool_id: str) -> View | None:
-        """Return what `refresh` saw for the job, without asking again; None if it did not look, or too long ago."""
-        if self._clock.monotonic() - self._looked_at > GLANCE_SECONDS:
+    def cached_view(self, job_id: str, pool_id: str) -> ReservationView | None:
+        """Return the view from the newest `refresh`; None if that is too old or did not cover the job."""
+        if self._clock.monotonic() - self._cached_at > CACHE_SECONDS:
             return None
         if self._condition is not RedisView.OK:
-            return View(self._condition)
+            return ReservationView(self._condition)
         entries = self._pools.get(pool_id)
-        if entries is None or job_id not in self._looked_for:
+        if entries is None or job_id not in self._cached_jobs:
             return None
         now = self._clock.now().timestamp()
         reserved = sum(e["slots"] for job, e in entries.items() if job != job_id and e["until"] > now) if entries else 0
         cooldown = self._cooldowns.get(job_id)
         if cooldown is None or cooldown["until"] <= now:
-            return View(RedisView.OK, pool_reserved=reserved)
-        return View(RedisView.OK, instant(cooldown["until"]), cooldown["decision_id"], reserved)
+            return ReservationView(RedisView.OK, pool_reserved=reserved)
+        return ReservationView(RedisView.OK, instant(cooldown["until"]), cooldown["decision_id"], reserved)
 
     async def refresh(self) -> RedisView:
-        """Look at all jobs that have been asked for; return whether the ledger can be read at all."""
+        """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
         jobs, pools = list(self._asked), sorted(self._asked_pools)
         cooldowns: dict[str, dict[str, Any]] = {}
         found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -165,8 +172,8 @@ class RedisLedger:
         for first in range(0, max(1, len(jobs)), CHUNK):
             chunk = json.dumps(jobs[first : first + CHUNK])
             try:
-                answer = await self._run("glance", [f"{self._prefix}view"], self._prefix, chunk, json.dumps(pools))
-            except LedgerUnreachable:
+                answer = await self._run("refresh", [f"{self._prefix}view"], self._prefix, chunk, json.dumps(pools))
+            except RedisUnreachable:
                 condition = RedisView.UNREACHABLE
                 break
             if answer[0] != "ok":
@@ -176,11 +183,11 @@ class RedisLedger:
             cooldowns |= seen["cooldowns"]
             found = seen["pools"]
         self._condition, self._cooldowns, self._pools = condition, cooldowns, found
-        self._looked_for, self._looked_at = frozenset(jobs), self._clock.monotonic()
+        self._cached_jobs, self._cached_at = frozenset(jobs), self._clock.monotonic()
         return condition
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         await self._redis.aclose()
 
     def _now(self) -> str:
@@ -190,21 +197,23 @@ class RedisLedger:
         return [f"{self._prefix}cooldown:{job_id}", f"{self._prefix}pool:{pool_id}", f"{self._prefix}view"]
 
     async def _run(self, name: str, keys: list[str], *args: str | int) -> list[Any]:
-        """Run a script within the timeout, or raise `LedgerUnreachable`; after a failure, for a while at once."""
-        if self._clock.monotonic() < self._leave_alone_until:
-            raise LedgerUnreachable("left alone after a failure")
+        """Run a script within the timeout, or raise `RedisUnreachable`; after a failure raise at once for a while."""
+        if self._clock.monotonic() < self._paused_until:
+            raise RedisUnreachable("pausing after a failure")
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await self._scripts[name](keys=keys, args=list(args))
         except (RedisError, OSError, TimeoutError) as error:
-            self._leave_alone_until = self._clock.monotonic() + self._retry
+            self._paused_until = self._clock.monotonic() + self._retry
             if not self._failing:
-                log.warning("redis does not answer (%s: %s): every change is held", type(error).__name__, error)
+                log.warning(
+                    "redis does not answer (%s: %s); no job is rescaled until it does", type(error).__name__, error
+                )
             self._failing = True
-            raise LedgerUnreachable(str(error)) from error
+            raise RedisUnreachable(str(error)) from error
         if self._failing:
             log.info("redis answers again")
         self._failing = False
         if not isinstance(answer, list) or not answer:
-            raise LedgerUnreachable(f"script {name} answered {answer!r}")
+            raise RedisUnreachable(f"script {name} answered {answer!r}")
         return answer

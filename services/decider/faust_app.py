@@ -1,8 +1,7 @@
-"""Faust as the decider uses it: the app's settings, its consumer, and the topics it needs.
+"""The Faust app: its settings, its consumer, and the topics it needs.
 
-What was found by running it (C1 of the reliability notes) is answered here, in `app.py`, `lanes.py` and `outbox.py`:
-raw bytes everywhere, one message in flight per partition, no web server, no topics made by Faust, sessions of seconds
-instead of minutes.
+Running Faust showed limits that this module, `app.py`, `lanes.py` and `outbox.py` work around: raw bytes everywhere,
+one message in flight per partition, no web server, no topics created by Faust, sessions of seconds instead of minutes.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from tidegate.runtime.kafka import TopicsDoNotFit, check_topics
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 BUFFERED = 64
-"""Records taken from Kafka ahead of those in work; what is left of them at a stop is read again."""
+"""Records that Faust fetches ahead; after a stop, the rest of them is read again."""
 
 
 def new_app(settings: DeciderSettings) -> faust.App:
-    """Return a Faust app that does no more than it is told to."""
+    """Return a Faust app without a web server, tables or topics of its own."""
     app = faust.App(
         settings.group,
         broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
@@ -51,16 +50,16 @@ def new_app(settings: DeciderSettings) -> faust.App:
 
 
 class RewindingConsumer(Consumer):  # type: ignore[misc]
-    """Faust's consumer, which also goes back where nothing has been committed yet.
+    """Faust's consumer, which also rewinds partitions without a committed offset.
 
-    During a rebalance Faust drops records it has fetched and then seeks to the committed
-    offsets; aiokafka's `seek_to_committed` does nothing for a partition without one, or at 0, so there the dropped
-    records were skipped until the next restart (seen: a decider killed before its first commit left its successor
-    with lag and nothing to do). What is read twice by going back to the beginning is dropped by its sequence.
+    During a rebalance Faust drops the records it has fetched and seeks to the committed offsets. For a partition
+    without one, or at 0, aiokafka's `seek_to_committed` does nothing, so the dropped records were skipped until the
+    next restart. (A decider killed before its first commit left its successor with lag and nothing to do.) The handler
+    drops, by their sequence, the records that rewinding reads twice.
     """
 
     async def perform_seek(self) -> None:
-        """Seek every partition to its committed offset, or to its beginning."""
+        """Move every partition to its committed offset, or to its beginning."""
         await super().perform_seek()
         fresh = [
             tp
@@ -72,15 +71,15 @@ class RewindingConsumer(Consumer):  # type: ignore[misc]
                 await self.seek(tp, offset)
 
 
-def still_ours(app: faust.App, event: Any) -> bool:
-    """Return whether an event taken from a stream may be begun: by the rule by which Faust's streams skip records."""
+def still_assigned(app: faust.App, event: Any) -> bool:
+    """Return whether work on an event may start; Faust's streams skip records by the same rule."""
     return bool(app.flow_control.is_active()) and event.message.generation_id == app.consumer_generation_id
 
 
-def let_go(app: faust.App, event: Any) -> None:
-    """Give an event up unacknowledged, so that Faust does not wait for it before partitions are taken away.
+def drop(app: faust.App, event: Any) -> None:
+    """Drop an event without acknowledging it, so that Faust does not wait for it before it gives up partitions.
 
-    That is safe because flow is resumed only after every partition has been set back to its committed offset.
+    This is safe: Faust resumes only after it has moved every partition back to its committed offset.
     """
     app.consumer.unacked.discard(event.message)
 
@@ -101,9 +100,10 @@ def _credentials(settings: DeciderSettings) -> Any:
 
 
 def prepare_topics(settings: DeciderSettings) -> int:
-    """Check the topics and make the changelog with as many partitions as the snapshots have; return that number.
+    """Check the topics, create the changelog with as many partitions as the snapshots, and return that number.
 
-    Raises `TopicsDoNotFit` naming the topic and the counts: the state of a pipeline must lie where its snapshots do.
+    Raises `TopicsDoNotFit` if the changelog has another number: a pipeline's state must be on the partition of its
+    snapshots.
     """
     partitions = check_topics(settings)
     admin = AdminClient(settings.kafka())
