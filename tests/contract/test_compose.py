@@ -230,6 +230,19 @@ def test_the_load_creates_its_topics_and_ends_on_sigterm(kafka: str, tmp_path: P
     assert 450 <= int(wrote[1]) <= 900
 
 
+@pytest.mark.timeout(60)
+def test_kafkas_health_check_tells_a_broker_from_others(stack: StackProvider) -> None:
+    """The check passes on a broker; it fails on a closed port and on a server that is not Kafka."""
+    ports = stack.need(kafka=True, redis=True).ports
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+    for port, healthy in ((ports.kafka, True), (closed, False), (ports.redis, False)):
+        command = ["bash", DEPLOY / "kafka" / "healthy.sh", "127.0.0.1", str(port)]
+        ran = subprocess.run(command, check=False, capture_output=True, timeout=20)
+        assert (ran.returncode == 0) is healthy, ran.stderr
+
+
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
     """Secrets as `make-secrets.sh` makes them."""
