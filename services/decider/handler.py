@@ -194,13 +194,7 @@ class Handler:
         for link in self._specs.links(spec.job_id):
             found = self._live.get(key_of(spec.pipeline_id, link.job_id))
             record = found[1] if found else None
-            yield Neighbour(
-                job_id=link.job_id,
-                upstream=link.upstream,
-                topics=link.topics,
-                parallelism=record.parallelism if record else None,
-                evidence=record.evidence if record else None,
-            )
+            yield link.neighbour(record.parallelism, record.evidence) if record else link.neighbour(None, None)
 
     def _memory_of(self, key: bytes) -> JobMemory:
         """Return the job's memory: the live object if the outbox still has its bytes."""

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from tidegate.engine.guards.timing import hold_seconds
+from tidegate.engine.links import Link
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
@@ -104,15 +105,6 @@ class Outbox(Protocol):
     def kept(self, key: bytes) -> bytes | None:
         """Return the newest state under the key."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A job of the same pipeline that shares a topic."""
-
-    job_id: str
-    upstream: bool
-    topics: tuple[str, ...]
 
 
 class Specs(Protocol):

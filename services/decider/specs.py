@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from services.decider.handler import CONSUMER
-from services.decider.ports import Link
+from tidegate.engine.links import Link, find_links
 from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
@@ -33,12 +32,7 @@ class SpecBook:
 
     def __init__(self, specs: Iterable[JobSpec]) -> None:
         self._specs = {spec.job_id: spec for spec in specs}
-        pipelines: dict[str, list[JobSpec]] = defaultdict(list)
-        for job_id in sorted(self._specs):
-            pipelines[self._specs[job_id].pipeline_id].append(self._specs[job_id])
-        self._links = {
-            spec.job_id: tuple(_links(spec, jobs)) for jobs in pipelines.values() if len(jobs) > 1 for spec in jobs
-        }
+        self._links = find_links(self._specs.values())
 
     def get(self, job_id: str) -> JobSpec | None:
         """Return the job's spec, or None."""
@@ -54,16 +48,6 @@ class SpecBook:
     def __len__(self) -> int:
         """Return the number of jobs."""
         return len(self._specs)
-
-
-def _links(spec: JobSpec, jobs: Iterable[JobSpec]) -> Iterable[Link]:
-    for other in jobs:
-        if other.job_id == spec.job_id:
-            continue
-        for upstream, one, two in ((True, other, spec), (False, spec, other)):
-            shared = tuple(sorted(set(one.sinks) & set(two.sources)))
-            if shared:
-                yield Link(other.job_id, upstream, shared)
 
 
 class CurrentSpecs:

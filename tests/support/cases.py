@@ -77,14 +77,15 @@ def case(
     )
 
 
-def policy(name: str, **options: Any) -> Policy:
+def policy(name: str, **options: Any) -> Policy[Any]:
     """Return a policy with options."""
     return engine().plan(job(policy=name, policy_options=options)).policy
 
 
-def propose(name: str, of: Case, **options: Any) -> Proposal:
-    """Return what a policy proposes."""
-    return policy(name, **options).propose(of)
+def propose(name: str, of: Case, memory: object = None, **options: Any) -> Proposal[Any]:
+    """Return what a policy proposes, without memory of the job unless one is given."""
+    rule = policy(name, **options)
+    return rule.propose(of, rule.Memory() if memory is None else memory)
 
 
 def decide(

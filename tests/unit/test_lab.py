@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from tidegate.cli.problems import Problem
 from tidegate.cli.simulate import app as simulate_app
+from tidegate.engine.reservations import Answer, hold_for
 from tidegate.events.result import Phase
 from tidegate.lab import tune as tuner
 from tidegate.lab.__main__ import app as lab_app
 from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_job, lab_model, lab_peak, one_job, spec_for
-from tidegate.lab.ledger import MemoryLedger
 from tidegate.lab.matrix import chosen, draw_curves, draw_scores
 from tidegate.lab.oracle import oracle
+from tidegate.lab.reservations import MemoryReservations
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.lab.suite import ORACLE, CellResult, UnknownName, cells, run, run_all, trace_loads
@@ -124,27 +125,26 @@ def test_two_jobs_in_a_small_pool_show_it_exhausted() -> None:
     assert "POOL_EXHAUSTED" in statuses
 
 
-def test_the_ledger_promises_a_slot_once() -> None:
-    """One job cannot take slots promised to another; a verified command releases its promise."""
+def test_a_slot_is_promised_once() -> None:
+    """One job cannot take slots promised to another; the end of a command releases its promise."""
     scenario = _step_scenario()
     spec = scenario.specs[0]
-    recording = simulate(scenario)[spec.job_id]
-    command = recording.commands[0]
-    ledger = MemoryLedger()
-    assert ledger.take(spec, command, command.from_parallelism, 100)
-    promised = command.to_parallelism - command.from_parallelism
-    assert ledger.reserved("other", spec.pool_id) == promised
-    assert ledger.reserved(spec.job_id, spec.pool_id) == 0
+    command = simulate(scenario)[spec.job_id].commands[0]
+    now, granted = command.issued_at.timestamp(), command.from_parallelism
+    promised = command.to_parallelism - granted
+    table = MemoryReservations()
+    assert table.reserve(hold_for(spec, command, granted), 100, now) is Answer.TAKEN
+    assert table.view("other", spec.pool_id, now).pool_reserved == promised
     other = spec.model_copy(update={"job_id": "other"})
     theirs = command.model_copy(update={"job_id": "other", "command_id": "c2"})
-    assert not ledger.take(other, theirs, command.from_parallelism, promised)
-    until, owner = ledger.cooldown(spec.job_id, command.issued_at.timestamp() + 1)
-    assert until is not None
-    assert owner == command.command_id
-    assert ledger.cooldown(spec.job_id, until.timestamp() + 1) == (None, None)
-    verified = next(r for r in recording.results if r.phase is Phase.VERIFIED and r.command_id == command.command_id)
-    ledger.settle(verified)
-    assert ledger.reserved("other", spec.pool_id) == 0
+    assert table.reserve(hold_for(other, theirs, granted), promised, now) is Answer.POOL
+    seen = table.view(spec.job_id, spec.pool_id, now + 1)
+    assert (seen.pool_reserved, seen.cooldown_owner) == (0, command.command_id)
+    assert seen.cooldown_until is not None
+    later = table.view(spec.job_id, spec.pool_id, seen.cooldown_until.timestamp() + 1)
+    assert (later.cooldown_until, later.cooldown_owner) == (None, None)
+    table.settle(spec.job_id, spec.pool_id, command.command_id, None)
+    assert table.view("other", spec.pool_id, now).pool_reserved == 0
 
 
 def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:

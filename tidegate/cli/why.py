@@ -67,7 +67,8 @@ def why(
 def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
     """Show every job and its last decision.
 
-    Mode, policy, slots, status, lag in records and in seconds of work, and why. docs/policies.md explains the statuses.
+    Mode, policy, slots, status, lag in records and in seconds of work, and why. docs/policies/reasons.md
+    explains the statuses.
 
     Example:  tidegate jobs
     """

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from tidegate.engine.links import Link, find_links
 from tidegate.engine.state import JobState
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Neighbour, Observed
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
-from tidegate.lab.ledger import MemoryLedger
+from tidegate.lab.reservations import MemoryReservations
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
@@ -127,64 +128,50 @@ class Decided:
 
 
 class EngineDecider:
-    """The engine with the state of all jobs, told what the decider service would tell it."""
+    """The engine with the state of all jobs. It takes the same round as the decider, on reservations in memory."""
 
     def __init__(self, specs: Sequence[JobSpec]) -> None:
         """Raise `ValueError` with every problem of the specs' policies, guards and options."""
         problems = [f"{spec.job_id}: {problem}" for spec in specs for problem in engine().check(spec)]
         if problems:
             raise ValueError("; ".join(problems))
-        self._specs = {spec.job_id: spec for spec in specs}
+        self._pools = {spec.job_id: spec.pool_id for spec in specs}
+        self._links = find_links(specs)
         self._states = {spec.job_id: JobState.new() for spec in specs}
         self._latest: dict[str, Decision] = {}
-        self._ledger = MemoryLedger()
+        self._reservations = MemoryReservations()
 
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
-        """Step the engine; a reservation that another job took first makes it decide again with that in view."""
+        """Take the results in, then go through one decision round."""
         for result in seen:
-            self._ledger.settle(result)
-        until, owner = self._ledger.cooldown(spec.job_id, now)
-        observed = Observed(
+            self._settle(result)
+        known = Observed(
             at=datetime.fromtimestamp(now, UTC),
-            cooldown_until=until,
-            cooldown_owner=owner,
-            pool_reserved=self._ledger.reserved(spec.job_id, spec.pool_id),
             results=tuple(seen),
-            neighbours=tuple(self._neighbours(spec)),
+            neighbours=tuple(self._neighbour(link) for link in self._links.get(spec.job_id, ())),
         )
-        before = self._states[spec.job_id]
-        state, decision = engine().step(before, snapshot, spec, observed)
-        command = decision.command
-        if command is not None:
-            pool = snapshot.pool
-            free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
-            if not self._ledger.take(spec, command, snapshot.slots_granted or 0, free):
-                state, decision = engine().step(before, snapshot, spec, replace(observed, reservation_refused=True))
+        state, decision = self._reservations.finish(
+            engine().round(self._states[spec.job_id], snapshot, spec, known), now
+        )
         self._states[spec.job_id] = state
         self._latest[spec.job_id] = decision
         return Decided(decision, decision.command)
 
-    def _neighbours(self, spec: JobSpec) -> list[Neighbour]:
-        found = []
-        for other in self._specs.values():
-            if other.job_id == spec.job_id or other.pipeline_id != spec.pipeline_id:
-                continue
-            latest = self._latest.get(other.job_id)
-            for upstream, topics in (
-                (True, set(other.sinks) & set(spec.sources)),
-                (False, set(spec.sinks) & set(other.sources)),
-            ):
-                if topics:
-                    found.append(
-                        Neighbour(
-                            job_id=other.job_id,
-                            upstream=upstream,
-                            topics=tuple(sorted(topics)),
-                            parallelism=latest.current_parallelism if latest else None,
-                            evidence=latest.evidence if latest else None,
-                        )
-                    )
-        return found
+    def _settle(self, result: ActionResult) -> None:
+        """Follow a result: while the job is down all its slots are a promise, at the end none are."""
+        if result.phase.terminal:
+            slots = None
+        elif result.phase is Phase.STOPPED:
+            slots = result.parallelism
+        elif result.phase is Phase.STARTING:
+            slots = 0  # in the twin a submitted job holds its slots at once, so the promise is already kept
+        else:
+            return
+        self._reservations.settle(result.job_id, self._pools[result.job_id], result.command_id, slots)
+
+    def _neighbour(self, link: Link) -> Neighbour:
+        latest = self._latest.get(link.job_id)
+        return link.neighbour(latest.current_parallelism, latest.evidence) if latest else link.neighbour(None, None)
 
 
 def simulate(

@@ -130,7 +130,9 @@ class Downstream:
             return None
         for neighbour in case.observed.neighbours:
             seen = neighbour.evidence
-            if neighbour.upstream or seen is None or seen.lag_seconds is None or seen.lag_trend is None:
+            if neighbour.upstream or neighbour.distance is not None:  # only a direct reader of our output
+                continue
+            if seen is None or seen.lag_seconds is None or seen.lag_trend is None:
                 continue
             if seen.lag_seconds >= self.options.lag_seconds and seen.lag_trend > 0:
                 numbers: dict[str, Figure] = {"job": neighbour.job_id, "lag_seconds": seen.lag_seconds}
