@@ -1,9 +1,8 @@
-"""Recordings and their republication: exact bytes, whole or not at all, moved in time together."""
+"""Recordings: the exact bytes, complete or refused."""
 
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.streams import write_recording
-from tests.support.sample_events import sample_events
-from tidegate.events.snapshot import MetricSnapshot
 from tidegate.replay.files import BadRecording, KafkaRecord, damaged, from_line, read, read_manifest, to_line
-from tidegate.replay.publish import moved
 
 raw = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))
 
@@ -87,20 +83,3 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, text: str | None, said:
         (tmp_path / "manifest.json").write_text(text, "utf-8")
     with pytest.raises(BadRecording, match=said):
         read_manifest(tmp_path)
-
-
-def test_a_moved_snapshot_moves_whole() -> None:
-    """Every instant, the sequence and the id move by the same span; all figures and spans stay."""
-    before = sample_events()["snapshot.full"]
-    assert isinstance(before, MetricSnapshot)
-    after = moved(before, 3600)
-    assert MetricSnapshot.model_validate_json(after.model_dump_json()) == after  # the id is that of the new sequence
-    assert after.sequence == before.sequence + 3600
-    span = timedelta(hours=1)
-    assert after.observed_at - before.observed_at == span
-    assert [b.started_at - a.started_at for a, b in zip(before.batches, after.batches, strict=True)] == [span, span]
-    assert after.incarnation_started_at == before.incarnation_started_at + span  # type: ignore[operator]
-    assert moved(after, -3600) == before
-    minimal = sample_events()["snapshot.minimal"]
-    assert isinstance(minimal, MetricSnapshot)
-    assert moved(minimal, 5).incarnation_started_at is None

@@ -60,34 +60,50 @@ def record(
                 tasks[topic] = bars.add_task(topic)
             bars.update(tasks[topic], completed=done, total=total)
 
-        manifest = recording.record(settings, to, since=start, until=end, job=job, compress=compress, progress=progress)
+        manifest = recording.record(
+            settings, to, since=start, until=end, job=job, compress=compress, on_progress=progress
+        )
     rows = [[entry.topic, figure(entry.records), figure(entry.bytes), entry.file] for entry in manifest.files]
     stdout().print(table("", ["topic", "records", "bytes", "file"], rows, right=["records", "bytes"]))
 
 
 def publish(
-    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="A recording.")],
-    speed: Annotated[str, typer.Option("--speed", metavar="FACTOR|max", help="1 is as it was; max: no waiting.")] = "1",
-    rebase: Annotated[bool, typer.Option("--rebase", help="Move it to now, so that it is fresh.")] = False,
-    jobs: Annotated[bool, typer.Option("--jobs", help="Publish the recorded job specs first.")] = False,
+    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="The recording.")],
+    speed: Annotated[
+        str, typer.Option("--speed", metavar="FACTOR|max", help="1 is the recorded pace; max does not wait.")
+    ] = "1",
+    rebase: Annotated[
+        bool, typer.Option("--rebase", help="Move everything to now, so that a decider finds it fresh.")
+    ] = False,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="Publish the recorded specs and results as well, each at its place.")
+    ] = False,
     job: Job = None,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Annotated[
-        str | None, typer.Option("--topic-prefix", help="Prefix of the topics to publish into; must be given.")
+        str | None, typer.Option("--topic-prefix", help="Prefix of the topics to write to; required.")
     ] = None,
 ) -> None:
-    """Publish the snapshots of a recording again.
+    """Publish a recording again, under a topic prefix of its own.
 
-    To try services or policies on them, under a topic prefix of its own: services on the same topics act on what is
-    published as on what is measured, and scale the jobs. So the prefix must be given here; TIDEGATE_TOPIC_PREFIX does
-    not count. Missing topics of the prefix are created.
+    Use it to try a policy or another version of Tidegate on recorded snapshots. Run only a decider on that prefix: an
+    actuator would carry out commands that a recording brought about, on real jobs. That is why the prefix must be given
+    on the command line; TIDEGATE_TOPIC_PREFIX does not count. Missing topics are created.
 
-    Example:  tidegate replay publish --from noon --topic-prefix try. --speed 10 --rebase --jobs
+    With --jobs, each recorded spec and result goes out just before the first snapshot that was decided with it, so a
+    decider makes the recorded decisions again. Kafka keeps no order between topics. The publisher therefore waits one
+    second between two records of a pipeline that are on different topics. This is enough for a decider that keeps up
+    (with --speed max it may not) and polls specs at least once a second, as it does by default.
+
+    Above speed 1, what the decider measures by the clock (cooldowns, the age of a snapshot) takes longer in recorded
+    time, so some decisions may differ.
+
+    Example:  tidegate replay publish --from noon --topic-prefix try. --rebase --jobs
     """
     if topic_prefix is None:
         raise Problem(
-            "publishing needs --topic-prefix: services on the topics it writes to would scale jobs by a recording",
-            "give it a prefix of its own, such as --topic-prefix try.",
+            "--topic-prefix is required: services on the live topics would rescale jobs by this recording",
+            "choose a new prefix, such as --topic-prefix try.",
         )
     settings = connect(bootstrap_servers, topic_prefix)
     factor = _speed(speed)
@@ -100,15 +116,14 @@ def publish(
             source,
             speed=factor,
             rebase=rebase,
-            jobs_first=jobs,
+            whole=jobs,
             job=job,
-            progress=lambda sent, total: bars.update(task, completed=sent, total=total),
+            on_progress=lambda sent, total: bars.update(task, completed=sent, total=total),
         )
     moved = f", moved by {done.shift_seconds} s" if done.shift_seconds else ""
-    left = f", {done.skipped} could not be read" if done.skipped else ""
-    stdout().print(
-        f"published {done.snapshots} snapshots and {done.jobs} specs to {settings.topic_prefix}*{moved}{left}"
-    )
+    left = f"; {done.skipped} records cannot be moved and were left out" if done.skipped else ""
+    counts = f"{done.snapshots} snapshots, {done.specs} specs and {done.results} results"
+    stdout().print(f"published {counts} to {settings.topic_prefix}*{moved}{left}")
 
 
 def recompute(

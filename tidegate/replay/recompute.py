@@ -1,19 +1,11 @@
-"""Recomputing: every recorded decision is made again on Spark from what was recorded, and compared bit for bit.
+"""Recomputing: the engine makes every recorded decision again on Spark, and the bytes are compared.
 
-    python -m tidegate.replay.recompute --bootstrap-servers HOST:PORT --jars a.jar,b.jar     read the topics
-    python -m tidegate.replay.recompute --from DIR                                           read a recording
-
-Nothing but `decisions` and `snapshots` is read: the specs come from the keyframes. Spark groups the records by job
-and sorts them by sequence; each job is then verified as one stream, so a job's history of any
-length needs the memory of one snapshot.
-
-Exit code: 0 when no decision differs, 1 when one does or the recording is damaged, 2 when it could not be tried.
+Only `decisions` and `snapshots` are read: the specs come from the keyframes. Spark groups the records by job and sorts
+them by sequence. Each job is then verified as one stream, so a history of any length needs the memory of one snapshot.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +22,6 @@ from tidegate.events.topics import PREFIX
 from tidegate.installed import engine
 from tidegate.replay.difference import Difference
 from tidegate.replay.files import BadRecording
-from tidegate.replay.report import render
 from tidegate.replay.source import from_files, from_kafka, start_session
 from tidegate.replay.verify import JobTally, JobVerifier
 
@@ -233,40 +224,3 @@ def _explained(error: Exception) -> Exception:
     if "Failed to find data source: kafka" in text:
         return CannotRecompute("Spark has no Kafka connector: give its jars with --jars")
     return CannotRecompute(text.strip().splitlines()[0][:500] if text.strip() else repr(error))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tidegate.replay.recompute", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--bootstrap-servers", metavar="HOST:PORT")
-    source.add_argument("--from", dest="directory", type=Path, metavar="DIR")
-    parser.add_argument("--topic-prefix", default=PREFIX)
-    parser.add_argument("--job", help="only this job")
-    parser.add_argument("--jars", default="", help="Spark's Kafka connector and what it needs, comma-separated")
-    parser.add_argument("--master", default="local[2]")
-    parser.add_argument(
-        "--kafka-option", action="append", default=[], metavar="NAME=VALUE", help="such as kafka.security.protocol=SSL"
-    )
-    asked = parser.parse_args(arguments)
-    try:
-        result = recompute(
-            bootstrap_servers=asked.bootstrap_servers,
-            directory=asked.directory,
-            topic_prefix=asked.topic_prefix,
-            job=asked.job,
-            kafka_options=dict(option.split("=", 1) for option in asked.kafka_option),
-            jars=[jar for jar in asked.jars.split(",") if jar],
-            master=asked.master,
-        )
-    except CannotRecompute as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(render(result.jobs, result.seconds, result.damaged))
-    return 0 if result.ok else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
