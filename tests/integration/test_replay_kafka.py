@@ -141,7 +141,7 @@ def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSetti
 
 
 def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_url: str, tmp_path: Path) -> None:
-    """A real decider holds the job by the first spec, scales it up by the second and stops it by the third, as recorded."""
+    """A real decider makes each recorded decision again: spec 1 holds the size, 2 allows a scale-up, 3 stops the job."""
     steps = write_history(tmp_path / "rec")
     flow = Flow(f"again-{uuid.uuid4().hex[:8]}", kafka, redis_url)
     try:
