@@ -11,14 +11,14 @@ import typer
 from tidegate.cli import doctor, offline, replay, specs, stack, tail, why
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.help import register
-from tidegate.cli.problems import EXIT_CODES, Door
+from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.terminal import stdout
 
 app = typer.Typer(
     name="tidegate",
-    cls=Door,
+    cls=CommandGroup,
     help="Scales Spark Structured Streaming jobs on Kafka lag, and explains every decision.",
     epilog=EXIT_CODES,
     no_args_is_help=True,

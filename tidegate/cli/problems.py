@@ -62,7 +62,7 @@ def problem_of(error: BaseException) -> Problem | None:
             return None
 
 
-class Door(TyperGroup):
+class CommandGroup(TyperGroup):
     """The group of all subcommands; turns expected errors into a line, a hint and exit code 2, and hears Ctrl-C."""
 
     def invoke(self, ctx: Any) -> Any:

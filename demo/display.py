@@ -1,4 +1,4 @@
-"""The live view: one screen on a terminal, one line every few seconds elsewhere."""
+"""The live view: a panel on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ HISTORY = 60
 
 
 @dataclass
-class Progress:
-    """Where the script is."""
+class RunProgress:
+    """How far the run is."""
 
-    stage: str = "starting"
-    aim: str = ""
+    phase: str = "starting"
+    goal: str = ""
     elapsed: float = 0.0
     longest: float = 0.0
     number: int = 0
-    stages: int = 0
+    phases: int = 0
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.stages} {self.stage}" if self.number else self.stage
+        return f"{self.number}/{self.phases} {self.phase}" if self.number else self.phase
 
 
-class Show:
-    """Shows a timeline and the progress of the script; `tell` says what happened, once."""
+class LiveDisplay:
+    """Shows the timeline and progress of a run; `tell` adds a line that stays."""
 
     def __init__(self, console: Console, objective_seconds: float) -> None:
         self._console = console
         self._objective = objective_seconds
         self._began = time.monotonic()
         self._next_line = 0.0
-        self._told: tuple[str, str] = ("", "")
-        self.progress = Progress()
+        self._told = ""
+        self.progress = RunProgress()
 
     def tell(self, text: str) -> None:
         """Print a line that stays."""
@@ -54,17 +54,17 @@ class Show:
 
     @contextmanager
     def live(self) -> Iterator[Callable[[Timeline], None]]:
-        """Give a function that shows the timeline as it is now."""
+        """Yield a function that shows the current timeline."""
         if not self._console.is_terminal:
             yield self._line
             return
         with Live(console=self._console, refresh_per_second=4, transient=True) as live:
-            yield lambda timeline: live.update(self._screen(timeline))
+            yield lambda timeline: live.update(self._panel(timeline))
 
     def _line(self, timeline: Timeline) -> None:
         decision = timeline.decisions[-1] if timeline.decisions else None
-        if decision is not None and (decision.status.value, _gist(decision)) != self._told:
-            self._told = (decision.status.value, _gist(decision))
+        if decision is not None and _gist(decision) != self._told:
+            self._told = _gist(decision)
             self.tell(f"{decision.status.value}: {decision.sentence}")
         if time.monotonic() < self._next_line:
             return
@@ -72,9 +72,9 @@ class Show:
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
         p = self.progress
         where = f"[{p}, {p.elapsed:.0f} s]"
-        self.tell(f"{where} in {rate_in}/s  out {rate_out}/s  lag {lag} records = {seconds}  slots {slots}")
+        self.tell(f"{where} in {rate_in}/s, out {rate_out}/s, lag {lag} records ({seconds}), slots: {slots}")
 
-    def _screen(self, timeline: Timeline) -> RenderableType:
+    def _panel(self, timeline: Timeline) -> RenderableType:
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
         figures = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         for _ in range(3):
@@ -100,16 +100,16 @@ class Show:
             parts.append(Text(decision.sentence))
         if timeline.results:
             result = timeline.results[-1]
-            parts.append(Text(f"last step: {result.kind.value} {result.phase.value} {result.sentence}", style="dim"))
+            parts.append(Text(f"last result: {result.kind.value} {result.phase.value} {result.sentence}", style="dim"))
         p = self.progress
         done = min(1.0, p.elapsed / p.longest) if p.longest else 0.0
         bar = "━" * round(30 * done) + "╌" * (30 - round(30 * done))
-        parts += [Text(), Text(f"{p}  {bar}  {p.elapsed:.0f} s  until {p.aim}")]
+        parts += [Text(), Text(f"{p}  {bar}  {p.elapsed:.0f} s  waiting until {p.goal}")]
         return Panel(Group(*parts), title="tidegate demo", border_style="dim")
 
 
 def spark(values: list[float], top: float) -> str:
-    """Return values as a row of bars, `top` being a full one."""
+    """Return values as a row of bars; `top` is a full bar."""
     if top <= 0:
         return BARS[0] * len(values)
     return "".join(BARS[min(len(BARS) - 1, max(0, round(v / top * (len(BARS) - 1))))] for v in values)
@@ -132,4 +132,4 @@ def _target(timeline: Timeline) -> int:
 
 def _gist(decision: Decision) -> str:
     sizes = (decision.current_parallelism, decision.final_parallelism)
-    return f"{sizes} {[step.code for step in decision.trail]}"
+    return f"{decision.status} {sizes} {[step.code for step in decision.trail]}"
