@@ -39,7 +39,7 @@ def refused(text: str) -> str:
     ("raw", "named"),
     [
         (b"job_id: caf\xe9\n", "byte 11 is not UTF-8"),
-        (b"job_id: a\n? [b, c]\n: 1\n", ":2: a field's name is a text"),
+        (b"job_id: a\n? [b, c]\n: 1\n", ":2: a field name must be text"),
         (b"job_id: " + 5000 * b"[", "nested too deeply"),
     ],
 )
@@ -108,11 +108,11 @@ def test_every_problem_of_a_file_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no spec in it"),
+        ("", "holds no spec"),
         ("- 1\n", "mapping"),
         ("job_id: [", "job.yaml:"),
-        ("job_id: a\njob_id: b\n", "job.yaml:2: job_id: written twice"),
-        (GOOD + "---\n" + GOOD, "'rates' is in it more than once"),
+        ("job_id: a\njob_id: b\n", "job.yaml:2: job_id: appears twice"),
+        (GOOD + "---\n" + GOOD, "'rates' appears more than once"),
         ("job_id: !!python/object:os.system x\n", "job.yaml:1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`replay`: record topics to files, publish a recorded stream again, recompute recorded decisions on Spark."""
+"""`replay`: records topics to files, publishes recordings again, recomputes recorded decisions on Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.stack.java import ensure_java
 from tidegate.terminal import figure, stderr, stdout, table
 
 app = typer.Typer(
-    help="Record topics, publish them again, recompute decisions.",
+    help="Record topics, publish recordings again, recompute decisions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -35,17 +35,19 @@ Recorded = Annotated[Path | None, typer.Option("--from", metavar="DIR", help="A 
 
 
 def record(
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where; must not exist yet.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder for the recording; must not exist yet.")],
     since: Since = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="AGE|INSTANT", help="As --since.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="AGE|INSTANT", help="Until when, in the same form as --since.")
+    ] = None,
     job: Job = None,
     compress: Annotated[bool, typer.Option("--gzip", help="Compress the files.")] = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Record all of Tidegate's topics into files.
+    """Record all of Tidegate's topics to files.
 
-    Every byte, with a manifest of counts and checksums.
+    The files hold every byte of the records, and a manifest with counts and checksums.
 
     Example:  tidegate replay record --to noon --since 2h
     """
@@ -129,13 +131,14 @@ def publish(
 def recompute(
     source: Recorded = None,
     job: Job = None,
-    master: Annotated[str, typer.Option("--master", help="The Spark to run on.")] = "local[2]",
+    master: Annotated[str, typer.Option("--master", help="Spark master to run on.")] = "local[2]",
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Make every recorded decision again, on Spark.
+    """Recompute every recorded decision on Spark.
 
-    Each is compared bit for bit; exit code 1 when one differs. Reads the broker's topics, or a recording with --from.
+    Each decision is compared bit for bit with the recorded one; the exit code is 1 if one differs. Reads the broker's
+    topics, or a recording with --from.
 
     Example:  tidegate replay recompute --job rates
               tidegate replay recompute --from noon
@@ -163,7 +166,7 @@ def recompute(
 
 
 def _spark_options(settings: ClientSettings) -> dict[str, str]:
-    """Return how Spark's Kafka source reaches a secured broker: Java's names for what librdkafka was told."""
+    """Return the connection settings under the names of Java's Kafka client, for Spark."""
     if settings.security_protocol == "PLAINTEXT":
         return {}
     options = {"kafka.security.protocol": settings.security_protocol}
@@ -181,7 +184,7 @@ def _spark_options(settings: ClientSettings) -> dict[str, str]:
 
 
 def _prepare_java() -> None:
-    """Point Spark at the Java that fits; it would take the first on PATH otherwise."""
+    """Set JAVA_HOME for Spark, which would otherwise take the first Java on PATH."""
     os.environ["JAVA_HOME"] = str(ensure_java(_say).home)
 
 
@@ -198,7 +201,7 @@ def _speed(text: str) -> float | None:
         speed = 0.0
     if not 0 < speed < float("inf"):
         raise Problem(
-            f"--speed {text!r} is neither a factor above 0 nor max", "1 is as it was recorded, 10 ten times as fast"
+            f"--speed {text!r} is neither a factor above 0 nor max", "1 is the recorded pace, 10 is ten times as fast"
         )
     return speed
 
@@ -216,7 +219,7 @@ def _bars() -> Progress:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what replay raises for bad input into a problem for the user."""
+    """Turn the errors of replay into problems for the user."""
     try:
         yield
     except (BadRecording, recording.CannotRecord, recomputing.CannotRecompute) as error:
