@@ -115,7 +115,7 @@ def phase(of: Decision, what: Phase, after: float, size: int) -> ActionResult:
 
 
 def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
-    """The version counts up with each change, the diff is shown, and what is there already is not published again."""
+    """Each change gets the next version and shows the differences; an unchanged spec is not published."""
     assert "rates: new, version 1" in cli("apply", str(file))
     assert cli.spec() == SPEC
     assert "unchanged, version 1" in cli("apply", str(file))
@@ -130,7 +130,7 @@ def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
 
 
 def test_a_job_is_paused_resumed_and_removed(cli: Cli, file: Path) -> None:
-    """Each is a new version of the spec; a removed job is gone from the table and unknown afterwards."""
+    """Pausing and resuming publish new versions; a removed job is gone from the jobs topic."""
     cli("apply", str(file))
     cli("pause", "rates")
     assert (cli.spec().scaling.mode, cli.spec().version) == (Mode.PAUSED, 2)
@@ -147,7 +147,7 @@ def test_a_job_is_paused_resumed_and_removed(cli: Cli, file: Path) -> None:
 
 
 def test_a_request_for_a_size_is_written_into_the_spec(cli: Cli, file: Path) -> None:
-    """`scale` leaves an open request with its reason, and a later `apply` of the file does not cancel it."""
+    """`scale` writes a request with its reason, and a later `apply` of the file does not cancel it."""
     cli("apply", str(file))
     assert "to 2..8 slots" in cli("scale", "rates", "20", "--reason", "beyond the limit")
     request = cli.spec().manual
@@ -158,7 +158,7 @@ def test_a_request_for_a_size_is_written_into_the_spec(cli: Cli, file: Path) -> 
 
 
 def carried_out(cli: Cli, last: Phase) -> threading.Thread:
-    """Play decider and actuator for one manual request, in a thread."""
+    """Act as decider and actuator for one manual request, in a thread."""
 
     def play() -> None:
         deadline = time.monotonic() + 30
@@ -182,7 +182,7 @@ def carried_out(cli: Cli, last: Phase) -> threading.Thread:
 
 @pytest.mark.parametrize(("last", "code"), [(Phase.VERIFIED, 0), (Phase.ROLLED_BACK, 1)])
 def test_waiting_follows_a_request_to_its_end(cli: Cli, file: Path, last: Phase, code: int) -> None:
-    """`scale --wait` tells the decision and each phase, and its exit code says whether the size was reached."""
+    """`scale --wait` shows the decision and each phase, and its exit code says whether the size was reached."""
     cli("apply", str(file))
     thread = carried_out(cli, last)
     shown = cli("scale", "rates", "6", "--reason", "noon", "--wait", "--timeout", "60", code=code)
@@ -193,13 +193,13 @@ def test_waiting_follows_a_request_to_its_end(cli: Cli, file: Path, last: Phase,
 
 
 def test_waiting_ends_with_its_time(cli: Cli, file: Path) -> None:
-    """Without services nothing comes: the wait ends after its time with exit code 1 and says so."""
+    """Without services the wait ends after its timeout with exit code 1, and says so."""
     cli("apply", str(file))
     assert "not finished after 1 s" in cli("scale", "rates", "6", "--reason", "x", "--wait", "--timeout", "1", code=1)
 
 
 def test_why_tells_the_newest_decision_or_the_one_asked_for(cli: Cli, file: Path) -> None:
-    """The newest by default, any by its sequence, the changes over a time, and the same as JSON."""
+    """`why` shows the newest decision, any by its sequence, the changes over a time, and all of it as JSON."""
     cli("apply", str(file))
     assert "no decision on rates yet" in cli("why", "rates", code=2)
     cli.publish(*DECISIONS, phase(ORDER, Phase.ACCEPTED, 1, 8), phase(ORDER, Phase.VERIFIED, 22, 8))
@@ -216,7 +216,7 @@ def test_why_tells_the_newest_decision_or_the_one_asked_for(cli: Cli, file: Path
 
 
 def test_jobs_shows_each_job_with_its_last_decision(cli: Cli, file: Path) -> None:
-    """A row per job: sizes and words of the last decision, or that there is none yet; nothing is cut in a pipe."""
+    """Each job has a row with its last decision, or says that there is none; nothing is cut in a pipe."""
     assert "no jobs" in cli("jobs")
     cli("apply", str(file))
     assert "no decision yet" in cli("jobs")
@@ -229,7 +229,7 @@ def test_jobs_shows_each_job_with_its_last_decision(cli: Cli, file: Path) -> Non
 
 @pytest.mark.parametrize("stream", ["snapshots", "decisions", "commands", "results"])
 def test_tail_shows_events_as_a_table_or_as_lines(cli: Cli, stream: str) -> None:
-    """Each topic is shown for people and, with --json, as the very values on it; limit and job filter hold."""
+    """Each topic is shown as a table or, with --json, as its values; limit and job filter work."""
     by_stream: dict[str, Sequence[MetricSnapshot | Decision | ScalingCommand | ActionResult]] = {
         "snapshots": SNAPSHOTS,
         "decisions": DECISIONS,
@@ -247,14 +247,14 @@ def test_tail_shows_events_as_a_table_or_as_lines(cli: Cli, stream: str) -> None
 
 
 def spoil(cli: Cli, topic: str, value: bytes) -> None:
-    """Put a record that no reader understands on a topic."""
+    """Put an unreadable record on a topic."""
     producer = Producer(cli.settings.kafka())
     producer.produce(cli.settings.topic_prefix + topic, value, b"rates", partition=0)
     assert producer.flush(30) == 0
 
 
-def test_a_bad_record_is_skipped_and_told(cli: Cli) -> None:
-    """The client goes past an unreadable record with a warning, or hands it over; events around it arrive."""
+def test_an_unreadable_record_is_skipped_and_reported(cli: Cli) -> None:
+    """The client skips an unreadable record with a warning or passes it to `on_error`, and reads the others."""
     spoil(cli, "decisions", b"not json")
     cli.publish(*DECISIONS)
     read = partial(tidegate.decisions, cli.settings.bootstrap_servers, topic_prefix=cli.settings.topic_prefix)
@@ -268,7 +268,7 @@ def test_a_bad_record_is_skipped_and_told(cli: Cli) -> None:
 
 
 def test_the_client_begins_at_an_instant(cli: Cli) -> None:
-    """`since` leaves out what was written before, as an age or as an instant."""
+    """`since`, an age or an instant, leaves out earlier events."""
     read = partial(tidegate.decisions, cli.settings.bootstrap_servers, topic_prefix=cli.settings.topic_prefix)
     cli.publish(*DECISIONS[:3])
     time.sleep(1.2)
@@ -288,7 +288,7 @@ def follow(events: Iterator[MetricSnapshot], count: int, then: Callable[[], None
 
 
 def test_following_gives_events_as_they_come_until_told_to_stop(cli: Cli) -> None:
-    """A followed stream waits for what is not there yet, and ends when `stop` says so."""
+    """Following waits for new events and ends when `stop` is true."""
     stop = threading.Event()
     read = partial(tidegate.snapshots, cli.settings.bootstrap_servers, topic_prefix=cli.settings.topic_prefix)
     events = read(follow=True, stop=stop.is_set)
@@ -297,16 +297,16 @@ def test_following_gives_events_as_they_come_until_told_to_stop(cli: Cli) -> Non
     assert list(events) == []
 
 
-def test_what_cannot_be_reached_is_said_at_once(cli: Cli) -> None:
-    """No broker and no topic are told by name, not by an endless wait."""
+def test_an_unreachable_broker_is_reported_at_once(cli: Cli) -> None:
+    """A missing broker or topic is an error with its name, not an endless wait."""
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 "):
         next(tidegate.results("127.0.0.1:1"))
     with pytest.raises(NoSuchTopic, match=r"no-such-prefix\.results"):
         next(tidegate.results(cli.settings.bootstrap_servers, topic_prefix="no-such-prefix."))
 
 
-def test_the_doctor_finds_and_makes_topics(kafka: str) -> None:
-    """Missing topics fail with what to do; --create-topics makes them; existing ones of other counts fail."""
+def test_the_doctor_finds_and_creates_topics(kafka: str) -> None:
+    """Missing topics fail with a remedy, and --create-topics creates them."""
     prefix = f"cli-{uuid.uuid4().hex[:8]}."
     words = ["doctor", "-b", kafka, "--topic-prefix", prefix, "--work-dir", "/nonexistent"]
     ran = CliRunner().invoke(app, words)

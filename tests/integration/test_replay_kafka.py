@@ -45,7 +45,7 @@ def settings(kafka: str) -> ServiceSettings:
 
 @pytest.fixture
 def filled(settings: ServiceSettings) -> ServiceSettings:
-    """Two jobs with their decisions in the topics, poison and a tombstone among them."""
+    """The topics hold two jobs with their decisions, an unreadable record and a tombstone."""
     publisher = Publisher(settings)
     for name in ("orders", "prices"):
         publisher.send(spec_of(name, 1, LIVELY))
@@ -80,7 +80,7 @@ def test_decisions_in_the_topics_are_recomputed_bit_for_bit(filled: ServiceSetti
 
 @pytest.mark.timeout(300)
 def test_a_forged_decision_in_the_topic_is_found(filled: ServiceSettings, session: Any) -> None:
-    """One decision published with another final size is the one difference, named with field, values and place."""
+    """A decision published with another final size is the only difference, reported with field, values and place."""
     _, decision = list(decided("orders", COUNT, partitions=16, scaling=LIVELY, seed=6))[77]
     forged = decision.model_copy(update={"final_parallelism": 31})
     publisher = Publisher(filled)
@@ -102,7 +102,7 @@ def test_a_forged_decision_in_the_topic_is_found(filled: ServiceSettings, sessio
 def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
     filled: ServiceSettings, session: Any, tmp_path: Path
 ) -> None:
-    """Recorded (compressed) and published again the records are the same bytes, and both recompute identically."""
+    """A compressed recording, published again, gives the same bytes; it recomputes identically."""
     seen: list[tuple[str, int, int]] = []
     manifest = record(filled, tmp_path / "rec", compress=True, on_progress=lambda *told: seen.append(told))
     counts = {entry.topic: entry.records for entry in manifest.files}
@@ -127,7 +127,7 @@ def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
 
 
 def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSettings, tmp_path: Path) -> None:
-    """With `rebase` the newest snapshot is just past, ids are those of the new sequences, and steps stay 10 s."""
+    """With `rebase`, the newest snapshot is of now, ids match the new sequences, and intervals stay 10 s."""
     record(filled, tmp_path / "rec")
     moved = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "moved")})
     ensure_topics(moved, partitions=3)
@@ -141,7 +141,7 @@ def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSetti
 
 
 def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_url: str, tmp_path: Path) -> None:
-    """A real decider makes each recorded decision again: spec 1 holds the size, 2 allows a scale-up, 3 stops the job."""
+    """A real decider repeats each recorded decision: spec 1 holds the size, 2 allows a scale-up, 3 stops the job."""
     steps = write_history(tmp_path / "rec")
     flow = Flow(f"again-{uuid.uuid4().hex[:8]}", kafka, redis_url)
     try:
@@ -166,7 +166,7 @@ def gist(decision: Decision) -> tuple[object, ...]:
 
 
 def test_a_recording_can_be_cut_by_time_and_job(filled: ServiceSettings, tmp_path: Path) -> None:
-    """`job` keeps one job's records; a time past the end keeps nothing but the table of jobs."""
+    """`job` selects one job's records; a time after the end leaves only the jobs topic, which is a table."""
     counts = {e.topic: e.records for e in record(filled, tmp_path / "one", job="orders").files}
     assert (counts["jobs"], counts["decisions"], counts["snapshots"]) == (1, COUNT, COUNT)
     later = record(filled, tmp_path / "later", since=datetime(2100, 1, 1, tzinfo=UTC))
@@ -175,10 +175,10 @@ def test_a_recording_can_be_cut_by_time_and_job(filled: ServiceSettings, tmp_pat
     assert sum(e.records for e in early.files) == 0
 
 
-def test_a_recording_is_whole_or_absent(
+def test_a_recording_is_complete_or_absent(
     settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be recorded leaves no folder behind, and nothing is ever written over."""
+    """A failed recording leaves no folder behind, and no recording is ever overwritten."""
     absent = settings.model_copy(update={"topic_prefix": "there-is-none."})
     with pytest.raises(CannotRecord, match=r"there-is-none\.jobs"):
         record(absent, tmp_path / "rec")
@@ -196,7 +196,7 @@ def test_a_recording_is_whole_or_absent(
 def test_the_exit_code_of_recompute_says_what_it_found(
     tmp_path: Path, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0 and a table when all is identical, 1 and the field when a bit is not, 2 and a line when it cannot be tried."""
+    """0 with a table if all is identical, 1 with the field if a bit differs, 2 with a line if there is no recording."""
     monkeypatch.setattr(program, "start_session", lambda *_: session)
     monkeypatch.setattr(session, "stop", lambda: None)
     write_recording(tmp_path / "rec", jobs=3, per_job=20, partitions=4)
@@ -228,6 +228,6 @@ def recomputed_by_command(directory: Path, code: int) -> str:
 
 
 def test_recompute_needs_exactly_one_source() -> None:
-    """Neither or both of broker and recording is refused before Spark is started."""
+    """Neither or both of broker and recording are rejected before Spark starts."""
     with pytest.raises(CannotRecompute, match="either"):
         recompute()

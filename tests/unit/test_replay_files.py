@@ -26,15 +26,15 @@ raw = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(lambda text:
         headers=st.lists(st.tuples(st.text(max_size=8), raw), max_size=3).map(tuple),
     )
 )
-def test_a_line_holds_the_very_bytes(record: KafkaRecord) -> None:
-    """Key, value and headers of any bytes, nulls included, come back from one line of JSON as they were."""
+def test_a_line_holds_the_exact_bytes(record: KafkaRecord) -> None:
+    """Key, value and headers of any bytes, including null, survive a line of JSON unchanged."""
     line = to_line(record)
     assert "\n" not in line
     assert from_line(line) == record
 
 
 def test_a_readable_value_stays_readable() -> None:
-    """A value in UTF-8 is kept as text that any tool reads, other bytes as base64 beside it."""
+    """A value in UTF-8 is written as text, other bytes as base64."""
     assert json.loads(to_line(KafkaRecord(0, 1, 2, b"k", '{"a":"ü"}'.encode())))["value"] == '{"a":"ü"}'
     assert json.loads(to_line(KafkaRecord(0, 1, 2, b"k", b"\xff")))["value_base64"] == "/w=="
 
@@ -46,8 +46,8 @@ def recording(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
-def test_a_recording_reads_back_whole(recording: Path) -> None:
-    """What the manifest counts is what is read, and nothing is damaged."""
+def test_a_recording_reads_back_completely(recording: Path) -> None:
+    """The records match the counts of the manifest, and no file is damaged."""
     manifest = read_manifest(recording)
     assert damaged(recording, manifest) == []
     assert [len(list(read(recording, entry.topic))) for entry in manifest.files] == [10, 10]
@@ -55,7 +55,7 @@ def test_a_recording_reads_back_whole(recording: Path) -> None:
 
 
 def test_damage_is_named_by_file(recording: Path) -> None:
-    """A changed and a missing file are each named with what is wrong."""
+    """A changed and a missing file are each reported."""
     file = recording / "decisions.ndjson"
     file.write_bytes(file.read_bytes().replace(b"FINE", b"FUNE", 1))
     (recording / "snapshots.ndjson").unlink()
@@ -65,7 +65,7 @@ def test_damage_is_named_by_file(recording: Path) -> None:
 
 
 def test_a_broken_line_is_named_by_file_and_line(recording: Path) -> None:
-    """Reading stops at a line that is no record, with its file and number."""
+    """Reading stops at a line that is no record, with file and line number."""
     file = recording / "decisions.ndjson"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:3], b'{"partition":0}\n', *lines[4:]]))
@@ -77,8 +77,8 @@ def test_a_broken_line_is_named_by_file_and_line(recording: Path) -> None:
     ("text", "said"),
     [(None, "is not a recording"), ("{}", "topic_prefix"), ("[", "JSON"), ('{"format":2}', "topic_prefix")],
 )
-def test_what_is_no_recording_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
-    """A folder without a manifest, or with one this program does not know, is refused by name."""
+def test_anything_but_a_recording_is_rejected(tmp_path: Path, text: str | None, said: str) -> None:
+    """A folder without a manifest, or with an unknown one, is rejected by name."""
     if text is not None:
         (tmp_path / "manifest.json").write_text(text, "utf-8")
     with pytest.raises(BadRecording, match=said):
