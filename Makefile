@@ -45,7 +45,7 @@ up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 down: $(INSTALLED)  ## end them and everything they launched
 	$(BIN)/tidegate down
 
-schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies.md
+schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies/
 	$(BIN)/python -m tools.schemas
 	$(BIN)/python -m tools.policy_pages
 

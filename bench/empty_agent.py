@@ -1,8 +1,8 @@
 """The floor: a Faust agent that does the decider's I/O and nothing else.
 
-For each record of the snapshots topic, one at a time as Faust does by default, it produces so many bytes to the
-decisions topic and waits, then writes so many bytes to the states' changelog and waits. Same app settings, same
-partition, same key: what is left is the framework.
+For each record of the snapshots topic, one at a time as Faust does by default, it produces a given number of bytes to
+the decisions topic and waits, then writes a given number of bytes to the states' changelog and waits. App settings,
+partition and key are the same, so only the framework's cost remains.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import faust
 
+from services.decider.faust_app import RAW, new_app, prepare_topics
 from services.decider.settings import DeciderSettings
-from services.decider.shell import RAW, new_app, prepare_topics
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
 
 

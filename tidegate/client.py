@@ -48,7 +48,7 @@ class ClientSettings(RedisSettings):
     def _no_unknown_variables(cls, data: Any) -> Any:
         return data  # an operator's shell may hold the variables of every service
 
-    def kafka(self) -> dict[str, str]:
+    def kafka(self) -> dict[str, Any]:
         """Return librdkafka's connection settings, with its log kept off the terminal."""
         return {**super().kafka(), "log_level": "0"}
 

@@ -9,19 +9,15 @@ import os
 import sys
 
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
 
 from tidegate.runtime.kafka import TopicsDoNotFit, ensure_topics
-from tidegate.runtime.settings import ServiceSettings, wrong_settings
+from tidegate.runtime.service import read_settings
+from tidegate.runtime.settings import ServiceSettings
 
 
 def main() -> int:
     """Create and check; `PARTITIONS` and `REPLICATION` say how."""
-    try:
-        settings = ServiceSettings()
-    except ValidationError as error:
-        sys.stderr.write(wrong_settings("topics", error))
-        return 2
+    settings = read_settings("topics", ServiceSettings)
     partitions, replication = int(os.environ.get("PARTITIONS", "8")), int(os.environ.get("REPLICATION", "1"))
     try:
         created = ensure_topics(settings, partitions=partitions, replication=replication)

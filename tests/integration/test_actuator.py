@@ -15,7 +15,7 @@ from tidegate.events.result import Phase
 
 @pytest.fixture
 def rig(stack: StackProvider, tmp_path: Path) -> Iterator[Rig]:
-    """A job of its own on the stack, with load, and no actuator yet."""
+    """A job of its own with load, and no actuator yet."""
     rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path)
     try:
         rig.load()
@@ -26,7 +26,7 @@ def rig(stack: StackProvider, tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.mark.timeout(900)
 def test_start_rescale_stop(rig: Rig) -> None:
-    """A job is started, rescaled from its checkpoint at a batch boundary and stopped; nothing is lost or doubled."""
+    """A job is started, rescaled at a batch boundary and stopped; no record is lost or processed twice."""
     actuator = rig.start_actuator()
     with rig.watched() as samples:
         start = rig.command(CommandKind.START, 2)
@@ -66,8 +66,10 @@ def test_start_rescale_stop(rig: Rig) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_path: Path) -> None:
-    """Beside a driver of the job's name that is not ours nothing is started; after its end the job is (I4)."""
-    rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path, job_id="rates")  # its script's name for itself
+    """While a foreign driver runs the job, no driver is started; once it has ended, one is (I4)."""
+    rig = Rig(
+        stack.need(kafka=True, redis=True, spark=True), tmp_path, job_id="rates"
+    )  # as its script names its application
     try:
         rig.load()
         by_hand = rig.submit_by_hand()
@@ -90,12 +92,14 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
             time.sleep(0.3)
 
         rig.kill_driver(by_hand)
-        end = rig.wait_for_end(rig.command(CommandKind.START, 2))  # at once: the master may still list what is ending
+        end = rig.wait_for_end(
+            rig.command(CommandKind.START, 2)
+        )  # at once: the master may still list the old application
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
     finally:
         rig.close()
 
 
 def _commits(rig: Rig) -> int:
-    """Return the number of the newest batch committed to the job's checkpoint; 0 before the second."""
+    """Return the newest batch committed to the job's checkpoint; 0 before the second batch."""
     return max((c.newest_commit or 0 for c in read_checkpoints(rig.spec.application.checkpoint_location)), default=0)

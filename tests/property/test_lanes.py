@@ -54,7 +54,7 @@ class Run:
     async def play(self, records: list[tuple[int, int]], revoked_after: int, stopped_after: int) -> None:
         """Give the records to lanes, revoke after so many of them, and cut all off some turns after the last."""
         async with asyncio.TaskGroup() as tasks:
-            lanes: Lanes[Event] = Lanes(tasks, self.handle, ours=lambda _: not self.revoked, drop=lambda _: None)
+            lanes: Lanes[Event] = Lanes(tasks, self.handle, may_start=lambda _: not self.revoked, drop=lambda _: None)
             for number, (partition, turns) in enumerate(records):
                 self.revoked = number >= revoked_after
                 offset = self.given[partition]

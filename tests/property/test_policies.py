@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.cases import case, decide, evidence, policy
+from tests.support.cases import case, decide, evidence, propose
 from tests.support.engine import OURS, check_spec
 from tests.support.events import job, snapshot, steady
 from tidegate.engine.case import Proposal
@@ -28,6 +28,7 @@ from tidegate.events.decision import Decision, Evidence
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.snapshot import Part
 from tidegate.policies import numaflow_rules as rules
+from tidegate.policies.threshold import ThresholdMemory
 
 NAMES = [p.name for p in OURS if p.name not in {"flip271", "tide"}]
 """The policies that judge by one case; flip271 and tide look at a whole window and have tests of their own."""
@@ -43,7 +44,7 @@ LAG_OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Options with which a policy that does not see lag does."""
 
-PRESENT: dict[str, dict[str, Any]] = {"threshold": {"looked_at": 0.0}}
+PRESENT = {"threshold": ThresholdMemory(looked_at=0.0)}
 """Memory with which a policy judges at once."""
 
 rates = st.floats(0.0, 1e6)
@@ -67,7 +68,7 @@ def evidences(draw: st.DrawFn) -> Evidence:
     return evidence(**figures)
 
 
-def ask(name: str, seen: Evidence, current: int, *, low: int = 1, high: int = 40, **options: Any) -> Proposal:
+def ask(name: str, seen: Evidence, current: int, *, low: int = 1, high: int = 40, **options: Any) -> Proposal[Any]:
     """Return what a policy proposes for a case of that evidence."""
     spec = job(min_parallelism=low, max_parallelism=high)
     shot = snapshot(
@@ -77,8 +78,7 @@ def ask(name: str, seen: Evidence, current: int, *, low: int = 1, high: int = 40
         partitions=64,
         slots=seen.slots_granted,
     )
-    given_case = case(seen, spec=spec, current=current, shot=shot, memory=PRESENT.get(name, {}))
-    return policy(name, **options).propose(given_case)
+    return propose(name, case(seen, spec=spec, current=current, shot=shot), PRESENT.get(name), **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -135,7 +135,7 @@ def test_the_unknown_never_scales_down(name: str, seen: Evidence, current: int, 
     proposal = ask(name, blind, current)
     if name == "numaflow":
         blind_window = case(blind, current=current, window=())
-        proposal = policy(name).propose(blind_window)
+        proposal = propose(name, blind_window)
     assert proposal.size >= current
 
 

@@ -15,6 +15,7 @@ from tests.support.engine import step
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.engine import Engine
 from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.policy import Tide
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import value_of
@@ -31,15 +32,15 @@ LAGS = (0, *(int(50 * 1.3**step) for step in range(36)))
 """From nothing to half a million records, which the lab's job works off in two minutes at best."""
 
 
-def cases_of(workload: str) -> list[tuple[Tide, Case]]:
-    """Return cases of a simulated run with the policy that judged them."""
-    found: list[tuple[Tide, Case]] = []
+def cases_of(workload: str) -> list[tuple[Tide, Case, TideMemory]]:
+    """Return cases of a simulated run with the policy that judged them and its memory."""
+    found: list[tuple[Tide, Case, TideMemory]] = []
     propose = Tide.propose
 
-    def noted(policy: Tide, case: Case) -> Proposal:
+    def noted(policy: Tide, case: Case, memory: TideMemory) -> Proposal[TideMemory]:
         if case.state.decisions % EACH == 0:
-            found.append((policy, case))
-        return propose(policy, case)
+            found.append((policy, case, memory))
+        return propose(policy, case, memory)
 
     load = SHAPES[workload](lab_peak(lab_model(), spec_for(lab_model())), SECONDS)
     with patch.object(Tide, "propose", noted):
@@ -61,11 +62,11 @@ def steps_of(workload: str) -> list[tuple[MetricSnapshot, JobSpec, Observed]]:
     return found
 
 
-def sizes(policy: Tide, case: Case) -> Iterator[tuple[int, int]]:
+def sizes(policy: Tide, case: Case, memory: TideMemory) -> Iterator[tuple[int, int]]:
     """Yield (lag, size proposed) for the case with ever more lag and all else as it was."""
     for lag in LAGS:
         seen = replace(case.evidence, lag_records=lag)
-        yield lag, policy.propose(case._replace(evidence=seen)).size
+        yield lag, policy.propose(case._replace(evidence=seen), memory).size
 
 
 @pytest.mark.parametrize(
@@ -76,8 +77,8 @@ def test_more_lag_never_asks_for_less(workload: str) -> None:
     found = cases_of(workload)
     assert len(found) > 40
     asked: set[int] = set()
-    for policy, case in found:
-        steps = list(sizes(policy, case))
+    for policy, case, memory in found:
+        steps = list(sizes(policy, case, memory))
         falls = [(a, b) for a, b in pairwise(steps) if b[1] < a[1]]
         assert not falls, (case.state.decisions, case.current, falls)
         asked.update(size for _, size in steps)

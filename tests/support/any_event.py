@@ -22,7 +22,7 @@ from tidegate.events.decision import (
     TrailEntry,
 )
 from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit
 from tidegate.events.snapshot import (
     ClusterState,
     MetricSnapshot,
@@ -184,6 +184,16 @@ results = st.builds(
     incarnation=optional(text),
     downtime_seconds=optional(seconds),
     details=st.dictionaries(text, scalar, max_size=3),
+    checkpoint=optional(
+        st.builds(
+            CheckpointMark,
+            queries=st.dictionaries(
+                text, st.builds(QueryCommit, query_id=optional(text), batch_id=optional(count)), max_size=3
+            ),
+            last_commit_at=optional(instant),
+        )
+    ),
+    run=optional(count),
 )
 evidence = st.builds(
     Evidence,

@@ -71,20 +71,21 @@ def case(
         state=JobState(parallelism=current, window=tuple(window), **state),
         evidence=seen,
         current=current,
-        at=at.timestamp(),
-        now=at.timestamp(),
+        measured_at=at.timestamp(),
+        decided_at=at.timestamp(),
         newest=window[-1] if window else None,
     )
 
 
-def policy(name: str, **options: Any) -> Policy:
+def policy(name: str, **options: Any) -> Policy[Any]:
     """Return a policy with options."""
     return engine().plan(job(policy=name, policy_options=options)).policy
 
 
-def propose(name: str, of: Case, **options: Any) -> Proposal:
-    """Return what a policy proposes."""
-    return policy(name, **options).propose(of)
+def propose(name: str, of: Case, memory: object = None, **options: Any) -> Proposal[Any]:
+    """Return what a policy proposes, without memory of the job unless one is given."""
+    rule = policy(name, **options)
+    return rule.propose(of, rule.Memory() if memory is None else memory)
 
 
 def decide(

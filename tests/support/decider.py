@@ -25,7 +25,9 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
+from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.poll import poll_until
 
 ROOT = Path(__file__).parents[2]
 W = TypeVar("W", bound=Wire)
@@ -43,12 +45,9 @@ def overloaded_now(job_id: str, *, count: int = 8, pipeline_id: str | None = Non
 
 
 def wait_for(what: str, done: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until `done()`; fail naming what was waited for."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {seconds:g} s")
-        time.sleep(0.05)
+    """Wait until `done()` is true; otherwise fail and name what did not happen."""
+    if not poll_until(done, time.monotonic() + seconds, 0.05, SystemClock()):
+        raise TimeoutError(f"{what}: not within {seconds:g} s")
 
 
 class Flow:

@@ -13,8 +13,8 @@ import signal
 import sys
 
 from services.decider.app import run
+from services.decider.job_memory import key_of
 from services.decider.ports import Outbox
-from services.decider.records import key_of
 from services.decider.settings import DeciderSettings
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision

@@ -46,8 +46,9 @@ def specs() -> list[JobSpec]:
 def history() -> list[Step]:
     """Return the engine's decisions, each command carried out before the next snapshot."""
     held, free, stopped = specs()
-    state, results, steps = JobState.new(), (), []
-    size, incarnation = 4, "app-1"
+    state, size, incarnation = JobState.new(), 4, "app-1"
+    results: tuple[ActionResult, ...] = ()
+    steps: list[Step] = []
     lagging = steady(ENDS, rate=3000, capacity=1000)
     for number in range(ENDS):
         now: dict[str, Any] = {"slots_granted": size, "incarnation": incarnation}
@@ -61,8 +62,8 @@ def history() -> list[Step]:
         if (command := decision.command) is not None:
             size = command.to_parallelism
             incarnation = f"app-{number}"
-            done = {"kind": command.kind, "parallelism": size, "epoch": command.epoch}
-            ended = {"incarnation": incarnation, "downtime_seconds": 2.0} if size else {}
+            done: dict[str, Any] = {"kind": command.kind, "parallelism": size, "epoch": command.epoch}
+            ended: dict[str, Any] = {"incarnation": incarnation, "downtime_seconds": 2.0} if size else {}
             results = (
                 result(command.command_id, Phase.ACCEPTED, number, **done),
                 result(command.command_id, Phase.VERIFIED, number, **done, **ended),

@@ -1,7 +1,7 @@
-"""One full and one minimal event of each kind, of hand-chosen values: what the golden payloads hold and tests vary.
+"""Events of each kind with hand-chosen values: what the golden payloads hold and tests vary.
 
-A full event sets every field, with a null wherever one may stand inside a tuple or a dict; a minimal one sets only
-what is required.
+A full event sets every field that existed when it was frozen, with a null wherever one may stand inside a tuple or a
+dict. A minimal one sets only what is required. A field that came later is set in an event of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.events.decision import (
     decision_id,
 )
 from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling
-from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
 from tidegate.events.snapshot import (
     ClusterState,
     MetricSnapshot,
@@ -301,6 +301,36 @@ def _decisions() -> tuple[Decision, Decision]:
     return full, minimal
 
 
+def _later() -> dict[str, Wire]:
+    """Return the events whose fields came after the full ones were frozen."""
+    full = _results()[0]
+    begin = {name: getattr(full, name) for name in ("command_id", "job_id", "pipeline_id", "kind", "epoch")}
+    return {
+        "result.stopped": ActionResult(
+            result_id=result_id(full.command_id, Phase.STOPPED),
+            phase=Phase.STOPPED,
+            at=T + timedelta(seconds=3),
+            parallelism=0,
+            checkpoint=CheckpointMark(
+                queries={
+                    "clean": QueryCommit(query_id="0b6c1c0e-6f6f-4f43-9d0d-6a2f1a3c5e01", batch_id=42),
+                    "late": QueryCommit(),
+                },
+                last_commit_at=T + timedelta(seconds=2, microseconds=500_000),
+            ),
+            **begin,
+        ),
+        "result.starting": ActionResult(
+            result_id=result_id(full.command_id, Phase.STARTING),
+            phase=Phase.STARTING,
+            at=T + timedelta(seconds=4),
+            parallelism=6,
+            run=2,
+            **begin,
+        ),
+    }
+
+
 def _dead_letters() -> tuple[DeadLetter, DeadLetter]:
     full = DeadLetter(
         letter_id=letter_id("tidegate.snapshots", 3, 99, "decider"),
@@ -338,4 +368,5 @@ def sample_events() -> dict[str, Wire]:
         "result": _results(),
         "dead-letter": _dead_letters(),
     }
-    return {f"{name}.{kind}": pair[n] for name, pair in pairs.items() for n, kind in enumerate(("full", "minimal"))}
+    first = {f"{name}.{kind}": pair[n] for name, pair in pairs.items() for n, kind in enumerate(("full", "minimal"))}
+    return first | _later()

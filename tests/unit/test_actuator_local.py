@@ -1,4 +1,4 @@
-"""The local backend with a stand-in for `spark-submit`."""
+"""The local backend, with a stand-in for `spark-submit`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from services.actuator.backends import Run
+from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from tests.support.events import job
 from tidegate.launcher.control import Token
 
 
 def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job's script is somebody else's code: of our variables it sees those of the embedded stack alone."""
+    """A job's script is not our code: of our variables it sees only those of the embedded stack."""
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text("#!/bin/sh\nenv\n")
@@ -25,7 +25,7 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     monkeypatch.setenv("TIDEGATE_REDIS_PASSWORD", "hunter2")
     monkeypatch.setenv("TIDEGATE_STACK_ID", "stack-1")
     backend, spec = Local(tmp_path), job("rates")
-    driver = backend.submit(Run(spec, Token(1), 2))
+    driver = backend.submit(Submission(spec, Token(1), 2))
     deadline = time.monotonic() + 20
     while backend.state(spec, driver).alive:
         assert time.monotonic() < deadline
@@ -46,7 +46,7 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     ids=["spark-submit", "python", "another job", "the launcher's"],
 )
 def test_a_driver_that_names_the_job_is_seen(tmp_path: Path, words: list[str], seen: bool) -> None:
-    """A stranger's driver on this machine is known by its command line; our own are not among the strangers' (I4)."""
+    """A foreign driver on this machine is found by its command line, and our own drivers are not counted (I4)."""
     command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     with subprocess.Popen([*command, "org.apache.spark.deploy.SparkSubmit", *words], stdout=subprocess.PIPE) as driver:
         try:

@@ -15,13 +15,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.collector.app import Collector, build
+from services.collector.application_run import Interval
 from services.collector.log_directory import JobReading
 from services.collector.master import MasterUnreachable, MasterView, parse_state
 from services.collector.offsets import EndOffsets
-from services.collector.owner import OwnerThread, StillBusy
-from services.collector.run import Interval
 from services.collector.settings import CollectorSettings
-from services.collector.sources import Logs, local_path
+from services.collector.sources import LogSource, local_path
 from tests.support.eventlogs import MASTER, recorded, rolling
 from tests.support.events import job
 from tidegate.events.dead_letter import DeadLetter
@@ -29,9 +28,9 @@ from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.wire import Wire
-from tidegate.runtime.dead_letters import TooManyDeadLetters
+from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
 from tidegate.runtime.health import Health
-from tidegate.runtime.kafka import NotDelivered
+from tidegate.runtime.producer import NotDelivered
 
 T = datetime(2026, 11, 21, 14, 35, 0, tzinfo=UTC)
 EPOCH = int(T.timestamp())
@@ -61,17 +60,17 @@ class FakeJobs:
     def __init__(self, *specs: JobSpec) -> None:
         self.specs = list(specs)
         self.changed: list[str] = []
-        self.bury: Callable[[Any, Unreadable], None]
-        self.to_bury = 0
+        self.on_unreadable: Callable[[ConsumedRecord, Unreadable], None]
+        self.unreadable = 0
 
     def load(self) -> None:
         """All there are."""
 
     def poll(self) -> list[str]:
         """Bury what is to be buried; return what changed."""
-        for _ in range(self.to_bury):
-            self.bury(BadRecord(), Unreadable("NOT_JSON", "no JSON"))
-        self.to_bury = 0
+        for _ in range(self.unreadable):
+            self.on_unreadable(BAD_RECORD, Unreadable("NOT_JSON", "no JSON"))
+        self.unreadable = 0
         changed, self.changed = self.changed, []
         return changed
 
@@ -79,32 +78,7 @@ class FakeJobs:
         return iter(self.specs)
 
 
-class BadRecord:
-    """A record of the jobs topic that nobody can read."""
-
-    def topic(self) -> str:
-        """Where it was."""
-        return "tidegate.jobs"
-
-    def partition(self) -> int:
-        """Where it was."""
-        return 0
-
-    def offset(self) -> int:
-        """Where it was."""
-        return 7
-
-    def key(self) -> bytes:
-        """No UTF-8."""
-        return b"\xffkey"
-
-    def value(self) -> bytes:
-        """No JSON."""
-        return b"\x00garbage"
-
-    def headers(self) -> None:
-        """None at all."""
-        return
+BAD_RECORD = ConsumedRecord("tidegate.jobs", 0, 7, b"\xffkey", b"\x00garbage")
 
 
 class FakeOffsets:
@@ -179,7 +153,7 @@ class HangingLogs:
 class World:
     """A collector with its fakes."""
 
-    def __init__(self, *specs: JobSpec, logs: Callable[[Path], Logs] | None = None, **settings: Any) -> None:
+    def __init__(self, *specs: JobSpec, logs: Callable[[Path], LogSource] | None = None, **settings: Any) -> None:
         self.clock = HandClock()
         self.jobs = FakeJobs(*specs)
         self.offsets = FakeOffsets()
@@ -187,8 +161,8 @@ class World:
         self.publisher = FakePublisher()
         self.registry = CollectorRegistry()
 
-        def jobs(bury: Callable[[Any, Unreadable], None]) -> FakeJobs:
-            self.jobs.bury = bury
+        def jobs(on_unreadable: Callable[[ConsumedRecord, Unreadable], None]) -> FakeJobs:
+            self.jobs.on_unreadable = on_unreadable
             return self.jobs
 
         self.collector: Collector
@@ -213,7 +187,7 @@ class World:
         """Come round at `seconds` after T and wait for what it began."""
         self.clock.at = T + timedelta(seconds=seconds)
         self.collector.turn()
-        await self.collector.settled(settle)
+        await self.collector.finish(settle)
 
     async def snapshots(self, count: int) -> list[MetricSnapshot]:
         """Wait until so many snapshots were sent; return all."""
@@ -296,7 +270,7 @@ def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
     rolling(tmp_path, recorded()[:-2])
     hanging = HangingLogs()
 
-    def open_logs(path: Path) -> Logs:
+    def open_logs(path: Path) -> LogSource:
         from services.collector.log_directory import LogDirectory  # noqa: PLC0415
 
         return hanging if path == Path("/dead") else LogDirectory(path, limit_bytes=1_000_000)
@@ -409,7 +383,7 @@ def test_what_is_not_delivered_is_a_gap_and_the_next_goes_on(tmp_path: Path, cap
     with caplog.at_level(logging.WARNING):
         world = asyncio.run(play())
     assert (world.figure("undelivered_total"), world.figure("delivered_total")) == (1, 1)
-    assert "not delivered, so a gap: 1 events not acknowledged" in caplog.text
+    assert "not delivered, so there is a gap: 1 events not acknowledged" in caplog.text
 
 
 def test_a_slow_broker_bounds_what_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -431,7 +405,7 @@ def test_a_slow_broker_bounds_what_waits(tmp_path: Path, caplog: pytest.LogCaptu
         world = asyncio.run(play())
     assert world.figure("delivered_total") == 3
     assert world.figure("undelivered_total") == 7
-    assert "dropped: 3 wait for the broker already" in caplog.text
+    assert "dropped 1 events: 3 already wait for the broker" in caplog.text
 
 
 def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
@@ -480,7 +454,7 @@ def test_an_unreadable_spec_goes_to_the_dead_letters(tmp_path: Path) -> None:
     async def play() -> World:
         world = World(spec(tmp_path))
         await world.begin()
-        world.jobs.to_bury = 1
+        world.jobs.unreadable = 1
         await world.turn(-3)
         await world.turn(0)
         await world.snapshots(1)
@@ -500,7 +474,7 @@ def test_a_topic_of_nothing_but_garbage_ends_the_service() -> None:
     async def play() -> None:
         world = World(dead_letter_limit=3)
         await world.collector.load()
-        world.jobs.to_bury = 4
+        world.jobs.unreadable = 4
         await world.collector.run(asyncio.Event())
 
     with pytest.raises(TooManyDeadLetters, match="4 unreadable records in a row"):
@@ -519,24 +493,6 @@ def test_it_is_alive_while_it_comes_round(tmp_path: Path) -> None:
         return world.health.alive
 
     assert asyncio.run(play())
-
-
-def test_one_owner_one_call_at_a_time() -> None:
-    """A call that was given up keeps its thread; the next waits its time for it and is then refused, by name."""
-
-    async def play() -> None:
-        owner, gate = OwnerThread("disk"), threading.Event()
-        with pytest.raises(TimeoutError, match=r"disk did not answer within 0\.05 s"):
-            await owner.call(0.05, gate.wait, 20)
-        with pytest.raises(StillBusy, match="disk has been busy"):
-            await owner.call(0.05, lambda: 1)
-        gate.set()
-        assert await owner.call(5.0, lambda: 2) == 2
-        with pytest.raises(ZeroDivisionError):
-            await owner.call(5.0, lambda: 1 // 0)
-        owner.close()
-
-    asyncio.run(play())
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ import pytest
 
 from services.collector.events import (
     ApplicationEnded,
+    ApplicationProperties,
     ApplicationStarted,
-    Event,
     JobStarted,
     LocalCores,
-    Progress,
-    Properties,
     QueryIdle,
+    QueryProgress,
     QueryStarted,
     QueryTerminated,
+    SparkEvent,
     StageEnded,
     TaskEnded,
 )
@@ -27,7 +27,7 @@ from services.collector.parse import BrokenLine, parse
 from tests.support.eventlogs import recorded
 
 
-def events(name: str) -> list[Event]:
+def events(name: str) -> list[SparkEvent]:
     """Return all events of a recording that the collector has a use for."""
     return [event for line in recorded(name) if (event := parse(line)) is not None]
 
@@ -44,13 +44,13 @@ def test_a_recorded_log_is_read_whole() -> None:
     """Every event of a real log is either taken or known to be of no use; none is broken."""
     counts = Counter(type(event).__name__ for event in events("standalone"))
     assert counts == {
-        "Properties": 1,
+        "ApplicationProperties": 1,
         "ApplicationStarted": 1,
         "QueryStarted": 1,
         "JobStarted": 5,
         "TaskEnded": 30,
         "StageEnded": 10,
-        "Progress": 5,
+        "QueryProgress": 5,
         "QueryTerminated": 1,
         "ApplicationEnded": 1,
     }
@@ -58,7 +58,7 @@ def test_a_recorded_log_is_read_whole() -> None:
 
 def test_a_progress_is_taken_as_it_stands() -> None:
     """Batch, durations, input per source, offsets and state are those of the recorded event."""
-    progress = next(event for event in events("standalone") if isinstance(event, Progress))
+    progress = next(event for event in events("standalone") if isinstance(event, QueryProgress))
     assert (progress.batch_id, progress.input_records, progress.output_records) == (0, 2998, 4)
     assert (progress.duration_seconds, progress.add_batch_seconds) == (24.148, 21.541)
     assert progress.started_at == datetime(2026, 11, 21, 14, 34, 5, 982_000, UTC)
@@ -69,7 +69,9 @@ def test_a_progress_is_taken_as_it_stands() -> None:
 def test_job_and_application_are_identified() -> None:
     """The job is told by `spark.tidegate.job_id`, the run by its application id."""
     found = events("standalone")
-    assert next(event for event in found if isinstance(event, Properties)) == Properties("recorded", "recorded")
+    assert next(event for event in found if isinstance(event, ApplicationProperties)) == ApplicationProperties(
+        "recorded", "recorded"
+    )
     started = next(event for event in found if isinstance(event, ApplicationStarted))
     assert (started.app_id, started.app_name) == ("app-20261121143331-0000", "recorded")
     assert isinstance(found[-1], ApplicationEnded)
@@ -100,7 +102,7 @@ def test_a_local_application_tells_its_cores_and_idleness() -> None:
 def test_an_unknown_number_of_output_rows_is_unknown() -> None:
     """Spark's -1 is no figure and never becomes one."""
     progress = parse(progress_line(sink={"numOutputRows": -1}))
-    assert isinstance(progress, Progress)
+    assert isinstance(progress, QueryProgress)
     assert progress.output_records is None
 
 
@@ -114,7 +116,7 @@ def test_sources_are_summed_and_the_lower_offset_holds() -> None:
         {"numInputRows": 0, "endOffset": None},
     ]
     progress = parse(progress_line(sources=sources))
-    assert isinstance(progress, Progress)
+    assert isinstance(progress, QueryProgress)
     assert progress.input_records == 14
     assert progress.committed == {"a": {0: 8, 1: 7}, "b": {0: 1}}
 
@@ -145,13 +147,13 @@ def test_unknown_events_are_skipped(line: bytes) -> None:
         (b'{"a":1}', "not an event"),
         (b'{"Event":"SparkListenerTaskEnd","Stage ID":1', "SparkListenerTaskEnd: EOF"),
         (b'{"Event":"SparkListenerTaskEnd"}', "no field 'Task End Reason'"),
-        (b'{"Event":"SparkListenerApplicationEnd","Timestamp":"now"}', "'now' is no time"),
+        (b'{"Event":"SparkListenerApplicationEnd","Timestamp":"now"}', "'now' is not a time"),
         (b'{"Event":"SparkListenerApplicationEnd","Timestamp":1e300}', "SparkListenerApplicationEnd"),
-        (progress_line(batchId="7"), "QueryProgressEvent: '7' is no count"),
-        (progress_line(batchId=True), "True is no count"),
+        (progress_line(batchId="7"), "QueryProgressEvent: '7' is not a count"),
+        (progress_line(batchId=True), "True is not a count"),
         (progress_line(timestamp="yesterday"), "yesterday"),
-        (progress_line(sources=[{"numInputRows": -3}]), "-3 is no count"),
-        (progress_line(sources=[{"numInputRows": float("nan")}]), "nan is no count"),
+        (progress_line(sources=[{"numInputRows": -3}]), "-3 is not a count"),
+        (progress_line(sources=[{"numInputRows": float("nan")}]), "nan is not a count"),
         (progress_line(sources=[{"numInputRows": 1, "endOffset": '{"t":{"x":1}}'}]), "'x'"),
         (progress_line(sources=None), "QueryProgressEvent"),
         (progress_line(durationMs=[]), "QueryProgressEvent"),

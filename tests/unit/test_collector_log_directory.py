@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from services.collector import event_log
+from services.collector.application_run import Interval, Reading
 from services.collector.log_directory import JobReading, LogDirectory
-from services.collector.run import Interval, Reading
 from tests.support.eventlogs import APP_ID, as_app, recorded, rolling, up_to
 
 WHOLE = Interval(datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC), first=True)
@@ -192,7 +192,7 @@ def test_broken_lines_are_counted_and_named_and_cost_only_themselves(
     assert len(broken) == len(recorded())
     named = [record.getMessage() for record in caplog.records if "broken line" in record.getMessage()]
     assert len(named) == 5
-    assert f"eventlog_v2_{APP_ID}: broken line 1 skipped: not an event" in named[0]
+    assert f"eventlog_v2_{APP_ID}: skipped broken line 1: not an event" in named[0]
 
 
 def test_a_long_backlog_is_read_in_pieces_and_said_to_be_incomplete(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_damaged_log_is_said_once_and_is_not_complete(tmp_path: Path, caplog: 
         out.write(b"no frame" * 20)
     with caplog.at_level(logging.WARNING):
         assert [read(directory)["recorded"].complete for _ in range(3)] == [False] * 3
-    assert [r.getMessage() for r in caplog.records if "cannot be followed" in r.getMessage()] == [
+    assert [r.getMessage() for r in caplog.records if "cannot follow" in r.getMessage()] == [
         caplog.records[0].getMessage()
     ]
     assert str(file) in caplog.records[0].getMessage()

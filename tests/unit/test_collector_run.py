@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.collector.events import JobStarted, Progress, QueryStarted, QueryTerminated, StageEnded, TaskEnded
+from services.collector.application_run import LATE, MAX_BATCHES, ApplicationRun, Interval, Reading
+from services.collector.events import JobStarted, QueryProgress, QueryStarted, QueryTerminated, StageEnded, TaskEnded
 from services.collector.parse import parse
-from services.collector.run import LATE, MAX_BATCHES, Interval, Reading, Run
 from tests.support.eventlogs import recorded, up_to
 
 T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
 
 
-def run_of(lines: list[bytes]) -> Run:
+def run_of(lines: list[bytes]) -> ApplicationRun:
     """Return the picture after some lines."""
-    run = Run()
+    run = ApplicationRun()
     for line in lines:
         event = parse(line)
         if event is not None:
@@ -24,7 +24,7 @@ def run_of(lines: list[bytes]) -> Run:
     return run
 
 
-def fresh() -> Run:
+def fresh() -> ApplicationRun:
     """Return the picture of an application that has just begun."""
     return run_of(up_to(recorded(), "SparkListenerApplicationStart"))
 
@@ -34,9 +34,9 @@ def between(start: float, end: float, *, first: bool = False) -> Interval:
     return Interval(T + timedelta(seconds=start), T + timedelta(seconds=end), first=first)
 
 
-def progress(batch_id: int, at: float, *, query: str = "q", seconds: float = 1.0, offset: int = 10) -> Progress:
+def progress(batch_id: int, at: float, *, query: str = "q", seconds: float = 1.0, offset: int = 10) -> QueryProgress:
     """Return the progress of a batch that began `at` seconds after T."""
-    return Progress(
+    return QueryProgress(
         query, batch_id, T + timedelta(seconds=at), seconds, seconds / 2, 100, None, {"rec": {0: offset}}, ()
     )
 
@@ -141,9 +141,9 @@ def test_the_newest_batches_are_kept_and_the_rest_counted() -> None:
 
 
 def test_a_trigger_without_a_batch_is_none() -> None:
-    """Progress without `addBatch` tells offsets but is no batch."""
+    """QueryProgress without `addBatch` tells offsets but is no batch."""
     run = fresh()
-    idle = Progress("q", 4, T, 0.1, None, 0, None, {"rec": {0: 10}}, ())
+    idle = QueryProgress("q", 4, T, 0.1, None, 0, None, {"rec": {0: 10}}, ())
     run.apply(idle)
     reading = run.cut(between(-10, 10))
     assert reading.batches == ()

@@ -61,7 +61,7 @@ def test_a_pause_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert schedule.due([spec], at(47.0)) == {}  # 10 20 30 are missed, 40 is 7 s late
     assert schedule.skipped == 4
-    assert "job rates: 4 snapshots skipped" in caplog.text
+    assert "job rates: skipped 4 overdue snapshots" in caplog.text
     sequence, interval = schedule.due([spec], at(50.1))["rates"]
     assert sequence == EPOCH + 50
     assert not interval.first  # 40 was reckoned with, though late

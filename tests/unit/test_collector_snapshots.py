@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from services.collector.application_run import Reading
 from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
-from services.collector.run import Reading
-from services.collector.snapshots import Observed, snapshot
+from services.collector.snapshots import SourceAnswers, snapshot
 from tests.support.events import job
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part
@@ -81,7 +81,7 @@ def made(
     last_app_id: str | None = None,
 ) -> MetricSnapshot:
     """Return the snapshot of what was seen."""
-    seen = Observed(SEQUENCE, T, ends, reading, view, last_app_id)
+    seen = SourceAnswers(SEQUENCE, T, ends, reading, view, last_app_id)
     return snapshot(of or spec(), seen, SILENCE)
 
 

@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.decider.handler import Handler, Incoming
-from services.decider.metrics import Metrics
-from services.decider.ports import Answer, Hold, TooLargeToPublish, View
-from services.decider.records import JobRecord, key_of
+from services.decider.handler import Handler
+from services.decider.job_memory import JobMemory, key_of
+from services.decider.metrics import DeciderMetrics
+from services.decider.ports import Answer, Hold, ReservationView
 from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
-from tests.support.ledger import FakeLedger
+from tests.support.reservations import FakeReservations
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, RedisView
@@ -25,7 +25,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
-from tidegate.runtime.dead_letters import DeadLetterLimit, TooManyDeadLetters
+from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, TooManyDeadLetters
 
 
 class SetClock:
@@ -55,13 +55,10 @@ class FakeOutbox:
     events: list[Wire] = field(default_factory=list)
     trail: list[str] = field(default_factory=list)
     crash_after: int | None = None
-    most_bytes: int | None = None
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
         """Take an event."""
-        record = encode(event, trace_id=trace_id, key=key)
-        if self.most_bytes is not None and len(record.value) > self.most_bytes:
-            raise TooLargeToPublish(str(len(record.value)))
+        encode(event, trace_id=trace_id, key=key)
         self.events.append(event)
         self._did(type(event).__name__)
 
@@ -86,22 +83,22 @@ class Bench:
     def __init__(self, *specs: JobSpec, limit: int = 10) -> None:
         self.specs: SpecBook = SpecBook(specs or [job()])
         self.clock = SetClock()
-        self.ledger = FakeLedger(self.clock)
-        self.ledger.condition = RedisView.OK
+        self.reservations = FakeReservations(self.clock)
+        self.reservations.condition = RedisView.OK
         self.outbox = FakeOutbox()
         self.limit = limit
         self.again()
 
     def again(self) -> None:
-        """Start the handler anew on the same table and ledger."""
+        """Start the handler anew on the same table and reservations."""
         self.outbox.crash_after = None
         self.registry = CollectorRegistry()
         self.handler = Handler(
             specs=self.specs,
-            ledger=self.ledger,
+            reservations=self.reservations,
             outbox=self.outbox,
             clock=self.clock,
-            metrics=Metrics(self.registry),
+            metrics=DeciderMetrics(self.registry),
             limit=DeadLetterLimit(self.limit),
         )
 
@@ -109,7 +106,7 @@ class Bench:
         """Hand events to the handler, each just after its time."""
         for event in events:
             record = encode(event)
-            incoming = Incoming(record.topic.name, 0, 7, record.key, record.value, tuple(record.headers))
+            incoming = ConsumedRecord(record.topic.name, 0, 7, record.key, record.value, tuple(record.headers))
             if isinstance(event, MetricSnapshot):
                 self.clock.at = max(self.clock.at, event.observed_at + timedelta(seconds=1))
                 asyncio.run(self.handler.snapshot(incoming))
@@ -118,7 +115,7 @@ class Bench:
 
     def raw(self, value: bytes | None, key: bytes | None = b"rates") -> None:
         """Hand raw bytes to the handler."""
-        asyncio.run(self.handler.snapshot(Incoming("tidegate.snapshots", 0, 7, key, value)))
+        asyncio.run(self.handler.snapshot(ConsumedRecord("tidegate.snapshots", 0, 7, key, value)))
 
     def decisions(self) -> list[Decision]:
         """Return the decisions published."""
@@ -154,9 +151,9 @@ def test_a_command_is_reserved_and_follows_its_decision() -> None:
     assert bench.outbox.trail == ["Decision", "state"] * 6 + ["Decision", "ScalingCommand", "state"]
     (command,) = bench.commands()
     assert command.command_id == bench.decisions()[-1].decision_id
-    owner, until = bench.ledger.cooldowns["rates"]
+    owner, until = bench.reservations.cooldowns["rates"]
     assert (owner, until) == (command.command_id, command.issued_at.timestamp() + 60)
-    assert bench.ledger.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
+    assert bench.reservations.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
 
 
 @pytest.mark.parametrize(("step", "done"), [(1, "Decision"), (2, "ScalingCommand")])
@@ -197,16 +194,16 @@ def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
     *before, last = overloaded(free=6)
     bench.take(*before)
     until = bench.clock.at.timestamp() + 300
-    view, looks = bench.ledger.view, []
+    view, looks = bench.reservations.view, []
 
-    async def beaten(job_id: str, pool_id: str) -> View:
+    async def beaten(job_id: str, pool_id: str) -> ReservationView:
         seen = await view(job_id, pool_id)
         looks.append(seen)
         if len(looks) == 2:  # the last look before the reservation; the other job is just behind it
-            bench.ledger.pools["default"] = {"other": (5, "d-other", until)}
+            bench.reservations.pools["default"] = {"other": (5, "d-other", until)}
         return seen
 
-    bench.ledger.view = beaten  # type: ignore[method-assign]
+    bench.reservations.view = beaten  # type: ignore[method-assign]
     bench.take(last)
     assert bench.commands() == []
     decision = bench.decisions()[-1]
@@ -220,13 +217,13 @@ def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
 def test_without_redis_it_holds_and_goes_on(condition: RedisView) -> None:
     """F19: no view of Redis, no command; every snapshot still gets its decision, which says why it holds."""
     bench = Bench()
-    bench.ledger.condition = condition
+    bench.reservations.condition = condition
     bench.take(*overloaded(9))
     assert len(bench.decisions()) == 9
     assert bench.commands() == []
     assert bench.decisions()[-1].observed.redis is condition
     assert f"REDIS_{condition.name}" in codes(bench.decisions()[-1])
-    bench.ledger.condition = RedisView.OK
+    bench.reservations.condition = RedisView.OK
     bench.take(*overloaded(1, first=9, lag=36_000))
     assert len(bench.commands()) <= 1
 
@@ -236,13 +233,13 @@ def test_redis_lost_between_look_and_take_holds() -> None:
     bench = Bench()
     *before, last = overloaded()
     bench.take(*before)
-    reserve = bench.ledger.reserve
+    reserve = bench.reservations.reserve
 
     async def gone(hold: Hold, free: int | None) -> Answer:
-        bench.ledger.condition = RedisView.UNREACHABLE
+        bench.reservations.condition = RedisView.UNREACHABLE
         return await reserve(hold, free)
 
-    bench.ledger.reserve = gone  # type: ignore[method-assign]
+    bench.reservations.reserve = gone  # type: ignore[method-assign]
     bench.take(last)
     assert bench.commands() == []
     assert "REDIS_UNREACHABLE" in codes(bench.decisions()[-1])
@@ -274,7 +271,7 @@ def test_results_settle_what_the_command_held() -> None:
     (command,) = bench.commands()
 
     def slots() -> int | None:
-        held = bench.ledger.pools["default"].get("rates")
+        held = bench.reservations.pools["default"].get("rates")
         return held[0] if held else None
 
     assert slots() == command.to_parallelism - 4
@@ -294,16 +291,6 @@ def test_an_unreadable_record_is_buried_with_its_bytes() -> None:
     assert len(bench.decisions()) == 2
     (letter,) = bench.letters()
     assert (letter.code, letter.value, letter.key, letter.offset) == ("NOT_JSON", b'{"half": ', b"\xff\x00", 7)
-
-
-def test_a_letter_too_large_is_buried_without_its_bytes() -> None:
-    """A poison record too large for the dead letters does not stop the service: its place and reason are kept."""
-    bench = Bench()
-    bench.outbox.most_bytes = 2000
-    bench.raw(b"x" * 5000)
-    (letter,) = bench.letters()
-    assert (letter.value, letter.offset, letter.code) == (None, 7, "NOT_JSON")
-    assert "bytes left out" in letter.error
 
 
 def test_a_flood_of_unreadable_records_stops_the_service() -> None:
@@ -348,7 +335,7 @@ def test_new_jobs_of_two_partitions_are_both_waited_for() -> None:
 
     async def both() -> None:
         records = [encode(snapshot(1, job_id=job_id)) for job_id in "ab"]
-        taken = [Incoming(r.topic.name, p, 7, r.key, r.value, tuple(r.headers)) for p, r in enumerate(records)]
+        taken = [ConsumedRecord(r.topic.name, p, 7, r.key, r.value, tuple(r.headers)) for p, r in enumerate(records)]
         await asyncio.gather(*map(bench.handler.snapshot, taken))
 
     asyncio.run(both())
@@ -426,7 +413,7 @@ def test_a_record_survives_its_bytes() -> None:
     (command,) = bench.commands()
     bench.take(result(command.command_id, Phase.ACCEPTED, 7, details={"stop_seconds": 0.1, "clean": True}))
     raw = bench.outbox.table[key_of("rates", "rates")]
-    record = JobRecord.from_bytes(raw)
+    record = JobMemory.from_bytes(raw)
     assert record.to_bytes() == raw
     assert len(record.pending) == len(record.seen) == 1
     assert record.state.last_sequence == bench.decisions()[-1].sequence

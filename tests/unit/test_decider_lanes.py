@@ -38,7 +38,7 @@ class Bed:
         self.lanes = Lanes(
             tasks,
             self._handle,
-            ours=lambda _: self.ours,
+            may_start=lambda _: self.ours,
             drop=lambda event: self.dropped.append((event.partition, event.offset)),
         )
 

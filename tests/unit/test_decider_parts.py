@@ -9,16 +9,20 @@ import pytest
 from pydantic import ValidationError
 
 from services.decider.app import headers_of
-from services.decider.outbox import States
-from services.decider.rebuild import standing
+from services.decider.outbox import KafkaOutbox, States
+from services.decider.rebuild import holds_in_force
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecBook
-from services.decider.watchdog import Progress
+from services.decider.watchdog import StallDetector
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.envelope import Headers, Unreadable, decode
 from tidegate.events.result import Phase
+from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
+from tidegate.runtime.producer import TooLarge
 
 SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120}, "stabilization": {"seconds": 0}})
 
@@ -37,13 +41,13 @@ def test_a_cooldown_stands_from_the_commands_time() -> None:
     """I6: the cooldown runs from the log's time, whenever it is rebuilt, and not beyond."""
     command = ordered()
     book = SpecBook([SPEC])
-    (hold,) = standing([command], [], book, command.issued_at + timedelta(seconds=1))
+    (hold,) = holds_in_force([command], [], book, command.issued_at + timedelta(seconds=1))
     assert hold.cooldown_until == command.issued_at.timestamp() + 60
     assert hold.decision_id == command.command_id
     assert hold.slots == command.to_parallelism - command.from_parallelism
     done = result(command.command_id, Phase.VERIFIED, 9)
-    assert standing([command], [done], book, command.issued_at + timedelta(seconds=59))[0].slots_until == 0
-    assert standing([command], [done], book, command.issued_at + timedelta(seconds=61)) == []
+    assert holds_in_force([command], [done], book, command.issued_at + timedelta(seconds=59))[0].slots_until == 0
+    assert holds_in_force([command], [done], book, command.issued_at + timedelta(seconds=61)) == []
 
 
 def test_slots_stand_while_a_command_is_open() -> None:
@@ -51,11 +55,11 @@ def test_slots_stand_while_a_command_is_open() -> None:
     command = ordered()
     book = SpecBook([SPEC])
     down = result(command.command_id, Phase.STOPPED, 9, parallelism=command.to_parallelism)
-    (hold,) = standing([command], [down], book, command.issued_at + timedelta(seconds=90))
+    (hold,) = holds_in_force([command], [down], book, command.issued_at + timedelta(seconds=90))
     assert hold.slots == command.to_parallelism
     longest = 60.0 + 2 * 180.0  # one stop and two starts, each with its deadline
     assert hold.slots_until == command.expires_at.timestamp() + longest
-    assert standing([command], [down], book, command.expires_at + timedelta(seconds=longest + 1)) == []
+    assert holds_in_force([command], [down], book, command.expires_at + timedelta(seconds=longest + 1)) == []
 
 
 def test_a_start_does_not_shorten_a_cooldown() -> None:
@@ -70,19 +74,19 @@ def test_a_start_does_not_shorten_a_cooldown() -> None:
         }
     )
     ends = [result(c.command_id, Phase.VERIFIED, 9) for c in (command, start)]
-    (hold,) = standing([command, start], ends, SpecBook([SPEC]), command.issued_at + timedelta(seconds=30))
+    (hold,) = holds_in_force([command, start], ends, SpecBook([SPEC]), command.issued_at + timedelta(seconds=30))
     assert hold.cooldown_until == command.issued_at.timestamp() + 60
 
 
 def test_a_job_without_spec_holds_nothing() -> None:
     """A removed job cannot be scaled, so nothing is held for it."""
     command = ordered()
-    assert standing([command], [], SpecBook([]), command.issued_at) == []
+    assert holds_in_force([command], [], SpecBook([]), command.issued_at) == []
 
 
 def test_lag_without_progress_is_a_stall() -> None:
     """Only lag over the whole patience in which nothing was committed is a stall."""
-    progress = Progress(60.0)
+    progress = StallDetector(60.0)
     p = ("t", 0)
     assert not progress.stalled({p: 5}, {p: 9}, 0.0)
     assert not progress.stalled({p: 5}, {p: 9}, 59.0)
@@ -93,7 +97,7 @@ def test_lag_without_progress_is_a_stall() -> None:
 
 def test_idleness_is_no_stall() -> None:
     """With nothing to do nothing has to move, and the patience begins anew with the next lag."""
-    progress = Progress(60.0)
+    progress = StallDetector(60.0)
     p = ("t", 0)
     assert not progress.stalled({p: 9}, {p: 9}, 0.0)
     assert not progress.stalled({p: 9}, {p: 9}, 1000.0)
@@ -103,7 +107,7 @@ def test_idleness_is_no_stall() -> None:
 
 def test_losing_a_partition_is_not_a_stall() -> None:
     """After a rebalance other offsets count, so the patience begins anew."""
-    progress = Progress(60.0)
+    progress = StallDetector(60.0)
     assert not progress.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
     assert not progress.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
 
@@ -130,6 +134,48 @@ def test_states_are_read_once_for_all_who_wait() -> None:
 
     states = States(read)
     asyncio.run(play())
+
+
+class SmallTopics:
+    """A producer whose topics accept records of up to 2,000 bytes."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes,
+        headers: Headers | None = None,
+        *,
+        partition: int | None = None,
+    ) -> None:
+        """Keep the value, or raise `TooLarge`."""
+        if len(value) > 2000:
+            raise TooLarge(f"{topic} key {key!r} partition {partition}: {headers}")
+        self.values.append(value)
+
+
+def test_a_dead_letter_that_is_too_large_goes_without_its_bytes() -> None:
+    """A poison record too large for the dead letters does not stop the service: its place and reason are kept."""
+    producer = SmallTopics()
+    outbox = KafkaOutbox(DeciderSettings(), producer)
+    record = ConsumedRecord("tidegate.snapshots", 0, 7, b"key", b"x" * 5000)
+    error = Unreadable("NOT_JSON", "no JSON")
+    asyncio.run(send_to_dead_letters(outbox.publish, record, error, consumer="decider", seen_at=START))
+    (value,) = producer.values
+    letter = decode(DeadLetter, value)
+    assert (letter.value, letter.offset, letter.code) == (None, 7, "NOT_JSON")
+    assert "bytes left out" in letter.error
+
+
+def test_an_event_that_is_too_large_is_an_error() -> None:
+    """Only a dead letter may lose bytes; any other event that is too large raises."""
+    outbox = KafkaOutbox(DeciderSettings(), SmallTopics())
+    spec = job().model_copy(update={"sources": tuple(f"topic-{number}" for number in range(500))})
+    with pytest.raises(TooLarge):
+        asyncio.run(outbox.publish(spec))
 
 
 def test_headers_come_as_list_or_mapping() -> None:

@@ -13,7 +13,9 @@ import pytest
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, snapshot, steady
 from tidegate.engine.decide import KEYFRAME_EVERY, MAX_FAILURES, AlreadyDecided
+from tidegate.engine.memory import Recorded
 from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, RedisView, Status
 from tidegate.events.envelope import decode, value_of
@@ -100,12 +102,23 @@ def test_another_engine_begins_with_a_keyframe(monkeypatch: pytest.MonkeyPatch) 
 def test_what_another_engine_remembered_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy begins anew after an upgrade: its memory may have had another meaning."""
     state, _ = run(job(policy="tide", policy_options={}), steady(3, rate=1, capacity=2))
-    assert state.memory
+    assert isinstance(state.memory, TideMemory)
     monkeypatch.setattr("tidegate.engine.decide.ENGINE_VERSION", "next")
-    strange = state._replace(memory={"forecast": ["of another layout"]})
+    strange = state._replace(memory=Recorded({"batches": 77}))
     after, decisions = run(job(policy="tide", policy_options={}), steady(2, rate=1, capacity=2, first=3), strange)
     assert len(decisions) == 2
-    assert to_wire(after)["memory"] != strange.memory
+    assert isinstance(after.memory, TideMemory)
+    assert after.memory.batches < 77
+
+
+def test_a_memory_that_does_not_fit_its_policy_is_dropped() -> None:
+    """A policy starts without memory if another version of it wrote one that it cannot read."""
+    spec = job(policy="tide", policy_options={})
+    state, _ = run(spec, steady(3, rate=1, capacity=2))
+    strange = state._replace(memory=Recorded({"forecast": ["of another layout"]}))
+    after, decisions = run(spec, steady(2, rate=1, capacity=2, first=3), strange)
+    assert len(decisions) == 2
+    assert isinstance(after.memory, TideMemory)
 
 
 def test_a_duplicate_is_refused_and_changes_nothing() -> None:

@@ -205,6 +205,12 @@ def test_an_ineffective_scale_up_is_recognised() -> None:
     assert rules.ineffective(NAN, 100.0, 200.0)
 
 
+@pytest.mark.parametrize(("now", "blocked"), [(50.0, False), (0.0, True), (NAN, True)])
+def test_a_gain_from_a_rate_of_zero_is_effective(now: float, blocked: bool) -> None:
+    """Flink divides by zero: 50 / 0 is infinite and passes, 0 / 0 is NaN and does not (`detectIneffectiveScaleUp`)."""
+    assert rules.ineffective(now, 0.0, 0.0) is blocked
+
+
 def test_scale_down_waits_for_the_largest_wish() -> None:
     """The largest wish of the interval wins, with its own flag, once the interval has passed."""
     queue, first, due = rules.delayed_scale_down([], None, 0.0, 3, True, 60.0)

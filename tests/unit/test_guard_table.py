@@ -411,6 +411,12 @@ def test_a_job_upstream_that_is_behind_holds_nothing() -> None:
     assert growth(neighbours=(upstream,)).final_parallelism == 16
 
 
+def test_a_job_further_downstream_that_is_behind_holds_nothing() -> None:
+    """What it waits for is what the job between writes, not what we write."""
+    further = Neighbour("reports", upstream=False, topics=("x",), evidence=behind().evidence, distance=2)
+    assert growth(neighbours=(further,)).final_parallelism == 16
+
+
 def test_memory_pressure_lets_growth_through() -> None:
     """More executors bring more memory: only a reduction is stopped."""
     assert growth(last={"gc_ratio": 0.9}).final_parallelism == 16

@@ -14,9 +14,10 @@ from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
 from tidegate.policies import forecast_rules, queueing_rules
 from tidegate.policies.cost import lag_integral, size_cost
-from tidegate.policies.learning import Learning, LearningOptions, splitmix64, uniform, updated
+from tidegate.policies.forecast import ForecastMemory
+from tidegate.policies.learning import Learning, LearningMemory, LearningOptions, splitmix64, uniform, updated
 from tidegate.policies.pid import velocity
-from tidegate.policies.threshold import dstreams_change, dstreams_ratio
+from tidegate.policies.threshold import ThresholdMemory, dstreams_change, dstreams_ratio
 
 
 def test_dstreams_thresholds() -> None:
@@ -28,19 +29,19 @@ def test_dstreams_thresholds() -> None:
 def test_threshold_looks_once_an_interval() -> None:
     """Between two looks it says when the next one is; then it goes by batch time over interval."""
     rule = policy("threshold", batch_interval_seconds=1.0)
-    first = rule.propose(case(evidence(batch_seconds=2.4)))
+    first = rule.propose(case(evidence(batch_seconds=2.4)), rule.Memory())
     assert (first.size, first.code) == (4, "THRESHOLD_NOT_DUE")
-    due = rule.propose(case(evidence(batch_seconds=2.4), memory=first.memory, after=60))
+    due = rule.propose(case(evidence(batch_seconds=2.4), after=60), first.memory)
     assert (due.size, due.code) == (6, "THRESHOLD_UP")  # 2.4 rounds to 2
-    assert due.memory == {"looked_at": AT + 60}
+    assert due.memory == ThresholdMemory(AT + 60)
 
 
 def test_threshold_can_look_at_lag_too() -> None:
     """With `lag_up_seconds` a long lag asks for one more although batches are short."""
     seen = evidence(utilization=0.2, lag_records=40_000)
-    given = case(seen, memory={"looked_at": AT - 60})
-    assert propose("threshold", given).size == 3
-    assert (propose("threshold", given, lag_up_seconds=60.0).size) == 5
+    given, memory = case(seen), ThresholdMemory(AT - 60)
+    assert propose("threshold", given, memory).size == 3
+    assert propose("threshold", given, memory, lag_up_seconds=60.0).size == 5
 
 
 def test_threshold_refuses_crossed_ratios() -> None:
@@ -56,16 +57,15 @@ def test_the_velocity_form() -> None:
 
 def test_pid_settles_without_error() -> None:
     """On a plant whose capacity follows the size at once, the load ends within the dead band and stays there."""
-    memory: dict[str, Any] = {}
     rule, size, sizes = policy("pid"), 2, []
+    memory = rule.Memory()
     for number in range(120):
         seen = evidence(arrival_rate=1000.0, true_processing_rate=100.0 * size)
-        proposal = rule.propose(
-            case(seen, current=size, memory=memory, after=10.0 * number, spec=job(max_parallelism=64))
-        )
-        memory = proposal.memory or {}
+        given = case(seen, current=size, after=10.0 * number, spec=job(max_parallelism=64))
+        proposal = rule.propose(given, memory)
+        memory = proposal.memory
         if proposal.size != size:
-            memory, size = rule.ordered(case(current=size), proposal, proposal.size), proposal.size
+            memory, size = rule.ordered(given, memory, proposal, proposal.size), proposal.size
         sizes.append(size)
     assert abs(1000 / (100 * size) - 0.7) <= 0.1
     assert len(set(sizes[60:])) == 1
@@ -132,22 +132,20 @@ def test_smoothing_learns_a_season() -> None:
     assert forecast_rules.ahead(model, 1, (2,), 0.9, 0.0) == pytest.approx(100, rel=0.5)
 
 
-def ramp(number: int, memory: dict[str, Any]) -> Case:
+def ramp(number: int) -> Case:
     """Return the case at minute `number` of a load that rises by 20/s a minute from 300/s."""
     arrived = sum(60 * (300 + 20 * minute) for minute in range(number))
     window = [Slice(AT + 60 * number, arrived, arrived)]
     seen = evidence(arrival_rate=300.0 + 20 * number, true_processing_rate=400.0)
-    return case(seen, window=window, memory=memory, after=60.0 * number, spec=job(max_parallelism=64))
+    return case(seen, window=window, after=60.0 * number, spec=job(max_parallelism=64))
 
 
 def test_forecast_is_ahead_of_a_ramp() -> None:
     """It asks for more than the present load needs, since it expects the load to rise on."""
-    memory: dict[str, Any] = {}
-    rule, proposal = policy("forecast"), None
-    for number in range(20):
-        proposal = rule.propose(ramp(number, memory))
-        memory = proposal.memory or {}
-    assert proposal is not None
+    rule = policy("forecast")
+    proposal = rule.propose(ramp(0), rule.Memory())
+    for number in range(1, 20):
+        proposal = rule.propose(ramp(number), proposal.memory)
     present = math.ceil((300 + 20 * 19) / 0.7 / 100)
     assert proposal.numbers["coming"] > 300 + 20 * 19  # type: ignore[operator]
     assert proposal.size > present
@@ -157,10 +155,10 @@ def test_forecast_is_ahead_of_a_ramp() -> None:
 def test_forecast_drops_a_topic_made_anew(after: float) -> None:
     """An end offset that falls, within a step or after it, is no negative load: the step begins again."""
     rule = policy("forecast")
-    first = rule.propose(ramp(10, {}))
+    first = rule.propose(ramp(10), rule.Memory())
     window = [Slice(AT + after, 5, 5)]
-    again = rule.propose(case(window=window, memory=first.memory, after=after))
-    assert again.memory == {"since": [AT + after, 5]}
+    again = rule.propose(case(window=window, after=after), first.memory)
+    assert again.memory == ForecastMemory(since=(AT + after, 5))
 
 
 @pytest.mark.parametrize(
@@ -231,12 +229,13 @@ def test_learning_starts_with_common_sense() -> None:
 def test_learning_learns_from_what_came_of_it() -> None:
     """An action that goes with a long lag loses worth, and only once its epoch is over."""
     rule = policy("learning", exploration=0.0)
-    first = rule.propose(case(evidence(utilization=0.1)))
-    assert first.memory is not None
-    waiting = rule.propose(case(evidence(utilization=0.1), memory=first.memory, after=30))
+    first = rule.propose(case(evidence(utilization=0.1)), rule.Memory())
+    waiting = rule.propose(case(evidence(utilization=0.1), after=30), first.memory)
     assert (waiting.code, waiting.memory) == ("LEARNING_WAITS", None)
-    worse = rule.propose(case(evidence(utilization=1.0, lag_records=400_000), memory=first.memory, after=60))
-    before, after = first.memory["table"], (worse.memory or {})["table"]
+    worse = rule.propose(case(evidence(utilization=1.0, lag_records=400_000), after=60), first.memory)
+    assert first.memory is not None
+    assert worse.memory is not None
+    before, after = first.memory.table, worse.memory.table
     changed = [(s, a) for s in range(18) for a in range(3) if before[s][a] != after[s][a]]
     assert changed == [(0, 0)]
     assert after[0][0] < before[0][0]
@@ -247,7 +246,7 @@ def test_learning_never_tries_a_step_down_while_behind() -> None:
     rule = Learning(LearningOptions(exploration=1.0))
     behind = evidence(utilization=0.1, lag_records=40_000)
     for rolls in range(0, 400, 2):
-        assert rule.propose(case(behind, memory={"rolls": rolls})).size >= 4
+        assert rule.propose(case(behind), LearningMemory(rolls=rolls)).size >= 4
 
 
 @pytest.mark.parametrize("name", ["pid", "queueing", "forecast", "cost"])

@@ -91,24 +91,42 @@ def test_an_inactive_job_goes_to_its_least_size() -> None:
     assert propose("keda", lagging(5), activation_lag_threshold=4, **quick).code == "KEDA_LAG"
 
 
-def test_offsets_nobody_measured_are_not_an_empty_group() -> None:
-    """A null offset leaves the size alone, unless it is to be read KEDA's way."""
+def test_a_partition_without_a_committed_offset_is_read_as_keda_reads_it() -> None:
+    """Its default is `latest`: 1 record each (`getLagForPartition`). 4 records at 1 per slot ask for 4."""
     shot = snapshot(0, arrived=1000, committed=None, partitions=4, slots=2)
     given = case(current=2, shot=shot)
-    assert propose("keda", given).code == "EVIDENCE_MISSING"
+    proposal = propose("keda", given, lag_threshold=1)
+    assert (proposal.size, proposal.code, proposal.numbers["lag"]) == (4, "KEDA_LAG", 4)
     assert propose("keda", given, offset_reset_policy="earliest").size == 4
+
+
+def test_offsets_that_could_not_be_measured_keep_the_size() -> None:
+    """A failed measurement is not an empty group, and `unknown` treats a missing offset like one."""
+    shot = snapshot(0, arrived=1000, committed=None, partitions=4, slots=2)
+    assert propose("keda", case(current=2, shot=shot), offset_reset_policy="unknown").code == "EVIDENCE_MISSING"
     shot = shot.model_copy(update={"missing": (Part.COMMITTED_OFFSETS,)})
     assert propose("keda", case(current=2, shot=shot), offset_reset_policy="earliest").code == "EVIDENCE_MISSING"
+
+
+@pytest.mark.parametrize("more", [{}, {"exclude_persistent_lag": True}])
+def test_a_negative_lag_is_summed_as_keda_sums_it(more: dict[str, Any]) -> None:
+    """KEDA adds `latestOffset - consumerOffset` as it is: 80 - 50 asks for 3 slots. Cut at 0, 80 is capped to 4."""
+    source = SourceOffsets(topic="in", end_offsets=(180, 50, 0, 0), committed_offsets=(100, 100, 0, 0))
+    given = case(current=2, shot=snapshot(0, slots=2).model_copy(update={"sources": (source,)}))
+    proposal = propose("keda", given, **more)
+    assert (proposal.size, proposal.numbers["lag"]) == (3, 30)
+    fixed = propose("keda", given, cut_negative_lag=True, **more)
+    assert (fixed.size, fixed.numbers["lag"]) == (4, 80)
 
 
 def test_lag_that_stands_still_asks_for_nothing() -> None:
     """With persistent lag left out, an offset unmoved for the polls given no longer counts."""
     keda = policy("keda", exclude_persistent_lag=True, persistent_lag_polls=2, stabilization_down_seconds=0.0)
-    memory: dict[str, Any] = {}
+    memory = keda.Memory()
     sizes = []
     for number in range(4):
-        proposal = keda.propose(lagging(80, memory=memory, after=10.0 * number))
-        memory = proposal.memory or {}
+        proposal = keda.propose(lagging(80, after=10.0 * number), memory)
+        memory = proposal.memory
         sizes.append(proposal.size)
     assert sizes == [4, 4, 1, 1]
 

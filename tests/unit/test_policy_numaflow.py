@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from tests.support.cases import AT, case, evidence, policy, propose
-from tests.support.events import job, snapshot
+from tests.support.events import job, snapshot, steady
 from tidegate.engine.case import Case
 from tidegate.engine.cron import parse
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
 from tidegate.events.decision import Evidence, Neighbour
+from tidegate.lab.simulate import EngineDecider
 from tidegate.policies import numaflow_rules as rules
+from tidegate.policies.numaflow_pressure import MAX_SUMS, DownstreamLag, remember
 
 
 def test_the_documented_example() -> None:
@@ -189,23 +191,81 @@ def test_the_policy_waits_for_its_cooldowns() -> None:
     assert propose("numaflow", case(lagging(12_000), last_action_at=AT - 91)).size == 6
 
 
-def pressed(*, topics: tuple[str, ...], lag: int = 21_600) -> Case:
+def pressed(*, distance: int | None = None, lag: int = 21_600) -> Case:
     """Return a case in which 8 slots are wanted and a job downstream has some lag."""
-    neighbour = Neighbour("next", upstream=False, topics=topics, evidence=Evidence(lag_records=lag))
+    neighbour = Neighbour(
+        "next", upstream=False, topics=("out",), evidence=Evidence(lag_records=lag), distance=distance
+    )
     return case(lagging(12_000), neighbours=[neighbour])
 
 
 def test_back_pressure_of_the_next_job_costs_a_slot() -> None:
     """Directly connected, at 90 % of 24,000: one fewer instead of more; just below: no pressure."""
-    assert propose("numaflow", pressed(topics=("out",))).code == "NUMAFLOW_DIRECT_PRESSURE"
-    assert propose("numaflow", pressed(topics=("out",))).size == 3
-    assert propose("numaflow", pressed(topics=("out",), lag=21_599)).size == 6
+    assert propose("numaflow", pressed()).code == "NUMAFLOW_DIRECT_PRESSURE"
+    assert propose("numaflow", pressed()).size == 3
+    assert propose("numaflow", pressed(lag=21_599)).size == 6
 
 
 def test_back_pressure_further_down_holds_the_size() -> None:
-    """A full job that reads another's output keeps this one from growing."""
-    proposal = propose("numaflow", pressed(topics=("reports",)))
+    """A full job that reads another's output keeps this one from growing (`hasBackPressure`: any downstream edge)."""
+    proposal = propose("numaflow", pressed(distance=2))
     assert (proposal.size, proposal.code) == (4, "NUMAFLOW_DOWNSTREAM_PRESSURE")
+    assert propose("numaflow", pressed(distance=2, lag=21_599)).size == 6
+
+
+@pytest.mark.parametrize(
+    ("lags", "code"),
+    [
+        ([0, 0, 0, 30_000], "NUMAFLOW_STEP"),  # the newest lag alone is over 21,600, the mean of 7,500 is not
+        ([40_000, 40_000, 20_000], "NUMAFLOW_DIRECT_PRESSURE"),  # the newest is below, the mean of 33,333 is not
+        ([40_000, 0, 24_800], "NUMAFLOW_DIRECT_PRESSURE"),  # 64,800 / 3 = 21,600
+        ([40_000, 0, 24_799], "NUMAFLOW_STEP"),  # 21,599.67, and pending messages are whole
+        ([21_600, None], "NUMAFLOW_DIRECT_PRESSURE"),  # a lag that is not known now does not end the pressure
+        ([10**6] + [0] * 12, "NUMAFLOW_DIRECT_PRESSURE"),  # 120 s ago is within the lookback: 1,000,000 / 13
+        ([10**6] + [0] * 13, "NUMAFLOW_STEP"),  # 130 s ago is not
+    ],
+)
+def test_back_pressure_is_the_mean_over_the_lookback(lags: list[int | None], code: str) -> None:
+    """`hasBackPressure` compares the averaged pending with 90 % of 24,000 = 21,600, not the newest one."""
+    numaflow = policy("numaflow", adaptive_lookback=False)
+    memory, found = numaflow.Memory(), []
+    for number, lag in enumerate(lags):
+        neighbour = Neighbour("next", upstream=False, topics=("out",), evidence=Evidence(lag_records=lag))
+        proposal = numaflow.propose(case(lagging(12_000), neighbours=[neighbour], after=10.0 * number), memory)
+        memory = proposal.memory
+        found.append(proposal.code)
+    assert found[-1] == code
+
+
+def test_a_long_lookback_keeps_few_sums_of_lags_and_the_same_mean() -> None:
+    """600 s of snapshots are kept as at most 16 sums per job, and a link that goes is forgotten."""
+    lags: tuple[DownstreamLag, ...] = ()
+    for number in range(60):
+        neighbour = Neighbour("next", upstream=False, topics=("out",), evidence=Evidence(lag_records=1000 * number))
+        lags = remember(lags, [neighbour], 10.0 * number, 600.0)
+        assert len(lags[0].sums) <= MAX_SUMS
+        assert lags[0].mean == 500 * number
+    assert remember(lags, [], 600.0, 600.0) == ()
+
+
+def test_a_full_job_two_links_down_holds_the_first() -> None:
+    """End to end: the links of three jobs in a row let the last one, with a mean lag over its limit, hold the first."""
+    topics = {"raw": ("in", "a"), "clean": ("a", "b"), "report": ("b", "c")}
+    specs = {
+        name: job(name, pipeline_id="shop", policy="numaflow", policy_options={}).model_copy(
+            update={"sources": (read,), "sinks": (written,)}
+        )
+        for name, (read, written) in topics.items()
+    }
+    decider = EngineDecider(tuple(specs.values()))
+    codes = {}
+    for number in range(4):
+        for name, lag in (("report", 30_000), ("clean", 0), ("raw", 12_000)):
+            shots = steady(number + 1, rate=300, capacity=300, lag=lag, job_id=name, pipeline_id="shop")
+            decided = decider.decide(specs[name], shots[-1], shots[-1].observed_at.timestamp(), ()).decision
+            assert decided is not None
+            codes[name] = decided.trail[0].code
+    assert codes["raw"] == "NUMAFLOW_DOWNSTREAM_PRESSURE"
 
 
 def test_a_cron_window_replaces_the_bounds() -> None:
@@ -238,17 +298,36 @@ def test_an_idle_job_keeps_one_slot() -> None:
 
 def test_slow_batches_lengthen_the_lookback() -> None:
     """Offsets that stand still for 150 s at a time make the lookback 180 s, and later it shrinks again."""
-    memory: dict[str, Any] = {}
     lookback: list[Any] = []
     numaflow = policy("numaflow")
+    memory = numaflow.Memory()
     for number in range(90):
         at, done = AT + 10 * number, 1000 * (min(number, 45) // 15 + 1) + max(0, number - 45)
         window = [Slice(at - 10, done + 10, done), Slice(at, done + 10, done)]
-        proposal = numaflow.propose(case(after=10.0 * number, window=window, memory=memory))
-        memory = proposal.memory or {}
-        lookback.append(memory["lookback"])
+        proposal = numaflow.propose(case(after=10.0 * number, window=window), memory)
+        memory = proposal.memory
+        assert memory is not None
+        lookback.append(memory.lookback)
     assert max(lookback) == 180.0
     assert lookback[0] == lookback[-1] == 120.0
+
+
+@pytest.mark.parametrize(
+    ("configured", "spell", "want"),
+    [(90, 70, 120.0), (90, 60, 90.0), (120, 70, 120.0), (30, 20, 60.0), (120, 130, 180.0)],
+)
+def test_a_still_spell_is_rounded_up_to_minutes_before_it_is_compared(configured: int, spell: int, want: float) -> None:
+    """`updateDynamicLookbackSecs`: 70 s become 120 s, more than 90 s, as long as 3 lookbacks reach the spell."""
+    numaflow = policy("numaflow", lookback_seconds=configured)
+    memory = numaflow.Memory()
+    lookback: dict[int, Any] = {}
+    for at in range(0, 900, 10):
+        done = 1000 if at < spell else 1000 + at
+        memory = numaflow.propose(case(after=at, window=[Slice(AT + at, done, done)]), memory).memory
+        assert memory is not None
+        lookback[at] = memory.lookback
+    assert lookback[spell] == lookback[spell + 60] == want
+    assert lookback[890] == max(60, configured)  # commits 10 s apart are spells of 10 s
 
 
 def test_without_a_ready_slot_nothing_is_reckoned() -> None:

@@ -14,7 +14,8 @@ from typer.core import TyperGroup
 
 from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.interrupts import interruptible
-from tidegate.runtime.kafka import NotDelivered, TopicsDoNotFit
+from tidegate.runtime.kafka import TopicsDoNotFit
+from tidegate.runtime.producer import NotDelivered
 from tidegate.stack import StackError
 from tidegate.terminal import stderr
 

@@ -68,6 +68,7 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
     """Show all jobs and their last decisions.
 
     The column `lag` is in seconds of work at the job's measured capacity. The column `why` explains the last decision.
+    docs/policies/reasons.md explains the statuses.
 
     Example:  tidegate jobs
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Generic, NamedTuple, Protocol
 
+from tidegate.engine.memory import M
 from tidegate.engine.reasons import Reason
 from tidegate.engine.state import JobState, Slice
 from tidegate.events.decision import Evidence, Expectation, Figure, Observed, Status
@@ -24,32 +25,36 @@ class Case(NamedTuple):
     evidence: Evidence
     current: int
     """Slots of the running job; 0 when it does not run."""
-    at: float
-    """The snapshot's time, epoch seconds: what policies reckon with."""
-    now: float
-    """The decider's clock, epoch seconds: what cooldowns and freshness are measured against."""
+    measured_at: float
+    """When the snapshot was taken, epoch seconds: the time policies calculate with."""
+    decided_at: float
+    """The decider's clock, epoch seconds: cooldowns and the age of a snapshot are measured against it."""
     manual: bool = False
     """Whether an operator asked for this size."""
     newest: Slice | None = None
     """The snapshot alone, as a slice of the window; None when the job does not run."""
 
 
-class Proposal(NamedTuple):
-    """What a policy wants: a size, the reason with its numbers, and what it expects of it."""
+class Proposal(NamedTuple, Generic[M]):
+    """What a policy proposes: a size, the reason with its values, what it expects of the size, and its new memory."""
 
     size: int
     code: str
     numbers: Mapping[str, Figure] = MappingProxyType({})
     expectation: Expectation | None = None
-    memory: Any = None
+    memory: M | None = None
     """The policy's memory from now on; None leaves it as it is."""
+    capacity: float | None = None
+    """Capacity of the present size, records/s, for `ordered` to remember; None if the policy did not determine it."""
 
 
-class Policy(Protocol):
-    """A rule that proposes a parallelism from evidence. Pure: same case, same proposal."""
+class Policy(Protocol[M]):
+    """A rule that proposes a parallelism from evidence. Pure: the same case and memory give the same proposal."""
 
     name: ClassVar[str]
     Options: ClassVar[type]
+    Memory: ClassVar[type]
+    """What the policy remembers of a job, see `tidegate.engine.memory`; `NoMemory` for a policy without."""
     reasons: ClassVar[Mapping[str, Reason]]
     """The codes its proposals use."""
 
@@ -58,12 +63,12 @@ class Policy(Protocol):
         """How much of the past the policy wants to see."""
         ...
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: M) -> Proposal[M]:
         """Return the size the job should have."""
         ...
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> Any:
-        """Return the memory after the guards let a command for `final` slots out."""
+    def ordered(self, case: Case, memory: M, proposal: Proposal[M], final: int) -> M:
+        """Return the memory after a command for `final` slots went out; `memory` is the one after the proposal."""
         ...
 
 

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidegate.engine.case import Case, Policy, Proposal
 from tidegate.engine.evidence import gather
 from tidegate.engine.guards.limits import Bounds
 from tidegate.engine.guards.timing import under_way
 from tidegate.engine.history import FAILED, STOPPED, note_order, note_wish, resumed
+from tidegate.engine.memory import Recorded, UnreadableMemory, read_memory
 from tidegate.engine.plan import Plan
 from tidegate.engine.reasons import entry
 from tidegate.engine.results import take_results
@@ -37,7 +38,7 @@ from tidegate.events.decision import Decision, Keyframe, Observed, Status, Trail
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot
 
-ENGINE_VERSION = "4"
+ENGINE_VERSION = "5"
 """Part of every decision's id: raised by each change that can make a decision differ."""
 
 KEYFRAME_EVERY = 100
@@ -66,7 +67,7 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
     spec = plan.spec
     before = state
     state = take_results(state, observed)
-    state = _turn_to(state, spec)
+    state = _turn_to(state, plan)
     state, newest = observe(state, snapshot, plan.policy.window_seconds)
     state, current = _size(state, snapshot)
     state = _count_end(state, snapshot)
@@ -77,30 +78,42 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
         state=state,
         evidence=gather(state, snapshot, current),
         current=current,
-        at=snapshot.observed_at.timestamp(),
-        now=observed.at.timestamp(),
+        measured_at=snapshot.observed_at.timestamp(),
+        decided_at=observed.at.timestamp(),
         manual=_asked_for(state, spec, snapshot),
         newest=newest,
     )
     by, proposal = _propose(case, plan.policy)
     if by == plan.policy.name:
-        history = note_wish(state.history, proposal.size, current, case.at)
+        history = note_wish(state.history, proposal.size, current, case.measured_at)
         if history is not state.history:
             case = case._replace(state=state._replace(history=history))
     outcome = _dispose(case, by, proposal, plan)
     return _conclude(before, case, plan.policy, proposal, outcome)
 
 
-def _turn_to(state: JobState, spec: JobSpec) -> JobState:
-    """Return the state under the spec in force: a new policy begins without memory, a new version forgives.
+def _turn_to(state: JobState, plan: Plan) -> JobState:
+    """Return the state under the spec in force, with the memory as the policy's own type.
 
-    So does a policy after a change of the engine: what another version remembers may mean something else.
+    A policy starts without memory after a change of policy or of the engine: what another version remembers may mean
+    something else. A new version of the spec resets the failure count.
     """
+    spec, memory = plan.spec, state.memory
     if (state.policy, state.engine_version) != (spec.scaling.policy, ENGINE_VERSION):
-        state = state._replace(policy=spec.scaling.policy, memory={})
+        memory = Recorded()
+    if isinstance(memory, Recorded):
+        state = state._replace(policy=spec.scaling.policy, memory=_read(plan.policy.Memory, memory))
     if state.spec_version != spec.version:
         state = state._replace(failures=0, history=resumed(state.history))
     return state
+
+
+def _read(kind: type, memory: Recorded) -> object:
+    """Return a recorded memory as its policy's type; a new one if another version of the policy wrote it."""
+    try:
+        return read_memory(kind, memory.values)
+    except UnreadableMemory:
+        return kind()
 
 
 def _size(state: JobState, snapshot: MetricSnapshot) -> tuple[JobState, int]:
@@ -128,7 +141,7 @@ def _asked_for(state: JobState, spec: JobSpec, snapshot: MetricSnapshot) -> bool
     return spec.manual is not None and spec.manual.request_id != state.manual_done and snapshot.state in ALIVE
 
 
-def _propose(case: Case, policy: Policy) -> tuple[str, Proposal]:
+def _propose(case: Case, policy: Policy[Any]) -> tuple[str, Proposal[Any]]:
     """Return who proposes and what: supervisor, operator or policy."""
     spec, state, cluster = case.spec, case.state, case.snapshot.state
     if not spec.running:
@@ -136,7 +149,7 @@ def _propose(case: Case, policy: Policy) -> tuple[str, Proposal]:
     if cluster is ClusterState.UNKNOWN:
         return "supervisor", Proposal(case.current, "JOB_STATE_UNKNOWN")
     if cluster in DEAD and state.in_flight is not None:
-        return "supervisor", Proposal(0, "JOB_RESTARTING", under_way(state.in_flight, case.now))
+        return "supervisor", Proposal(0, "JOB_RESTARTING", under_way(state.in_flight, case.decided_at))
     if cluster in DEAD:
         if state.failures >= MAX_FAILURES:
             return "supervisor", Proposal(0, "NEEDS_A_HUMAN", {"failures": state.failures})
@@ -149,7 +162,7 @@ def _propose(case: Case, policy: Policy) -> tuple[str, Proposal]:
         return "supervisor", Proposal(case.current, "JOB_STARTING")
     if case.current == 0 or case.evidence.snapshots == 0:
         return "supervisor", Proposal(case.current, "NO_EVIDENCE", {"snapshots": case.evidence.snapshots})
-    return policy.name, policy.propose(case)
+    return policy.name, policy.propose(case, state.memory)
 
 
 class _Outcome(NamedTuple):
@@ -163,7 +176,7 @@ class _Outcome(NamedTuple):
     """Whether the wish was only put off."""
 
 
-def _dispose(case: Case, by: str, proposal: Proposal, plan: Plan) -> _Outcome:
+def _dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> _Outcome:
     """Let the forcing guards ask for more, then ask all in order; each sees the wish as the ones before left it."""
     current = case.current
     wish = proposal.size
@@ -225,7 +238,7 @@ def _kind(current: int, size: int) -> CommandKind:
 
 
 def _conclude(
-    before: JobState, case: Case, policy: Policy, proposal: Proposal, outcome: _Outcome
+    before: JobState, case: Case, policy: Policy[Any], proposal: Proposal[Any], outcome: _Outcome
 ) -> tuple[JobState, Decision]:
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
@@ -278,7 +291,7 @@ def _conclude(
 
 
 def _after(
-    case: Case, policy: Policy, proposal: Proposal, outcome: _Outcome, command: ScalingCommand | None
+    case: Case, policy: Policy[Any], proposal: Proposal[Any], outcome: _Outcome, command: ScalingCommand | None
 ) -> JobState:
     """Return the state to remember."""
     state = case.state
@@ -290,15 +303,15 @@ def _after(
             command.command_id,
             command.kind.value,
             command.to_parallelism,
-            case.now,
+            case.decided_at,
             command.expires_at.timestamp(),
         )
         if command.kind is CommandKind.RESCALE:
-            last_action_at = case.now
+            last_action_at = case.decided_at
             rate = case.evidence.true_processing_rate
-            history = note_order(history, case.now, case.current, outcome.final, rate)
+            history = note_order(history, case.decided_at, case.current, outcome.final, rate)
             if not case.manual:
-                memory = policy.ordered(case, proposal, outcome.final)
+                memory = policy.ordered(case, memory, proposal, outcome.final)
         elif command.kind is CommandKind.STOP and outcome.status in HALTS:
             history = replace(history, halt=HALTS[outcome.status])
     if case.manual and case.spec.manual is not None and (command is not None or not outcome.waits):
@@ -316,7 +329,7 @@ def _after(
     )
 
 
-def _sentence(case: Case, proposal: Proposal, outcome: _Outcome) -> str:
+def _sentence(case: Case, proposal: Proposal[Any], outcome: _Outcome) -> str:
     """Return the whole decision in one plain sentence."""
     current, final = case.current, outcome.final
     if final == current:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tidegate.engine.case import Policy
 from tidegate.engine.decide import step
 from tidegate.engine.guards import BY_NAME, GUARDS
+from tidegate.engine.memory import memory_readers
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import Plan, Policies, UnknownPolicy, guard_of, plan_for, policy_of
 from tidegate.engine.reasons import register
+from tidegate.engine.round import Round, decision_round
 from tidegate.engine.state import JobState
 from tidegate.engine.tide.policy import Tide
 from tidegate.events.decision import Decision, Observed
@@ -23,11 +26,15 @@ PLANS_KEPT = 20_000
 class Engine:
     """Decides on snapshots with a fixed set of policies. Deterministic: the same arguments give the same bytes."""
 
-    def __init__(self, policies: Mapping[str, type[Policy]]) -> None:
-        """Take the policies besides `tide`, by name. Raises `ValueError` if two give one reason code two meanings."""
+    def __init__(self, policies: Mapping[str, type[Policy[Any]]]) -> None:
+        """Take the policies besides `tide`, by name.
+
+        Raises `ValueError` if two give one reason code two meanings, `TypeError` for a memory without a JSON form.
+        """
         self.policies: Policies = {Tide.name: Tide, **policies}
         for policy in self.policies.values():
             register(policy.reasons)
+            memory_readers(policy.Memory)
         self._plans: dict[int, Plan] = {}
 
     def step(
@@ -35,6 +42,10 @@ class Engine:
     ) -> tuple[JobState, Decision]:
         """Decide on one snapshot; see `tidegate.engine.decide.step`."""
         return step(state, snapshot, self.plan(spec), observed)
+
+    def round(self, state: JobState, snapshot: MetricSnapshot, spec: JobSpec, known: Observed) -> Round:
+        """Start a decision round on one snapshot; see `tidegate.engine.round.decision_round`."""
+        return decision_round(state, snapshot, self.plan(spec), known)
 
     def plan(self, spec: JobSpec) -> Plan:
         """Return the plan of a spec, made once, or raise `BadOption` or `UnknownPolicy`."""

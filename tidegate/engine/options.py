@@ -1,6 +1,6 @@
 """Options of policies and guards: frozen dataclasses whose fields carry unit, range and meaning.
 
-The same declaration validates what a JobSpec says, supplies the defaults and is printed in docs/policies.md.
+The same declaration validates what a JobSpec says, supplies the defaults and is printed in docs/policies/.
 """
 
 from __future__ import annotations

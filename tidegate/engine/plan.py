@@ -11,7 +11,7 @@ from tidegate.engine.guards import FORCING, GUARDS
 from tidegate.engine.options import parse
 from tidegate.events.job import JobSpec
 
-Policies = Mapping[str, type[Policy]]
+Policies = Mapping[str, type[Policy[Any]]]
 """Policies by name."""
 
 
@@ -24,7 +24,7 @@ class Plan:
     """How the snapshots of one job are handled."""
 
     spec: JobSpec
-    policy: Policy
+    policy: Policy[Any]
     guards: tuple[Guard, ...]
     forces: tuple[Forcing, ...]
     """Those of the guards that may ask for a change of their own."""
@@ -36,13 +36,13 @@ def plan_for(spec: JobSpec, policies: Policies) -> Plan:
     return Plan(spec, policy_of(spec, policies), guards, tuple(guard for guard in guards if isinstance(guard, FORCING)))
 
 
-def policy_of(spec: JobSpec, policies: Policies) -> Policy:
+def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:
     """Return the policy a spec names, with its options, or raise `BadOption` or `UnknownPolicy`."""
     name = spec.scaling.policy
     policy: Any = policies.get(name)
     if policy is None:
         raise UnknownPolicy(f"unknown policy {name!r}, known are {', '.join(sorted(policies))}")
-    made: Policy = policy(parse(policy.Options, spec.scaling.policy_options, "scaling.policy_options"))
+    made: Policy[Any] = policy(parse(policy.Options, spec.scaling.policy_options, "scaling.policy_options"))
     return made
 
 

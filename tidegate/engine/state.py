@@ -7,12 +7,12 @@ per window without changing any rate.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
+from tidegate.engine.memory import Recorded, write_memory
 
 MAX_SLICES = 20
 
@@ -85,11 +85,8 @@ class JobState(NamedTuple):
     """Starts in a row that committed nothing."""
     manual_done: str | None = None
     policy: str = ""
-    memory: Any = MappingProxyType({})
-    """What the policy remembers, never changed in place; emptied when the policy changes.
-
-    JSON values, or a value of the policy's own whose `wire()` gives them; a policy must take either.
-    """
+    memory: object = Recorded()
+    """What the policy remembers, as its own type; as `Recorded` from the wire until the next decision."""
     history: History = EMPTY
     """What the guards remember."""
 
@@ -106,7 +103,7 @@ _PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
 def to_wire(state: JobState) -> dict[str, JsonValue]:
     """Return the state as JSON values. Floats survive exactly: JSON writes their shortest round-trip form."""
     wire: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(state, name)) is not None}
-    wire["memory"] = state.memory.wire() if hasattr(state.memory, "wire") else dict(state.memory)
+    wire["memory"] = write_memory(state.memory)
     wire["topics"] = [list(topic) for topic in state.topics]
     wire["window"] = [list(piece) for piece in state.window]
     wire["restarts"] = [list(restart) for restart in state.restarts]
@@ -126,6 +123,6 @@ def from_wire(wire: dict[str, Any]) -> JobState:
         window=tuple(Slice(*row) for row in wire.get("window", ())),
         restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
         in_flight=InFlight(*in_flight) if in_flight else None,
-        memory=wire.get("memory", {}),
+        memory=Recorded(wire.get("memory", {})),
         history=history_from_wire(wire.get("history", {})),
     )

@@ -33,6 +33,24 @@ class Phase(StrEnum):
 TERMINAL = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK, Phase.FAILED, Phase.REJECTED})
 
 
+class QueryCommit(Wire):
+    """The newest batch that one streaming query has committed, as its checkpoint says."""
+
+    query_id: str | None = None
+    """Absent before the query has written its metadata."""
+    batch_id: Count | None = None
+    """Absent before the first commit."""
+
+
+class CheckpointMark(Wire):
+    """Where the job's checkpoint stood after the old run had ended. A new run is verified against it."""
+
+    queries: dict[str, QueryCommit] = Field(default_factory=dict)
+    """By the name of the query's checkpoint directory; empty before the job's first run."""
+    last_commit_at: Instant | None = None
+    """When the newest of these batches was committed."""
+
+
 class ActionResult(Wire):
     """One phase reached by one command. `result_id` is a function of command, phase and attempt."""
 
@@ -43,13 +61,13 @@ class ActionResult(Wire):
     kind: CommandKind
     phase: Phase
     attempt: Annotated[int, Field(ge=1)] = 1
-    """1 for the ordered size, 2 for the roll-back to the last good one."""
+    """1 for the ordered size, 2 for the rollback to the last good one."""
     epoch: Count
     at: Instant
     parallelism: Count
     """The size this phase aims at or has reached; 0 while the job is meant to be stopped."""
     code: str = "OK"
-    """Reason code of a rejection, failure or roll-back; `OK` otherwise."""
+    """Reason code of a rejection, failure or rollback; `OK` otherwise."""
     sentence: str = ""
     incarnation: str | None = None
     """Spark application id, once known."""
@@ -58,7 +76,11 @@ class ActionResult(Wire):
     downtime_seconds: Seconds | None = None
     """With `verified` and `rolled_back`: last commit before the stop to first commit after the start."""
     details: dict[str, Scalar] = Field(default_factory=dict)
-    """Measured figures of the phase, such as `stop_seconds` or `last_batch_id`."""
+    """Measured figures of the phase, such as `stop_seconds` or `last_batch_id`. Nothing is read back from them."""
+    checkpoint: CheckpointMark | None = None
+    """With `stopped`."""
+    run: Count | None = None
+    """With `starting` and `running`: the number of the new run under the command's epoch."""
 
 
 def result_id(command_id: str, phase: Phase, attempt: int = 1) -> str:

@@ -1,8 +1,8 @@
 """The loop in simulated time: snapshots from the twin, decisions from the engine, commands back to the twin.
 
-What the services do between topics is done here by calls, in the same order: results first, then the snapshot is
-decided on with what the decider would have seen (cooldown, reservations, results, neighbours), then the command goes
-out. A snapshot that is late is decided on when it arrives; its command can come no earlier.
+Function calls replace the topics, in the services' order: first the results, then the decision on the snapshot with
+what the decider would have seen (cooldown, reservations, results, neighbours), then the command. The decision on a late
+snapshot is made when it arrives.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from tidegate.engine.links import Link, find_links
 from tidegate.engine.state import JobState
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Neighbour, Observed
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
-from tidegate.lab.ledger import MemoryLedger
+from tidegate.lab.reservations import MemoryReservations
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 from tidegate.twin.world import EPOCH, World
 
 Progress = Callable[[float], None]
-"""Told the share done, 0..1."""
+"""Called with the completed share, 0..1."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic to be made: its partitions' shares, its load, its size if finite."""
+    """A topic to create: its partitions' shares, its load, and its size if finite."""
 
     shares: tuple[float, ...]
     load: Load | None = None
@@ -42,23 +43,23 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One simulation to be run; the same scenario gives the same recording."""
+    """One simulation; the same scenario gives the same recording."""
 
     models: tuple[JobModel, ...]
     specs: tuple[JobSpec, ...]
     topics: Mapping[str, TopicPlan]
     pools: Mapping[str, int]
     sizes: Mapping[str, int]
-    """Size each job runs with when the scenario begins."""
+    """Each job's size at the start."""
     seconds: float
     seed: int = 0
     epoch: int = EPOCH
 
     def world(self) -> World:
-        """Return the scenario's world at its beginning."""
+        """Return the scenario's world at its start."""
         return World(
             self.models,
-            [Topic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
+            [TwinTopic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
             [SlotPool(pool_id, slots) for pool_id, slots in self.pools.items()],
             sizes=self.sizes,
             seed=self.seed,
@@ -88,7 +89,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One moment of one job as it truly was; times are seconds since the beginning."""
+    """The true state of one job at one moment; times are seconds since the start."""
 
     at: float
     arrived: float
@@ -111,80 +112,66 @@ class JobRecording:
 
 
 class Decider(Protocol):
-    """Who decides in a simulation: the engine, or a plan made beforehand."""
+    """What decides in a simulation: the engine, or a plan made in advance."""
 
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
-        """Return what follows from a snapshot at `now` (epoch seconds), given the results since the last one."""
+        """Decide on a snapshot at `now` (epoch seconds), given the results since the last one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a decider made of a snapshot."""
+    """A decider's answer to a snapshot."""
 
     decision: Decision | None
     command: ScalingCommand | None
 
 
 class EngineDecider:
-    """The engine with the state of all jobs, told what the decider service would tell it."""
+    """The engine with the state of all jobs. It takes the same round as the decider, on reservations in memory."""
 
     def __init__(self, specs: Sequence[JobSpec]) -> None:
         """Raise `ValueError` with every problem of the specs' policies, guards and options."""
         problems = [f"{spec.job_id}: {problem}" for spec in specs for problem in engine().check(spec)]
         if problems:
             raise ValueError("; ".join(problems))
-        self._specs = {spec.job_id: spec for spec in specs}
+        self._pools = {spec.job_id: spec.pool_id for spec in specs}
+        self._links = find_links(specs)
         self._states = {spec.job_id: JobState.new() for spec in specs}
         self._latest: dict[str, Decision] = {}
-        self._ledger = MemoryLedger()
+        self._reservations = MemoryReservations()
 
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
-        """Step the engine; a reservation that another job took first makes it decide again with that in view."""
+        """Take the results in, then go through one decision round."""
         for result in seen:
-            self._ledger.settle(result)
-        until, owner = self._ledger.cooldown(spec.job_id, now)
-        observed = Observed(
+            self._settle(result)
+        known = Observed(
             at=datetime.fromtimestamp(now, UTC),
-            cooldown_until=until,
-            cooldown_owner=owner,
-            pool_reserved=self._ledger.reserved(spec.job_id, spec.pool_id),
             results=tuple(seen),
-            neighbours=tuple(self._neighbours(spec)),
+            neighbours=tuple(self._neighbour(link) for link in self._links.get(spec.job_id, ())),
         )
-        before = self._states[spec.job_id]
-        state, decision = engine().step(before, snapshot, spec, observed)
-        command = decision.command
-        if command is not None:
-            pool = snapshot.pool
-            free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
-            if not self._ledger.take(spec, command, snapshot.slots_granted or 0, free):
-                state, decision = engine().step(before, snapshot, spec, replace(observed, reservation_refused=True))
+        state, decision = self._reservations.finish(
+            engine().round(self._states[spec.job_id], snapshot, spec, known), now
+        )
         self._states[spec.job_id] = state
         self._latest[spec.job_id] = decision
         return Decided(decision, decision.command)
 
-    def _neighbours(self, spec: JobSpec) -> list[Neighbour]:
-        found = []
-        for other in self._specs.values():
-            if other.job_id == spec.job_id or other.pipeline_id != spec.pipeline_id:
-                continue
-            latest = self._latest.get(other.job_id)
-            for upstream, topics in (
-                (True, set(other.sinks) & set(spec.sources)),
-                (False, set(spec.sinks) & set(other.sources)),
-            ):
-                if topics:
-                    found.append(
-                        Neighbour(
-                            job_id=other.job_id,
-                            upstream=upstream,
-                            topics=tuple(sorted(topics)),
-                            parallelism=latest.current_parallelism if latest else None,
-                            evidence=latest.evidence if latest else None,
-                        )
-                    )
-        return found
+    def _settle(self, result: ActionResult) -> None:
+        """Follow a result: while the job is down all its slots are a promise, at the end none are."""
+        if result.phase.terminal:
+            slots = None
+        elif result.phase is Phase.STOPPED:
+            slots = result.parallelism
+        elif result.phase is Phase.STARTING:
+            slots = 0  # in the twin a submitted job holds its slots at once, so the promise is already kept
+        else:
+            return
+        self._reservations.settle(result.job_id, self._pools[result.job_id], result.command_id, slots)
+
+    def _neighbour(self, link: Link) -> Neighbour:
+        latest = self._latest.get(link.job_id)
+        return link.neighbour(latest.current_parallelism, latest.evidence) if latest else link.neighbour(None, None)
 
 
 def simulate(
@@ -194,10 +181,10 @@ def simulate(
     keep_snapshots: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, JobRecording]:
-    """Run a scenario; return the recording of each job by id.
+    """Run a scenario; return each job's recording by id.
 
-    Without a `decider` the engine decides by the scenario's specs. Raises `ValueError` for a spec that the engine
-    refuses, or that names a job, topic or pool which is not there.
+    Without a `decider`, the engine decides by the scenario's specs. Raises `ValueError` for a spec that the engine
+    rejects, or that names an unknown job, topic or pool.
     """
     loop = _Loop(scenario, decider or EngineDecider(scenario.specs), keep_snapshots=keep_snapshots)
     told = 0.0
@@ -213,7 +200,7 @@ def simulate(
 
 
 class _Loop:
-    """One simulation under way. `due` holds (epoch seconds, rank, job's place, snapshot or None for "measure now")."""
+    """One running simulation. `due` holds (epoch seconds, rank, job's index, snapshot or None for "measure now")."""
 
     def __init__(self, scenario: Scenario, decider: Decider, *, keep_snapshots: bool) -> None:
         self.world = scenario.world()
@@ -230,7 +217,7 @@ class _Loop:
             heapq.heappush(self.due, (scenario.epoch + spec.interval_seconds, 0, place, None))
 
     def turn(self) -> float:
-        """Do what is due next; return its epoch second."""
+        """Process what is due next; return its epoch second."""
         now, _, place, snapshot = heapq.heappop(self.due)
         self.take_results(now)
         if snapshot is None:
@@ -240,13 +227,13 @@ class _Loop:
         return now
 
     def take_results(self, until: float) -> None:
-        """Move the world on, and keep the results for the next snapshot of their jobs."""
+        """Advance the world, and keep the results for their jobs' next snapshots."""
         for result in self.world.advance(until):
             self.pending[result.job_id].append(result)
             self.recordings[result.job_id].results.append(result)
 
     def _measure(self, now: float, place: int) -> MetricSnapshot | None:
-        """Return the interval's snapshot; None when it is lost, or still on its way."""
+        """Return the interval's snapshot; None if it is lost or delayed."""
         spec = self.specs[place]
         self.recordings[spec.job_id].ticks.append(_tick(self.world, spec.job_id))
         heapq.heappush(self.due, (now + spec.interval_seconds, 0, place, None))
@@ -261,7 +248,7 @@ class _Loop:
 
     def _decide(self, now: float, spec: JobSpec, snapshot: MetricSnapshot) -> None:
         if snapshot.sequence <= self.decided.get(spec.job_id, -1):
-            return  # overtaken on its way by a newer one: the decider drops it
+            return  # a newer snapshot arrived first: the decider drops this one
         self.decided[spec.job_id] = snapshot.sequence
         recording = self.recordings[spec.job_id]
         decided = self.decider.decide(spec, snapshot, now, self.pending[spec.job_id])

@@ -1,43 +1,49 @@
-"""`flip271`: the Flink autoscaler's rule (FLIP-271), for one micro-batch job.
+"""`flip271`: the rule of the Flink autoscaler (FLIP-271), for one micro-batch job.
 
-The job is one source vertex: it reads Kafka and does all its work in the same slots. Metrics are averaged over
-`metrics_window_seconds`, and what is measured in the first `stabilization_interval_seconds` after a start does not
-count: nothing is decided until both have passed.
+The job counts as one source vertex: it reads Kafka and does all its work in the same slots. Rates are averaged over
+`metrics_window_seconds`. The first `stabilization_interval_seconds` after a start do not count, so the rule makes its
+first proposal when both times have passed.
 
-    T     = rate(records in) + rate(lag)              what arrives
-    C     = rate(records in) / busy                   capacity of the present size
-    W(u)  = L / D  +  T · R / D  +  T / u             capacity wanted, for a utilization of u
-    grow    when C < W(upper edge), there without T · R / D
-    shrink  when C > W(lower edge)
+    T     = rate(records in) + rate(lag)              arrivals
+    C     = rate(records in) / busy                   capacity of the current size
+    W(u)  = L / D  +  T · R / D  +  T / u             capacity needed for a utilization of u
+    scale up     when C < W(upper edge), without the term T · R / D
+    scale down   when C > W(lower edge)
     size  = ceil( n · W(target) / C )
 
-- T, C, W: records/s. L: lag, records. n: present size, slots. D: `catch_up_duration_seconds`. R: restart time, s.
-- busy: share of time inside micro-batches. A job that lags by more than `observed_lag_threshold_seconds` shows its
-  capacity by what it processes; that is taken for C where C is more than `observed_switch_threshold` above it.
-- target, upper and lower edge: `utilization_target`, and the same plus and minus `utilization_boundary`.
-- With more than `backlog_lag_threshold_seconds` of input waiting, it grows when C < W(1) and does not shrink.
-- The size is bounded by the two factors and the spec, then aligned to the partitions. A reduction waits for
-  `scale_down_interval_seconds` and then follows the largest size wanted meanwhile.
+- T, C, W: records/s. L: lag, records. n: current size, slots. D: `catch_up_duration_seconds`. R: restart time, s.
+- busy: share of the time spent in micro-batches. A job that lags by more than `observed_lag_threshold_seconds` works
+  as fast as it can, so its processing rate is its capacity. That rate replaces C when C is more than
+  `observed_switch_threshold` above it.
+- target: `utilization_target`. Upper and lower edge: `utilization_max` and `utilization_min`, or the target plus and
+  minus `utilization_boundary`.
+- If more than `backlog_lag_threshold_seconds` of input is waiting, the job scales up when C < W(1), and not down.
+- The two factors and the spec limit the size. Then it is aligned to the partitions.
+- A scale-down waits for `scale_down_interval_seconds` and then goes to the largest size proposed in that time.
+
+When to choose it: You know Flink's autoscaler and want its rule on Spark, for load that changes over hours.
+
+Set first: `metrics_window_seconds` and `stabilization_interval_seconds` (by default the first proposal comes 20 minutes
+after each start), `scale_down_interval_seconds` (an hour).
 
 Source: FLIP-271; apache/flink-kubernetes-operator, `flink-autoscaler` 1.15 and main; DS2 (Kalavri et al., OSDI 2018),
-section 3. Options carry Flink's names and defaults.
+section 3. Options have Flink's names, ranges and defaults.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import option
+from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.engine.state import Slice
 from tidegate.events.decision import Expectation, Figure
 from tidegate.policies import flip271_rules as rules
+from tidegate.policies.sizing import IDLE
 
 DAY_SECONDS = 86_400.0
 HISTORY = 3
@@ -47,90 +53,120 @@ HISTORY = 3
 class Flip271Options:
     """Options of `flip271`, with the defaults of the Flink autoscaler."""
 
-    metrics_window_seconds: float = option(900.0, "window the metrics are averaged over", unit="s", gt=0)
+    metrics_window_seconds: float = option(900.0, "window that rates are averaged over", unit="s", gt=0)
     stabilization_interval_seconds: float = option(
-        300.0, "samples this soon after a start do not count", unit="s", ge=0
+        300.0, "time after a start in which samples do not count", unit="s", ge=0
     )
-    utilization_target: float = option(0.7, "busy share of time to aim at", unit="share", gt=0, le=1)
+    utilization_target: float = option(0.7, "utilization to aim at", unit="share", gt=0, le=1)
     utilization_boundary: float = option(0.3, "half-width of the band around the target", unit="share", ge=0, le=1)
     utilization_max: float | None = option(
-        None, "upper edge of the band; target + boundary when absent", unit="share", ge=0, le=1
+        None, "upper edge of the band, from the target to 1; absent: target + boundary", unit="share", ge=0, le=1
     )
     utilization_min: float | None = option(
-        None, "lower edge of the band; target - boundary when absent", unit="share", ge=0, le=1
+        None, "lower edge of the band, from 0 to the target; absent: target - boundary", unit="share", ge=0, le=1
     )
     catch_up_duration_seconds: float = option(
-        1800.0, "time in which lag is to be worked off; 0: not at all", unit="s", ge=0
+        1800.0, "time to work off the lag in; 0: the lag is ignored", unit="s", ge=0
     )
     restart_time_seconds: float = option(
-        300.0, "restart time reckoned with, unless `restart_time_tracking` has one", unit="s", ge=0
+        300.0, "assumed restart time, until `restart_time_tracking` has measured one", unit="s", ge=0
     )
-    restart_time_tracking: bool = option(False, "reckon with the longest of the last 3 measured restarts")
-    restart_time_limit_seconds: float = option(900.0, "most that a measured restart counts for", unit="s", ge=0)
-    scale_up_max_factor: float = option(100_000.0, "largest growth at once, as a share of the size", unit="share", ge=0)
+    restart_time_tracking: bool = option(False, "use the longest of the last 3 measured restarts")
+    restart_time_limit_seconds: float = option(900.0, "longest restart time that is used", unit="s", ge=0)
+    scale_up_max_factor: float = option(
+        100_000.0, "largest scale-up at once, as a share of the size", unit="share", ge=0
+    )
     scale_down_max_factor: float = option(
-        0.6, "largest reduction at once, as a share of the size", unit="share", ge=0, le=1
+        0.6, "largest scale-down at once, as a share of the size", unit="share", ge=0, le=1
     )
-    scale_down_interval_seconds: float = option(3600.0, "how long a reduction waits for a larger wish", unit="s", ge=0)
+    scale_down_interval_seconds: float = option(
+        3600.0, "how long a scale-down waits for a larger proposal", unit="s", ge=0
+    )
     backlog_lag_threshold_seconds: float = option(
-        300.0, "lag, in seconds of input, from which nothing is scaled down", unit="s", ge=0
+        300.0, "lag, in seconds of input, above which the job does not scale down", unit="s", ge=0
     )
     observed_lag_threshold_seconds: float = option(
-        30.0, "lag, in seconds of input, from which the rate processed shows the capacity", unit="s", ge=0
+        30.0, "lag, in seconds of input, from which the processing rate shows the capacity", unit="s", ge=0
     )
-    observed_min_observations: int = option(2, "samples the observed capacity needs", unit="samples", ge=1)
+    observed_min_observations: int = option(2, "samples needed for the observed capacity", unit="samples", ge=1)
     observed_switch_threshold: float = option(
-        0.15, "how far C must be above the observed capacity for that to be taken", unit="share", ge=0
+        0.15, "how far C must be above the observed capacity to be replaced by it", unit="share", ge=0
     )
     alignment_mode: str = option(
         "BALANCED",
-        "`BALANCED`: up to a size with fewer partitions a slot; `EVENLY_SPREAD`: up to a divisor of the partitions; "
-        "`OFF`: as it is; `LEGACY_…`: the rules of release 1.15",
+        "`BALANCED`: up to a size with fewer partitions per slot; `EVENLY_SPREAD`: up to a divisor of the partitions; "
+        "`OFF`: no alignment; `LEGACY_…`: the rules of release 1.15",
         choices=("BALANCED", "EVENLY_SPREAD", "OFF", "LEGACY_EVENLY_SPREAD", "LEGACY_MAXIMIZE_UTILISATION"),
     )
     observed_scalability: bool = option(
-        False, "divide by how far the last changes fell short of linear scaling (the coefficient)"
+        False, "divide by a coefficient: how close the last changes came to linear scaling"
     )
-    scalability_min_observations: int = option(3, "decisions the coefficient needs", unit="decisions", ge=2, le=HISTORY)
-    scalability_coefficient_min: float = option(0.5, "least the coefficient may be", unit="share", gt=0, le=1)
-    ineffective_detection: bool = option(False, "block a scale-up after one that brought nothing")
+    scalability_min_observations: int = option(
+        3, "decisions needed for the coefficient", unit="decisions", ge=2, le=HISTORY
+    )
+    scalability_coefficient_min: float = option(0.5, "smallest coefficient", unit="share", ge=0.01, le=1)
+    ineffective_detection: bool = option(False, "block a scale-up after one without effect")
     ineffective_threshold: float = option(
-        0.1, "share of the expected gain below which it brought nothing", unit="share", ge=0, le=1
+        0.1, "share of the expected gain below which a scale-up had no effect", unit="share", ge=0, le=1
     )
+
+
+class Flip271Memory(NamedTuple):
+    """What `flip271` remembers. Times are epoch seconds."""
+
+    first_at: float | None = None
+    """When samples started to count."""
+    pending: tuple[tuple[float, int, bool], ...] = ()
+    """(when, size, whether the capacity was outside its band) of the reductions that wait."""
+    pending_since: float | None = None
+    history: tuple[tuple[float, int, int, float, float], ...] = ()
+    """(when, from, to, capacity, capacity expected) of the last commands."""
+
+    def without_pending(self) -> Flip271Memory:
+        """Return the memory without the reductions that wait."""
+        return self._replace(pending=(), pending_since=None)
+
+    def recent(self, at: float) -> list[tuple[float, int, int, float, float]]:
+        """Return the commands of the last day."""
+        return [record for record in self.history if record[0] >= at - DAY_SECONDS]
 
 
 class Flip271:
-    """The Flink autoscaler's rule: the capacity that fits arrivals, lag and a target utilization."""
+    """The Flink autoscaler's rule: the capacity that arrivals, lag and a target utilization need."""
 
     name: ClassVar[str] = "flip271"
     Options: ClassVar[type] = Flip271Options
+    Memory: ClassVar[type] = Flip271Memory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "WINDOW_FILLING": Reason(
-            "measurements cover {have_seconds:.0f} s of the {need_seconds:.0f} s that a judgement needs"
+            "the measurements cover {have_seconds:.0f} s of the {need_seconds:.0f} s that the rule needs"
         ),
-        "CAPACITY_UNKNOWN": Reason("the job's capacity cannot be told from what was measured"),
+        "CAPACITY_UNKNOWN": Reason("the measurements do not show the capacity of the job"),
         "WITHIN_BAND": Reason(
             "{arrival:.0f} records/s arrive, and the capacity of {capacity:.0f}/s "
-            "lies in the band {low:.0f}..{high:.0f}/s"
+            "is within the band of {low:.0f} to {high:.0f}/s"
         ),
         "CAPACITY_TOO_LOW": Reason(
-            "{arrival:.0f} records/s arrive and {lag} wait, which asks for {wanted:.0f}/s; "
-            "{current} slots can do {capacity:.0f}/s"
+            "a load of {arrival:.0f} records/s and a lag of {lag} need a capacity of {wanted:.0f}/s, "
+            "and {current} slots have only {capacity:.0f}/s"
         ),
         "CAPACITY_TOO_HIGH": Reason(
-            "{arrival:.0f} records/s arrive and {lag} wait, which asks for {wanted:.0f}/s; "
-            "{current} slots could do {capacity:.0f}/s"
+            "a capacity of {wanted:.0f}/s is enough for a load of {arrival:.0f} records/s and a lag of {lag}, "
+            "and {current} slots have {capacity:.0f}/s"
         ),
-        "IDLE": Reason("nothing arrives and nothing waits; {size} slots will do"),
-        "DRAINING": Reason("{lag} records wait, and nothing is taken away while a backlog is worked off"),
+        "IDLE": IDLE,
+        "DRAINING": Reason("{lag} records are waiting, and the job does not scale down until it has caught up"),
         "SCALE_DOWN_DELAYED": Reason(
-            "{size} slots would do, but a scale-down waits until {wait_seconds:.0f} s have passed"
+            "{size} slots would be enough, and the scale-down waits another {wait_seconds:.0f} s"
         ),
-        "INEFFECTIVE_SCALE_UP": Reason("the last scale-up to {current} slots brought too little to add more"),
-        "RIGHT_SIZE": Reason("the size that fits {arrival:.0f} records/s is the present one, {current} slots"),
+        "INEFFECTIVE_SCALE_UP": Reason("the last scale-up, to {current} slots, had too little effect to add more"),
+        "RIGHT_SIZE": Reason("{current} slots are the right size for {arrival:.0f} records/s"),
     }
 
     def __init__(self, options: Flip271Options) -> None:
+        """Raise `BadOption` for edges of the band on the wrong side of the target, as Flink's validator does."""
+        if problems := "; ".join(_misplaced_edges(options)):
+            raise BadOption(problems)
         self.options = options
 
     @property
@@ -138,37 +174,37 @@ class Flip271:
         """The metric window."""
         return self.options.metrics_window_seconds
 
-    def propose(self, case: Case) -> Proposal:
-        """Return the size by the rule, or the present one while the window fills."""
-        memory = _Memory(case.state.memory)
-        have = self._window_age(case, memory)
+    def propose(self, case: Case, memory: Flip271Memory) -> Proposal[Flip271Memory]:
+        """Return the size by the rule, or the current one while the window fills."""
+        memory = memory._replace(first_at=self._first_at(case, memory))
+        have = 0.0 if memory.first_at is None else case.measured_at - memory.first_at
         if have < self.window_seconds - 1e-6 or len(case.state.window) < 2:
             numbers = {"have_seconds": max(0.0, have), "need_seconds": self.window_seconds}
-            return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory.wire())
+            return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory)
         measured = self._evaluate(case)
         if measured is None:
-            return Proposal(case.current, "CAPACITY_UNKNOWN", {}, memory=memory.wire())
+            return Proposal(case.current, "CAPACITY_UNKNOWN", {}, memory=memory)
         return self._decide(case, measured, memory)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:
+    def ordered(
+        self, case: Case, memory: Flip271Memory, proposal: Proposal[Flip271Memory], final: int
+    ) -> Flip271Memory:
         """Remember the executed decision and drop pending scale-downs."""
-        memory = _Memory(proposal.memory or case.state.memory)
-        tpr = proposal.numbers.get("capacity")
-        if isinstance(tpr, float) and case.current:
-            expected = tpr / case.current * final
-            memory.history = [*memory.recent(case.at), (case.at, case.current, final, tpr, expected)][-HISTORY:]
-        memory.clear_pending()
-        return memory.wire()
+        memory = memory.without_pending()
+        tpr = proposal.capacity
+        if tpr is None or not case.current:
+            return memory
+        executed = (case.measured_at, case.current, final, tpr, tpr / case.current * final)
+        return memory._replace(history=(*memory.recent(case.measured_at), executed)[-HISTORY:])
 
-    def _window_age(self, case: Case, memory: _Memory) -> float:
-        """Return how long samples have counted: from the first one after the stabilization interval."""
+    def _first_at(self, case: Case, memory: Flip271Memory) -> float | None:
+        """Return since when samples have counted: from the first one after the stabilization interval."""
         state = case.state
         stable = (state.run_since or 0.0) + self.options.stabilization_interval_seconds
-        if memory.first_at is not None and (memory.first_at < stable or memory.first_at < (state.window_since or 0.0)):
-            memory.first_at = None
-        if memory.first_at is None and case.at >= stable:
-            memory.first_at = case.at
-        return case.at - memory.first_at if memory.first_at is not None else 0.0
+        first_at = memory.first_at
+        if first_at is not None and (first_at < stable or first_at < (state.window_since or 0.0)):
+            first_at = None
+        return case.measured_at if first_at is None and case.measured_at >= stable else first_at
 
     def _evaluate(self, case: Case) -> _Measured | None:
         """Return the evaluated metrics, each rounded as the source rounds them."""
@@ -188,7 +224,7 @@ class Flip271:
         observed = self._observed(window)
         tpr = rules.round_metric(rules.true_processing_rate(busy_tpr, observed, o.observed_switch_threshold))
         if not math.isfinite(tpr) or tpr <= 0:
-            # No traffic at all: +inf, "allows scale down"; only a known zero input may say so.
+            # No traffic at all: +inf, which allows a scale-down, but only if the input is known to be zero.
             if tpr != math.inf or input_rate != 0 or lag != 0:
                 return None
         backlog = lag > 0 if input_rate == 0 else lag / input_rate > o.backlog_lag_threshold_seconds
@@ -201,7 +237,7 @@ class Flip271:
         for piece in window[1:]:
             covered, lag = piece.covered_seconds, piece.lag
             if covered <= 0 or lag is None or (piece.batches == 0 and piece.busy_seconds > 0):
-                continue  # inside one long batch nothing was counted yet: unknown, not zero
+                continue  # in the middle of a long batch nothing is counted yet: unknown, not zero
             # The running form of `rules.mean` over the values so far.
             so_far = total / count if count >= o.observed_min_observations else math.nan
             value = rules.observed_true_processing_rate(
@@ -220,9 +256,9 @@ class Flip271:
         return total / count if count >= o.observed_min_observations else math.nan
 
     def _restart_seconds(self, case: Case) -> float:
-        """Return the restart time to reckon with: the longest kept one, or the assumed one."""
+        """Return the longest measured restart time that is kept, or the assumed one."""
         o = self.options
-        kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.at - DAY_SECONDS]
+        kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.measured_at - DAY_SECONDS]
         kept = kept or [seconds for _, seconds in case.state.restarts[-1:]]
         if not o.restart_time_tracking or not kept:
             return o.restart_time_seconds
@@ -238,7 +274,7 @@ class Flip271:
             with_restart=with_restart,
         )
 
-    def _decide(self, case: Case, m: _Measured, memory: _Memory) -> Proposal:
+    def _decide(self, case: Case, m: _Measured, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         o = self.options
         low_edge = o.utilization_min if o.utilization_min is not None else o.utilization_target - o.utilization_boundary
         high_edge = (
@@ -273,16 +309,18 @@ class Flip271:
             "restart_seconds": m.restart_seconds,
         }
         if size >= case.current:
-            memory.clear_pending()
+            memory = memory.without_pending()
         if size == case.current:
             return self._proposal(case, m, size, "RIGHT_SIZE", numbers, memory)
-        if size > case.current and o.ineffective_detection and self._brought_nothing(case, m, memory):
+        if size > case.current and o.ineffective_detection and self._had_no_effect(case, m, memory):
             return self._proposal(case, m, case.current, "INEFFECTIVE_SCALE_UP", numbers, memory)
         if size < case.current and o.scale_down_interval_seconds > 0:
-            due = memory.pend(case.at, size, outside, o.scale_down_interval_seconds)
+            pending, since, due = rules.delayed_scale_down(
+                memory.pending, memory.pending_since, case.measured_at, size, outside, o.scale_down_interval_seconds
+            )
+            memory = memory._replace(pending=tuple(pending), pending_since=since)
             if due is None:
-                wait = memory.pending_since + o.scale_down_interval_seconds - case.at  # type: ignore[operator]
-                numbers["wait_seconds"] = wait
+                numbers["wait_seconds"] = since + o.scale_down_interval_seconds - case.measured_at
                 held = "DRAINING" if m.backlog else "WITHIN_BAND"
                 code = "SCALE_DOWN_DELAYED" if outside else held
                 return self._proposal(case, m, case.current, code, numbers, memory)
@@ -307,18 +345,18 @@ class Flip271:
             return rules.align_legacy(case.current, size, partitions, mode=mode, limit=limit, lower=lower)[0]
         return rules.align(case.current, size, partitions, mode=o.alignment_mode, limit=limit)
 
-    def _alpha(self, case: Case, memory: _Memory) -> float:
+    def _alpha(self, case: Case, memory: Flip271Memory) -> float:
         if not self.options.observed_scalability:
             return 1.0
-        pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.at)]
+        pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.measured_at)]
         return rules.scalability_coefficient(
             pairs,
             min_observations=self.options.scalability_min_observations,
             minimum=self.options.scalability_coefficient_min,
         )
 
-    def _brought_nothing(self, case: Case, m: _Measured, memory: _Memory) -> bool:
-        recent = memory.recent(case.at)
+    def _had_no_effect(self, case: Case, m: _Measured, memory: Flip271Memory) -> bool:
+        recent = memory.recent(case.measured_at)
         if not recent:
             return False
         _, before, after, tpr, expected = recent[-1]
@@ -327,8 +365,8 @@ class Flip271:
         return rules.ineffective(m.tpr, tpr, expected, self.options.ineffective_threshold)
 
     def _proposal(
-        self, case: Case, m: _Measured, size: int, code: str, numbers: dict[str, Figure], memory: _Memory
-    ) -> Proposal:
+        self, case: Case, m: _Measured, size: int, code: str, numbers: dict[str, Figure], memory: Flip271Memory
+    ) -> Proposal[Flip271Memory]:
         expectation = None
         if math.isfinite(m.tpr) and case.current:
             capacity = m.tpr / case.current * size
@@ -340,7 +378,7 @@ class Flip271:
                 catch_up_seconds=waiting / spare if spare > 0 else None,
                 restart_seconds=m.restart_seconds if size != case.current else 0.0,
             )
-        return Proposal(size, code, numbers, expectation, memory.wire())
+        return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,40 +391,14 @@ class _Measured:
     restart_seconds: float
 
 
-class _Memory:
-    """What the rule keeps: when samples began to count, pending scale-downs, the last executed decisions."""
-
-    def __init__(self, wire: Mapping[str, Any]) -> None:
-        self.first_at: float | None = wire.get("first_at")
-        self.pending: list[tuple[float, int, bool]] = [(t, p, o) for t, p, o in wire.get("pending", ())]
-        self.pending_since: float | None = wire.get("pending_since")
-        self.history: list[tuple[float, int, int, float, float]] = [
-            (a, b, c, d, e) for a, b, c, d, e in wire.get("history", ())
-        ]
-
-    def pend(self, at: float, size: int, outside: bool, interval: float) -> tuple[int, bool] | None:
-        """Take in a wish to scale down; return the wish that is due, if one is."""
-        self.pending, self.pending_since, due = rules.delayed_scale_down(
-            self.pending, self.pending_since, at, size, outside, interval
-        )
-        return due
-
-    def clear_pending(self) -> None:
-        self.pending, self.pending_since = [], None
-
-    def recent(self, at: float) -> list[tuple[float, int, int, float, float]]:
-        return [record for record in self.history if record[0] >= at - DAY_SECONDS]
-
-    def wire(self) -> dict[str, JsonValue]:
-        kept: dict[str, JsonValue] = {}
-        if self.first_at is not None:
-            kept["first_at"] = self.first_at
-        if self.pending:
-            kept["pending"] = [list(wish) for wish in self.pending]
-            kept["pending_since"] = self.pending_since
-        if self.history:
-            kept["history"] = [list(record) for record in self.history]
-        return kept
+def _misplaced_edges(options: Flip271Options) -> Iterator[str]:
+    """Yield what is wrong with the edges of the band (`DefaultValidator.validateAutoscalerOptions`)."""
+    target, low, high = options.utilization_target, options.utilization_min, options.utilization_max
+    place = "scaling.policy_options"
+    if high is not None and high < target:
+        yield f"{place}.utilization_max: must be from utilization_target ({target:g}) to 1, found {high:g}"
+    if low is not None and low > target:
+        yield f"{place}.utilization_min: must be from 0 to utilization_target ({target:g}), found {low:g}"
 
 
 def _nan(value: int | None) -> float:
@@ -394,7 +406,7 @@ def _nan(value: int | None) -> float:
 
 
 def _figure(value: float) -> float | None:
-    """Return a number for the trail; unlimited and unknown have no figure on the wire."""
+    """Return a value as it goes on the wire, which has none for unlimited and unknown."""
     return value if math.isfinite(value) else None
 
 

@@ -5,14 +5,19 @@
     reward    r = - slot price · size / largest size  -  lag price · lag / objective  -  restart price · [size changed]
     update        Q(s, a) += α · ( r + γ · max Q(s', ·) - Q(s, a) )
 
-- Q(s, a): worth of action a in situation s; s': the situation it led to. `[…]`: 1 if so, else 0.
-- α: `learning_rate`. γ: `discount`, what the future counts. The prices have no unit.
-- band: `low_utilization` to `high_utilization`. lag: in seconds of work, as is the objective; at most 5 objectives
-  count, and up to a tenth of one is none.
+- Q(s, a): worth of action a in situation s; s': the situation after it. `[…]`: 1 if true, else 0.
+- α: `learning_rate`. γ: `discount`, the weight of the future. The prices have no unit.
+- band: `low_utilization` to `high_utilization`. Lag and objective are in seconds of work. A lag counts as at most 5
+  objectives, and one of up to a tenth of the objective counts as none.
 
-Once per `epoch_seconds` the last action is judged and the next one chosen: mostly the best known one, now and then,
-ever more rarely, another; never a step down while lag is over the objective. It begins with a table of common sense (up
-when loaded or behind, down when idle). The dice are a counter and a hash, so the same state rolls the same.
+Once per `epoch_seconds` the policy judges its last action and chooses the next: usually the best known one, and
+sometimes, ever more rarely, another. It never steps down while the lag is over the objective. It starts with a table of
+common sense: up if loaded or behind, down if idle. The random numbers come from a counter and a hash, so the same state
+always chooses the same action.
+
+When to choose it: For experiments. It learns by trying, so avoid it where the lag objective is tight.
+
+Set first: `epoch_seconds`, longer than a restart, and the three prices.
 
 Source: C. Watkins, P. Dayan, "Q-learning", 1992; as an autoscaler: T. Lorido-Botran et al., "A review of auto-scaling
 techniques for elastic applications in cloud environments", 2014, section 5.2. The hash is SplitMix64 (G. Steele et al.,
@@ -23,15 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
 
 ACTIONS = (-1, 0, 1)
 SITUATIONS = 18
@@ -40,7 +43,7 @@ _MASK = 2**64 - 1
 
 
 def splitmix64(seed: int, count: int) -> int:
-    """Return the `count`-th 64-bit number of the sequence a seed stands for."""
+    """Return the `count`-th 64-bit number of the sequence of a seed."""
     z = (seed + (count + 1) * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -62,34 +65,46 @@ class LearningOptions:
     """Options of `learning`."""
 
     window_seconds: float = option(60.0, "window of rates and utilization", unit="s", gt=0)
-    epoch_seconds: float = option(60.0, "time an action is given before it is judged", unit="s", gt=0)
-    seed: int = option(0, "which sequence of dice is rolled", ge=0, le=2**53)
-    exploration: float = option(0.05, "how often another action is tried at first", unit="share", ge=0, le=1)
+    epoch_seconds: float = option(60.0, "time from an action to its judgement", unit="s", gt=0)
+    seed: int = option(0, "seed of the random numbers", ge=0, le=2**53)
+    exploration: float = option(0.05, "share of other actions that it tries at first", unit="share", ge=0, le=1)
     learning_rate: float = option(0.2, "α: weight of the newest experience", unit="share", gt=0, le=1)
-    discount: float = option(0.8, "γ: what the worth of the next situation counts", unit="share", ge=0, le=0.99)
-    low_utilization: float = option(0.4, "busy share of time under which the load is low", unit="share", ge=0, le=1)
-    high_utilization: float = option(0.8, "busy share of time from which the load is high", unit="share", gt=0, le=1)
+    discount: float = option(0.8, "γ: weight of the next situation", unit="share", ge=0, le=0.99)
+    low_utilization: float = option(0.4, "utilization below which the load is low", unit="share", ge=0, le=1)
+    high_utilization: float = option(0.8, "utilization from which the load is high", unit="share", gt=0, le=1)
     step_share: float = option(0.25, "size of a step, at least one slot", unit="share of the size", gt=0, le=1)
     slot_price: float = option(1.0, "price of running at the largest size", ge=0)
     lag_price: float = option(2.0, "price of lag at the objective", ge=0)
     restart_price: float = option(0.3, "price of a change", ge=0)
     assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
     )
 
 
+class LearningMemory(NamedTuple):
+    """What `learning` remembers."""
+
+    table: tuple[tuple[float, float, float], ...] = ()
+    """Worth of a step down, none and up in each situation; empty for the table it starts with."""
+    rolls: int = 0
+    """Numbers of the sequence used up."""
+    acted: tuple[float, int, int, int] | None = None
+    """(when, situation, action, size) of the last action."""
+
+
 class Learning:
-    """Q-learning: learns by trial what a step up or down is worth."""
+    """Q-learning: learns by trying what a step up or down is worth."""
 
     name: ClassVar[str] = "learning"
     Options: ClassVar[type] = LearningOptions
+    Memory: ClassVar[type] = LearningMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
-        "LEARNING_WAITS": Reason("the last action is given {epoch:.0f} s before it is judged, {wait:.0f} s are left"),
+        "LEARNING_WAITS": Reason("the policy judges its last action after {epoch:.0f} s, in another {wait:.0f} s"),
         "LEARNING_KNOWS": Reason(
-            "in this situation ({situation}) {action} has been worth most, {worth:.2f} against {other:.2f}"
+            "in this situation ({situation}) {action} has been worth the most: {worth:.2f}, the next best {other:.2f}"
         ),
-        "LEARNING_TRIES": Reason("in this situation ({situation}) {action} is tried to learn what it is worth"),
+        "LEARNING_TRIES": Reason("in this situation ({situation}) the policy tries {action} to learn what it is worth"),
     }
 
     def __init__(self, options: LearningOptions) -> None:
@@ -100,19 +115,18 @@ class Learning:
         """The window of rates."""
         return self.options.window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: LearningMemory) -> Proposal[LearningMemory]:
         """Return the size one action away, the best known or one to try."""
         o, e = self.options, case.evidence
-        memory: Mapping[str, Any] = case.state.memory
         if e.utilization is None or e.lag_records is None or e.lag_trend is None:
             absent = unknown(e, "utilization", "lag_records", "lag_trend")
             return Proposal(case.current, "EVIDENCE_MISSING", {"missing": absent})
-        acted = memory.get("acted")
-        if acted is not None and case.at - acted[0] < o.epoch_seconds - 1e-6:
-            wait = acted[0] + o.epoch_seconds - case.at
+        acted = memory.acted
+        if acted is not None and case.measured_at - acted[0] < o.epoch_seconds - 1e-6:
+            wait = acted[0] + o.epoch_seconds - case.measured_at
             return Proposal(case.current, "LEARNING_WAITS", {"epoch": o.epoch_seconds, "wait": wait})
         situation, words, behind = self._situation(case, e.utilization, e.lag_trend)
-        table = [list(row) for row in memory.get("table", self._common_sense())]
+        table = [list(row) for row in memory.table or self._common_sense()]
         if acted is not None:
             _, before, action, size = acted
             reward = self._reward(case, changed=size != case.current or action != 0)
@@ -120,7 +134,7 @@ class Learning:
             row[action + 1] = round(
                 updated(row[action + 1], reward, max(table[situation]), o.learning_rate, o.discount), 4
             )
-        rolls = int(memory.get("rolls", 0))
+        rolls = memory.rolls
         action, tried = self._choose(table[situation], rolls, behind=behind)
         step = max(1, int(case.current * o.step_share))
         size = clamp(case, case.current + action * step)
@@ -132,18 +146,24 @@ class Learning:
             "other": max(row[a + 1] for a in ACTIONS if a != action),
             "rolls": rolls,
         }
-        kept: dict[str, JsonValue] = {
-            "table": [list(r) for r in table],
-            "rolls": rolls + 2,
-            "acted": [case.at, situation, action, case.current],
-        }
+        kept = LearningMemory(
+            table=tuple((down, stay, up) for down, stay, up in table),
+            rolls=rolls + 2,
+            acted=(case.measured_at, situation, action, case.current),
+        )
         restart = restart_seconds(case, o.assumed_restart_seconds)
         code = "LEARNING_TRIES" if tried else "LEARNING_KNOWS"
         return Proposal(size, code, numbers, expect(case, size, restart), kept)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
-        """Keep the experience: the action is judged when its epoch is over."""
-        return dict(proposal.memory or case.state.memory)
+    def ordered(
+        self,
+        case: Case,  # noqa: ARG002
+        memory: LearningMemory,
+        proposal: Proposal[LearningMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> LearningMemory:
+        """Keep what was learned; the action is judged at the end of its epoch."""
+        return memory
 
     def _situation(self, case: Case, utilization: float, trend: float) -> tuple[int, str, bool]:
         """Return (number of the situation, in words, whether lag is over the objective)."""
@@ -159,7 +179,7 @@ class Learning:
         return (load * 3 + lag) * 2 + rising, words, lag == 2
 
     def _lag_seconds(self, case: Case) -> float:
-        """Return the lag in seconds; work that waits and cannot be measured counts as over the objective."""
+        """Return the lag in seconds; a lag that cannot be measured in seconds counts as over the objective."""
         e = case.evidence
         if not e.lag_records or e.lag_records < 0:
             return 0.0
@@ -172,7 +192,7 @@ class Learning:
         return -slots - o.lag_price * lag - (o.restart_price if changed else 0.0)
 
     def _choose(self, row: list[float], rolls: int, *, behind: bool) -> tuple[int, bool]:
-        """Return (action, whether it was rolled): the best known one, ties to no step, or one to try."""
+        """Return (action, whether it is a trial): the best known one, with ties to no step, or one to try."""
         o = self.options
         allowed = [action for action in ACTIONS if not (behind and action < 0)]
         best = max(allowed, key=lambda action: (row[action + 1], action == 0, action))
@@ -183,7 +203,7 @@ class Learning:
         return others[int(uniform(o.seed, rolls + 1) * len(others))], True
 
     def _common_sense(self) -> list[list[float]]:
-        """Return the table to begin with: worth of a step down, none, up in each situation."""
+        """Return the first table: the worth of a step down, none and up in each situation."""
         table = []
         for situation in range(SITUATIONS):
             load, lag, rising = situation // 6, situation // 2 % 3, situation % 2

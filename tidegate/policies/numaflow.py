@@ -1,22 +1,32 @@
-"""`numaflow`: Numaflow's rule, for one micro-batch job.
+"""`numaflow`: the rule of Numaflow, for one micro-batch job.
 
-The job is one vertex. By default it is a *source*, as in Numaflow's Kafka source: one partition, whose pending is the
-lag over all Kafka partitions. With `vertex: udf` its source topic is taken for a buffer of `buffer_length` records.
+The job is one vertex. By default it is a *source* with one partition, as in Numaflow's Kafka source: its pending
+records are the lag over all Kafka partitions. With `vertex: udf` its source topic counts as a buffer of
+`buffer_length` records.
 
     source   desired = round( pending / rate / target · ready )
-    buffer   desired = round( free / ((limit - pending) / ready) )        once less than `free` is left of the buffer
+    buffer   desired = round( free / ((limit - pending) / ready) )        if less than `free` is left of the buffer
 
-- pending: mean lag, records; rate: growth of committed offsets, records/s; both over the lookback, which starts at
-  `lookback_seconds` and is lengthened to the longest time in which no offset was committed.
-- target: `target_processing_seconds`. ready: granted slots.
-- limit: `buffer_length` · `buffer_usage_limit`, records; from there on a step is added. free: `buffer_length` ·
+- pending: mean lag, records. rate: growth of the committed offsets, records/s. Both cover the lookback, which starts
+  at `lookback_seconds` and grows to the longest time without a commit.
+- target: `target_processing_seconds`. ready: slots that the cluster granted.
+- limit: `buffer_length` · `buffer_usage_limit`, records; a fuller buffer adds one step. free: `buffer_length` ·
   `target_buffer_availability` / 100, records.
 
-The size goes there by steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a cooldown after each
-change, within the bounds of the spec or of an open cron window (`start|end|min|max; ...`, UTC, cron with six fields,
-the first of them seconds). Nothing is added at the rate limit, nor under back pressure: when the lag of a job
-downstream fills `back_pressure_threshold` of its limit. One that reads our sink even costs a slot. A Spark job keeps at
-least one slot, so there is no scaling to zero.
+The size moves towards the desired one in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a
+cooldown after each change. It stays within the bounds of the spec, or of the window in `cron` that is open:
+`start|end|min|max; ...`, where start and end are cron expressions with six fields (seconds first), in UTC.
+
+The job does not scale up at its rate limit or under back pressure. Back pressure means that the mean lag of a job
+downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
+even gives up a slot.
+
+Numaflow scales to zero; a Spark job keeps at least one slot.
+
+When to choose it: You know Numaflow, or your jobs feed each other and none should outrun the next. Restarts must be
+short.
+
+Set first: `target_processing_seconds`, `replicas_per_scale_up`, `replicas_per_scale_down`.
 
 Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Options and defaults are Numaflow's.
 """
@@ -24,11 +34,9 @@ Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Opt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.cron import BadCron, Cron
@@ -37,49 +45,54 @@ from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import numaflow_rules as rules
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.numaflow_pressure import DownstreamLag, remember
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class NumaflowOptions:
-    """Options of `numaflow`, with Numaflow's defaults; least and most replicas are the spec's."""
+    """Options of `numaflow`, with Numaflow's defaults; the spec has the minimum and maximum of replicas."""
 
     vertex: str = option(
         "source",
-        "`source` and `mono_vertex`: by pending alone; `udf`: by the free buffer too",
+        "`source` and `mono_vertex`: by pending records alone; `udf`: by the free buffer too",
         choices=("source", "mono_vertex", "udf"),
     )
     lookback_seconds: int = option(
-        120, "time that rate and pending are averaged over, at least", unit="s", ge=10, le=600
+        120, "time that rate and pending records are averaged over, at least", unit="s", ge=10, le=600
     )
     adaptive_lookback: bool = option(
-        True, "lengthen the lookback when offsets stand still for longer, to 600 s at most"
+        True, "lengthen the lookback when no offset is committed for longer, to at most 600 s"
     )
-    target_processing_seconds: int = option(20, "time in which the pending is to be worked off", unit="s", ge=1)
-    scale_up_cooldown_seconds: float = option(90.0, "time after a change before the next growth", unit="s", ge=0)
-    scale_down_cooldown_seconds: float = option(90.0, "time after a change before the next reduction", unit="s", ge=0)
-    replicas_per_scale_up: int = option(2, "most slots added at a time", unit="slots", ge=1)
-    replicas_per_scale_down: int = option(2, "most slots taken away at a time", unit="slots", ge=1)
-    buffer_length: int = option(30_000, "records a buffer holds: ours as `udf`, and a downstream job's", ge=1)
+    target_processing_seconds: int = option(20, "time to work off the pending records in", unit="s", ge=1)
+    scale_up_cooldown_seconds: float = option(90.0, "time from a change to the next scale-up", unit="s", ge=0)
+    scale_down_cooldown_seconds: float = option(90.0, "time from a change to the next scale-down", unit="s", ge=0)
+    replicas_per_scale_up: int = option(2, "slots added at a time, at most", unit="slots", ge=1)
+    replicas_per_scale_down: int = option(2, "slots removed at a time, at most", unit="slots", ge=1)
+    buffer_length: int = option(
+        30_000, "records that a buffer holds: of this job as `udf`, and of a job downstream", ge=1
+    )
     buffer_usage_limit: float = option(0.8, "share of a buffer that may be used", unit="share", gt=0, le=1)
-    target_buffer_availability: int = option(50, "how much of the buffer is to be free", unit="%", ge=1, le=100)
+    target_buffer_availability: int = option(50, "share of the buffer to keep free", unit="%", ge=1, le=100)
     back_pressure_threshold: float = option(
-        0.9, "fill of a downstream buffer from which it presses back", unit="share", gt=0
+        0.9, "fill level of a downstream buffer that causes back pressure", unit="share", gt=0
     )
     rate_limit: float | None = option(
-        None, "rate at which the job is throttled; no growth there", unit="records/s", gt=0
+        None, "rate at which the job is throttled; at this rate it does not scale up", unit="records/s", gt=0
     )
     cron: str = option("", "windows with their own bounds, as `start|end|min|max; ...`")
-    mend_pending_overflow: bool = option(False, "mend Numaflow's 32-bit overflow: a pending over 2^31 asks for 1 slot")
-    mend_pressure_cooldown: bool = option(False, "let the step down under back pressure wait for the cooldown too")
+    mend_pending_overflow: bool = option(
+        False, "fix Numaflow's 32-bit overflow, by which more than 2^31 pending records ask for 1 slot"
+    )
+    mend_pressure_cooldown: bool = option(False, "make the step down under back pressure wait for the cooldown, too")
     assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
     )
 
 
 @dataclass(frozen=True, slots=True)
 class CronWindow:
-    """One window with its own bounds; a bound not given is the spec's."""
+    """A time window with its own bounds; None: the spec's."""
 
     start: Cron
     end: Cron
@@ -87,32 +100,48 @@ class CronWindow:
     maximum: int | None
 
 
+class NumaflowMemory(NamedTuple):
+    """What `numaflow` remembers. Times are epoch seconds."""
+
+    lookback: float | None = None
+    """Seconds; None until one was found."""
+    seen: tuple[float, int] | None = None
+    """When the committed offsets last moved, and their sum."""
+    spells: tuple[tuple[float, float], ...] = ()
+    """(from, to) of the times in which they stood still."""
+    downstream: tuple[DownstreamLag, ...] = ()
+    """Lags of the jobs downstream within the lookback."""
+
+
 class Numaflow:
     """Numaflow's rule: the slots that work off the lag in a given time, step by step."""
 
     name: ClassVar[str] = "numaflow"
     Options: ClassVar[type] = NumaflowOptions
+    Memory: ClassVar[type] = NumaflowMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
-            "{pending} records wait and {rate:.0f}/s are processed; "
-            "{target} s to work them off ask for a size of {desired}"
+            "{pending} records are waiting and {rate:.0f}/s are processed, "
+            "and working them off in {target} s takes a size of {desired}"
         ),
-        "NUMAFLOW_IDLE": Reason("nothing waits and nothing is processed; {size} slots will do"),
-        "NUMAFLOW_STILL": Reason("{pending} records wait and none was processed in {lookback:.0f} s"),
-        "NUMAFLOW_COOLDOWN": Reason("the size wanted is {desired}, but the last change is {since:.0f} s old"),
-        "NUMAFLOW_STEP": Reason("the size wanted is {desired}, and the next step on the way is {size}"),
+        "NUMAFLOW_IDLE": Reason("no records are waiting and none are processed, so a size of {size} is enough"),
+        "NUMAFLOW_STILL": Reason("{pending} records are waiting and none were processed in {lookback:.0f} s"),
+        "NUMAFLOW_COOLDOWN": Reason("the desired size is {desired}, and the last change was only {since:.0f} s ago"),
+        "NUMAFLOW_STEP": Reason("the desired size is {desired}, and the next step towards it is {size}"),
         "NUMAFLOW_DIRECT_PRESSURE": Reason(
-            "the size wanted is {desired}, but the next job downstream is full, so nothing is added",
-            "scale the downstream job first: it takes less than this one gives it",
+            "the desired size is {desired}, and a job that reads this one's output is full, so no slots are added",
+            "scale up the job downstream first: it processes less than this job writes",
         ),
         "NUMAFLOW_DOWNSTREAM_PRESSURE": Reason(
-            "the size wanted is {desired}, but a job further downstream is full, so nothing is added",
-            "scale the downstream job first: it takes less than this one gives it",
+            "the desired size is {desired}, and a job further downstream is full, so no slots are added",
+            "scale up the job downstream first: it processes less than it receives",
         ),
-        "NUMAFLOW_RATE_LIMIT": Reason("the size wanted is {desired}, but {rate:.0f} records/s is the rate limit"),
-        "NUMAFLOW_WINDOW": Reason("the cron window asks for {low} to {high} slots"),
-        "NUMAFLOW_FIXED": Reason("least and most are both {low} slots, so there is nothing to choose"),
+        "NUMAFLOW_RATE_LIMIT": Reason(
+            "the desired size is {desired}, and the job already processes {rate:.0f} records/s, its rate limit"
+        ),
+        "NUMAFLOW_WINDOW": Reason("the open cron window allows {low} to {high} slots"),
+        "NUMAFLOW_FIXED": Reason("the minimum and the maximum are both {low} slots"),
     }
 
     def __init__(self, options: NumaflowOptions) -> None:
@@ -126,10 +155,12 @@ class Numaflow:
         o = self.options
         return float(rules.MAX_LOOKBACK_SECONDS if o.adaptive_lookback else o.lookback_seconds)
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
         """Return the size by one pass of Numaflow's loop."""
-        memory, lookback = self._lookback(case)
-        since = math.inf if case.state.last_action_at is None else case.now - case.state.last_action_at
+        memory, lookback = self._lookback(case, memory)
+        lags = remember(memory.downstream, case.observed.neighbours, case.measured_at, lookback)
+        memory = memory._replace(downstream=lags)
+        since = math.inf if case.state.last_action_at is None else case.decided_at - case.state.last_action_at
         low, high, opened = self._bounds(case)
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
         if since < math.inf:
@@ -157,7 +188,7 @@ class Numaflow:
             and rules.at_rate_limit(rate, self.options.rate_limit)
         ):
             return self._proposal(case, current, "NUMAFLOW_RATE_LIMIT", numbers, memory)
-        direct, downstream = self._pressure(case)
+        direct, downstream = self._pressure(case, lags)
         size, held = rules.scaled(
             current,
             desired,
@@ -181,13 +212,19 @@ class Numaflow:
             code = "NUMAFLOW_PENDING"
         return self._proposal(case, size, code, numbers, memory)
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
-        """Keep the memory; the cooldown is reckoned from the state's last action."""
-        return dict(proposal.memory or {})
+    def ordered(
+        self,
+        case: Case,  # noqa: ARG002
+        memory: NumaflowMemory,
+        proposal: Proposal[NumaflowMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> NumaflowMemory:
+        """Keep the memory; the cooldown counts from the last action in the state."""
+        return memory
 
     def _proposal(
-        self, case: Case, size: int, code: str, numbers: Mapping[str, Figure], memory: dict[str, JsonValue]
-    ) -> Proposal:
+        self, case: Case, size: int, code: str, numbers: Mapping[str, Figure], memory: NumaflowMemory
+    ) -> Proposal[NumaflowMemory]:
         restart = restart_seconds(case, self.options.assumed_restart_seconds)
         return Proposal(size, code, numbers, expect(case, size, restart), memory)
 
@@ -218,12 +255,12 @@ class Numaflow:
         )
 
     def _ready(self, case: Case) -> int:
-        """Return the ready replicas: slots really granted, at most the size ordered."""
+        """Return the ready replicas: slots that the cluster granted, at most the current size."""
         return min(case.current, case.snapshot.slots_granted or case.current)
 
     def _measure(self, case: Case, lookback: float) -> tuple[float | None, int | None]:
-        """Return (records/s, mean records pending) over the lookback; None where it cannot be told."""
-        inside = [piece for piece in case.state.window if piece.at >= case.at - lookback]
+        """Return (records/s, mean pending records) over the lookback; None if unknown."""
+        inside = [piece for piece in case.state.window if piece.at >= case.measured_at - lookback]
         counts = [(piece.at, piece.committed) for piece in inside if piece.committed is not None]
         waiting = [lag for piece in inside if (lag := piece.lag) is not None]
         newest = inside[-1].lag if inside else None
@@ -232,33 +269,32 @@ class Numaflow:
         rate = (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
         return rate, max(0, sum(waiting) // len(waiting))
 
-    def _lookback(self, case: Case) -> tuple[dict[str, JsonValue], float]:
-        """Return (memory, lookback now): still spells are remembered while three lookbacks reach back to them.
+    def _lookback(self, case: Case, memory: NumaflowMemory) -> tuple[NumaflowMemory, float]:
+        """Return (memory, lookback now). A spell without commits is remembered as long as three lookbacks reach it.
 
-        Only spells longer than the configured lookback can lengthen it, so only those are kept.
+        Kept are spells that can lengthen the configured lookback, less those that a later one is as long as.
         """
-        o, memory = self.options, dict[str, Any](case.state.memory)
-        current = float(memory.get("lookback", o.lookback_seconds))
+        o = self.options
+        current = float(o.lookback_seconds if memory.lookback is None else memory.lookback)
         count = case.state.window[-1].committed if case.state.window else None
         if not o.adaptive_lookback or count is None:
             return memory, current
-        seen_at, seen = memory.get("seen", (case.at, count))
-        began = case.at - 3 * current
-        spells = [[start, end] for start, end in memory.get("spells", ()) if end > began]
+        seen_at, seen = memory.seen or (case.measured_at, count)
+        began = case.measured_at - 3 * current
+        spells = [(start, end) for start, end in memory.spells if end > began]
         if count != seen:
-            if count > seen and case.at - seen_at > o.lookback_seconds:
-                spells.append([seen_at, case.at])
-            seen_at, seen = case.at, count
-        ongoing = case.at - max(seen_at, began) if seen else 0.0
+            lasted = case.measured_at - seen_at
+            if count > seen and rules.lengthens(lasted, o.lookback_seconds):
+                spells = [spell for spell in spells if spell[1] - spell[0] > lasted]
+                spells.append((seen_at, case.measured_at))
+            seen_at, seen = case.measured_at, count
+        ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
         still = max([end - max(start, began) for start, end in spells] + [ongoing])
         lookback = rules.next_lookback(current, still, o.lookback_seconds)
-        kept: dict[str, JsonValue] = {"lookback": lookback, "seen": [seen_at, seen]}
-        if spells:
-            kept["spells"] = spells  # type: ignore[assignment]
-        return kept, lookback
+        return memory._replace(lookback=lookback, seen=(seen_at, seen), spells=tuple(spells)), lookback
 
     def _bounds(self, case: Case) -> tuple[int, int, bool]:
-        """Return (least, most, whether a cron window is open); the first open window counts."""
+        """Return (minimum, maximum, whether a cron window is open); the first open window counts."""
         scaling = case.spec.scaling
         low, high = scaling.min_parallelism, scaling.max_parallelism
         if self.options.vertex != "udf":
@@ -269,29 +305,19 @@ class Numaflow:
         return low, high, False
 
     def _paced(self, current: int, target: int, since: float) -> int:
-        """Return the next size on the way into a cron window's bounds."""
+        """Return the next size on the way to the bounds of a cron window."""
         o = self.options
         cooldown = o.scale_up_cooldown_seconds if target > current else o.scale_down_cooldown_seconds
         if since < cooldown:
             return current
         return rules.stepped(current, target, o.replicas_per_scale_up, o.replicas_per_scale_down)[0]
 
-    def _pressure(self, case: Case) -> tuple[bool, bool]:
-        """Return (back pressure from a directly connected job, from any job downstream)."""
-        direct = downstream = False
-        for neighbour in case.observed.neighbours:
-            lag = neighbour.evidence.lag_records if neighbour.evidence is not None else None
-            if neighbour.upstream or lag is None:
-                continue
-            if rules.back_pressure(lag, self.limit, self.options.back_pressure_threshold):
-                downstream = True
-                direct = direct or _reads_ours(neighbour.topics, case.spec.sinks)
-        return direct, downstream
-
-
-def _reads_ours(topics: Sequence[str], sinks: Sequence[str]) -> bool:
-    """Whether a downstream job reads one of our sinks itself; with no sinks told, it is taken to."""
-    return not sinks or any(topic in sinks for topic in topics)
+    def _pressure(self, case: Case, lags: Iterable[DownstreamLag]) -> tuple[bool, bool]:
+        """Return (back pressure from a direct reader of our output, from any job downstream)."""
+        threshold = self.options.back_pressure_threshold
+        full = {lag.job_id for lag in lags if rules.back_pressure(lag.mean, self.limit, threshold)}
+        downstream = (n for n in case.observed.neighbours if not n.upstream and n.job_id in full)
+        return any(neighbour.distance is None for neighbour in downstream), bool(full)
 
 
 def _windows(text: str) -> tuple[CronWindow, ...]:

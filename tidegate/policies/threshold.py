@@ -1,16 +1,21 @@
-"""`threshold`: Spark's own old rule for DStreams: the ratio of batch time to batch interval against two thresholds.
+"""`threshold`: the rule of Spark's DStreams: batch time over batch interval, against two thresholds.
 
     ratio = mean batch time / batch interval          both in s
-    ratio >= `scaling_up_ratio`      ask for max( round(ratio), 1 ) slots more
-    ratio <= `scaling_down_ratio`    give back one slot
+    ratio >= `scaling_up_ratio`      add max( round(ratio), 1 ) slots
+    ratio <= `scaling_down_ratio`    remove one slot
 
-Asked once per `scaling_interval_seconds`, over the batches since the last time. Without `batch_interval_seconds` (a
-query that starts a batch as soon as the last one ended has none) utilization is the ratio.
+The policy decides once per `scaling_interval_seconds`, over the batches since the last time. Without
+`batch_interval_seconds` the ratio is the utilization: a query that starts a batch as soon as the last one ends has no
+interval.
 
-The rule does not look at lag. With `lag_up_seconds` it also grows by one when more work than that waits, and gives
-nothing back meanwhile.
+The rule ignores lag. With `lag_up_seconds` it also adds a slot when more work than that is waiting, and removes none
+meanwhile.
 
-Source: apache/spark `ExecutorAllocationManager` of Spark Streaming; threshold rules as a class: T. Lorido-Botran et
+When to choose it: You come from DStreams' dynamic allocation, or want the rule that is easiest to explain.
+
+Set first: `batch_interval_seconds` (the query's trigger), `lag_up_seconds` (lag is ignored by default).
+
+Source: apache/spark `ExecutorAllocationManager` of Spark Streaming; threshold rules in general: T. Lorido-Botran et
 al., "A review of auto-scaling techniques for elastic applications in cloud environments", 2014.
 """
 
@@ -18,24 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
-
-from pydantic import JsonValue
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 
 def dstreams_ratio(batch_milliseconds: Sequence[int], interval_milliseconds: int) -> float:
-    """Return mean batch time over batch interval; the mean is truncated to whole milliseconds, as theirs is."""
+    """Return mean batch time over batch interval, the mean truncated to whole milliseconds, as in Spark."""
     return (sum(batch_milliseconds) // len(batch_milliseconds)) / interval_milliseconds
 
 
 def dstreams_change(ratio: float, up_ratio: float = 0.9, down_ratio: float = 0.3) -> int:
-    """Return how many executors are asked for (positive), given back (-1), or 0 (`manageAllocation`)."""
+    """Return how many executors to add, -1 to remove one, or 0 (`manageAllocation`)."""
     if ratio >= up_ratio:
         return max(int(ratio + 0.5), 1)
     return -1 if ratio <= down_ratio else 0
@@ -45,18 +48,25 @@ def dstreams_change(ratio: float, up_ratio: float = 0.9, down_ratio: float = 0.3
 class ThresholdOptions:
     """Options of `threshold`, with the defaults of Spark Streaming."""
 
-    scaling_interval_seconds: float = option(60.0, "how often the ratio is looked at", unit="s", gt=0)
-    scaling_up_ratio: float = option(0.9, "ratio from which it grows", unit="share", gt=0)
-    scaling_down_ratio: float = option(0.3, "ratio up to which it shrinks", unit="share", gt=0)
+    scaling_interval_seconds: float = option(60.0, "time between two decisions", unit="s", gt=0)
+    scaling_up_ratio: float = option(0.9, "ratio at which the job scales up", unit="share", gt=0)
+    scaling_down_ratio: float = option(0.3, "ratio at which the job scales down", unit="share", gt=0)
     batch_interval_seconds: float | None = option(
-        None, "the query's trigger interval; utilization is the ratio when absent", unit="s", gt=0
+        None, "trigger interval of the query; absent: the ratio is the utilization", unit="s", gt=0
     )
     lag_up_seconds: float | None = option(
-        None, "lag, in seconds of work, above which it grows too; not looked at when absent", unit="s", gt=0
+        None, "lag, in seconds of work, above which the job also scales up; absent: lag is ignored", unit="s", gt=0
     )
     assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
+        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
     )
+
+
+class ThresholdMemory(NamedTuple):
+    """What `threshold` remembers."""
+
+    looked_at: float | None = None
+    """When the ratio was last looked at, epoch seconds."""
 
 
 class Threshold:
@@ -64,13 +74,18 @@ class Threshold:
 
     name: ClassVar[str] = "threshold"
     Options: ClassVar[type] = ThresholdOptions
+    Memory: ClassVar[type] = ThresholdMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
-        "THRESHOLD_NOT_DUE": Reason("the ratio is looked at every {interval:.0f} s, next in {wait:.0f} s"),
-        "THRESHOLD_UP": Reason("batches take {ratio:.2f} of the time there is, at least {up:.2f}"),
-        "THRESHOLD_LAG": Reason("{lag:.0f} s of work wait, more than {lag_up:.0f} s"),
-        "THRESHOLD_DOWN": Reason("batches take {ratio:.2f} of the time there is, at most {down:.2f}"),
-        "THRESHOLD_BETWEEN": Reason("batches take {ratio:.2f} of the time there is, between {down:.2f} and {up:.2f}"),
+        "THRESHOLD_NOT_DUE": Reason("the policy decides every {interval:.0f} s, next in {wait:.0f} s"),
+        "THRESHOLD_UP": Reason(
+            "batches take {ratio:.0%} of the available time, and {up:.0%} or more needs a larger size"
+        ),
+        "THRESHOLD_LAG": Reason("{lag:.0f} s of work are waiting, more than {lag_up:.0f} s"),
+        "THRESHOLD_DOWN": Reason(
+            "batches take {ratio:.0%} of the available time, and {down:.0%} or less needs a smaller size"
+        ),
+        "THRESHOLD_BETWEEN": Reason("batches take {ratio:.0%} of the available time, between {down:.0%} and {up:.0%}"),
     }
 
     def __init__(self, options: ThresholdOptions) -> None:
@@ -86,15 +101,14 @@ class Threshold:
         """One scaling interval."""
         return self.options.scaling_interval_seconds
 
-    def propose(self, case: Case) -> Proposal:
-        """Return the size by the two thresholds, when a look is due."""
+    def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
+        """Return the size by the two thresholds, if a decision is due."""
         o, evidence, current = self.options, case.evidence, case.current
-        last = case.state.memory.get("looked_at")
-        began = last if isinstance(last, float) else case.at
-        wait = began + o.scaling_interval_seconds - case.at
+        began = case.measured_at if memory.looked_at is None else memory.looked_at
+        wait = began + o.scaling_interval_seconds - case.measured_at
         if wait > 1e-6:
             numbers: dict[str, Figure] = {"interval": o.scaling_interval_seconds, "wait": wait}
-            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory={"looked_at": began})
+            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(began))
         ratio = evidence.utilization
         if o.batch_interval_seconds is not None:
             milliseconds = None if evidence.batch_seconds is None else int(evidence.batch_seconds * 1000)
@@ -103,7 +117,7 @@ class Threshold:
         unknown_lag = o.lag_up_seconds is not None and evidence.lag_seconds is None
         if ratio is None or unknown_lag:
             missing = "lag in seconds" if unknown_lag else "time taken by batches"
-            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory={"looked_at": began})
+            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(began))
         change = dstreams_change(ratio, o.scaling_up_ratio, o.scaling_down_ratio)
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
         if lagging and change <= 0 and evidence.lag_seconds > o.lag_up_seconds:  # type: ignore[operator]
@@ -117,8 +131,14 @@ class Threshold:
             "lag_up": o.lag_up_seconds,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), {"looked_at": case.at})
+        return Proposal(size, code, numbers, expect(case, size, restart), ThresholdMemory(case.measured_at))
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> dict[str, JsonValue]:  # noqa: ARG002
-        """Look again one interval after the change."""
-        return {"looked_at": case.at}
+    def ordered(
+        self,
+        case: Case,
+        memory: ThresholdMemory,  # noqa: ARG002
+        proposal: Proposal[ThresholdMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> ThresholdMemory:
+        """Decide again one interval after the change."""
+        return ThresholdMemory(case.measured_at)

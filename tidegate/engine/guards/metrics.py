@@ -37,7 +37,7 @@ class Fresh:
 
     def dispose(self, wish: int, case: Case) -> Verdict | None:
         """Compare the snapshot's time with the decider's clock."""
-        age = case.now - case.at
+        age = case.decided_at - case.measured_at
         limit = self.options.max_age_seconds + case.snapshot.interval_seconds
         if age > limit:
             return Verdict(case.current, "SNAPSHOT_STALE", {"age_seconds": age, "limit_seconds": limit})

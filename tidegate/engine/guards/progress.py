@@ -88,7 +88,7 @@ class Ineffective:
         o, e, growth = self.options, case.evidence, case.state.history.growth
         if wish <= case.current or growth is None or growth.after != case.current or not growth.before:
             return None
-        if growth.rate is None or e.true_processing_rate is None or case.now - growth.at > o.forget_seconds:
+        if growth.rate is None or e.true_processing_rate is None or case.decided_at - growth.at > o.forget_seconds:
             return None
         if e.utilization is None or e.utilization < o.saturation:
             return None
@@ -130,7 +130,9 @@ class Downstream:
             return None
         for neighbour in case.observed.neighbours:
             seen = neighbour.evidence
-            if neighbour.upstream or seen is None or seen.lag_seconds is None or seen.lag_trend is None:
+            if neighbour.upstream or neighbour.distance is not None:  # only a direct reader of our output
+                continue
+            if seen is None or seen.lag_seconds is None or seen.lag_trend is None:
                 continue
             if seen.lag_seconds >= self.options.lag_seconds and seen.lag_trend > 0:
                 numbers: dict[str, Figure] = {"job": neighbour.job_id, "lag_seconds": seen.lag_seconds}

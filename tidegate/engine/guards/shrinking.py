@@ -33,9 +33,9 @@ class ScaleDownGrace:
     def dispose(self, wish: int, case: Case) -> Verdict | None:
         """Compare the age of the last growth with the grace period."""
         growth, limit = case.state.history.growth, self.options.seconds
-        if wish >= case.current or growth is None or case.now - growth.at >= limit:
+        if wish >= case.current or growth is None or case.decided_at - growth.at >= limit:
             return None
-        age = max(0.0, case.now - growth.at)
+        age = max(0.0, case.decided_at - growth.at)
         return Verdict(case.current, "SCALE_DOWN_GRACE", {"age_seconds": age, "limit_seconds": limit})
 
 
@@ -64,7 +64,7 @@ class ScaleDownWindow:
         if wish >= case.current or shrink is None or limit <= 0:
             return None
         since, largest = shrink
-        if case.at - since < limit:
-            numbers = {"age_seconds": case.at - since, "limit_seconds": limit}
+        if case.measured_at - since < limit:
+            numbers = {"age_seconds": case.measured_at - since, "limit_seconds": limit}
             return Verdict(case.current, "SCALE_DOWN_WINDOW", numbers)
         return Verdict(largest, "SCALE_DOWN_LARGEST", {"largest": largest}) if largest > wish else None

@@ -30,7 +30,7 @@ class InFlightGuard:
         command = case.state.in_flight
         if command is None:
             return None
-        return Verdict(case.current, "COMMAND_IN_FLIGHT", under_way(command, case.now))
+        return Verdict(case.current, "COMMAND_IN_FLIGHT", under_way(command, case.decided_at))
 
 
 def under_way(command: InFlight, now: float) -> dict[str, Figure]:
@@ -65,7 +65,7 @@ class Stabilization:
         """Compare the run's age with the interval."""
         if case.state.run_since is None:
             return None
-        age = case.at - case.state.run_since
+        age = case.measured_at - case.state.run_since
         if age >= self.options.seconds:
             return None
         return Verdict(
@@ -105,9 +105,11 @@ class Cooldown:
         until = case.observed.cooldown_until
         if until is not None and until.timestamp() - hold > (since or 0.0):
             since = until.timestamp() - hold
-        if since is None or case.now - since >= limit:
+        if since is None or case.decided_at - since >= limit:
             return None
-        return Verdict(case.current, "COOLDOWN", {"age_seconds": max(0.0, case.now - since), "limit_seconds": limit})
+        return Verdict(
+            case.current, "COOLDOWN", {"age_seconds": max(0.0, case.decided_at - since), "limit_seconds": limit}
+        )
 
 
 def hold_seconds(spec: JobSpec, command: ScalingCommand) -> float:

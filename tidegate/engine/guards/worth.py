@@ -108,7 +108,7 @@ class RestartBudget:
         """Count the orders of the last 24 hours."""
         o = self.options
         limit = o.per_day if wish > case.current else max(0, o.per_day - o.reserved_for_growth)
-        used = sum(1 for at in case.state.history.ordered_at if at > case.now - DAY_SECONDS)
+        used = sum(1 for at in case.state.history.ordered_at if at > case.decided_at - DAY_SECONDS)
         if used < limit:
             return None
         return Verdict(case.current, "RESTART_BUDGET", {"used": used, "limit": limit})

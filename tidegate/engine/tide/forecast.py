@@ -104,8 +104,8 @@ class Forecast(NamedTuple):
     run: int = 1
     fade: float = 0.0
     """φ: the share of a swing that is left one interval later."""
-    season: Sequence[float] = ()
-    """Mean rate of each half-hour of the day; 0 where none was seen. Never changed in place."""
+    season: tuple[float, ...] = ()
+    """Mean rate of each half-hour of the day; 0 where none was seen."""
 
     def update(self, at: float, rate: float, smoothing: Smoothing) -> Forecast:
         """Return the forecast after a rate measured up to `at`."""
@@ -201,12 +201,12 @@ class Forecast(NamedTuple):
             return False
         return 0 not in self.season
 
-    def _season_with(self, at: float, rate: float) -> list[float]:
+    def _season_with(self, at: float, rate: float) -> tuple[float, ...]:
         bins = list(self.season) or [0.0] * BINS
         index = int(at % DAY_SECONDS * BINS / DAY_SECONDS)
         old = bins[index]
         bins[index] = float(f"{rate if old == 0 else old + 0.02 * (rate - old):.5g}")
-        return bins
+        return tuple(bins)
 
     def _season_ratio(self, at: float, seconds: float) -> float:
         """Return how much the season changes the rate from `at` to `seconds` later."""

@@ -16,6 +16,12 @@ slot-seconds would have been spared: by two slots fewer, 3 minutes.
 
 What is expected of a change is remembered; a growth that brought nothing is undone and not tried again for a while.
 
+When to choose it: By default. It learns the job's capacity, restart time and noise by itself.
+
+Set first: `late_price` (higher: more slots, less lateness), `restart_price` (higher: fewer restarts).
+
+Details: `play`, `capacity`, `forecast`, `hindsight`.
+
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time in the choice),
 capacity per size after DS2 (OSDI 2018) with overhead apart and sub-linear scaling, and the one-step look-ahead rule of
 optimal stopping (Chow, Robbins & Siegmund, 1971).
@@ -33,7 +39,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, model, shape_of, useful_sizes
 from tidegate.engine.tide.forecast import Smoothing
-from tidegate.engine.tide.memory import Memory, newest_rate
+from tidegate.engine.tide.memory import TideMemory, newest_rate
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.play import Choice, Play, Prices
 from tidegate.events.decision import Expectation, Figure
@@ -47,6 +53,7 @@ class Tide:
 
     name: ClassVar[str] = "tide"
     Options: ClassVar[type] = TideOptions
+    Memory: ClassVar[type] = TideMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "TIDE_LEARNING": Reason("{batches} micro-batches were seen, {need} are needed to judge the job"),
         "TIDE_CAPACITY_UNKNOWN": Reason("nothing was processed yet, so the capacity is not known"),
@@ -95,11 +102,9 @@ class Tide:
         """The window of the evidence."""
         return self.options.window_seconds
 
-    def propose(self, case: Case) -> Proposal:
+    def propose(self, case: Case, memory: TideMemory) -> Proposal[TideMemory]:
         """Return the cheapest size that holds the lag objective over the horizon, if it repays its restart."""
-        memory = Memory.of(case.state.memory)
-        memory.learn(case, self.smoothing)
-        self._relax(case, memory)
+        memory = self._relax(case, memory.learned(case, self.smoothing))
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
@@ -118,52 +123,46 @@ class Tide:
         )
         if known is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", {}, memory=memory)
-        memory.hindsight = memory.hindsight.watched(
-            case.at,
-            case.state.window[-1].arrived,
-            known,
-            late_seconds=(1.0 - self.options.reserve) * case.spec.scaling.lag_objective_seconds,
-            done_seconds=case.spec.interval_seconds,
-        )
-        undo = self._undo(case, memory, known)
+        if memory.hindsight.shadows:
+            hindsight = memory.hindsight.watched(
+                case.measured_at,
+                case.state.window[-1].arrived,
+                known,
+                late_seconds=(1.0 - self.options.reserve) * case.spec.scaling.lag_objective_seconds,
+                done_seconds=case.spec.interval_seconds,
+            )
+            memory = memory._replace(hindsight=hindsight)
+        memory, undo = self._judge(case, memory, known)
         if undo is not None:
             return undo
         return self._weigh(case, memory, known, float(lag))
 
-    def ordered(self, case: Case, proposal: Proposal, final: int) -> Memory:
+    def ordered(self, case: Case, memory: TideMemory, proposal: Proposal[TideMemory], final: int) -> TideMemory:
         """Remember what the change was meant to bring, and whether it takes back a reduction too soon."""
-        memory = Memory.of(proposal.memory or case.state.memory)
         o = self.options
-        capacity = proposal.numbers.get("capacity")
-        if final > case.current:
-            if memory.shrunk is not None:
-                memory.patience = min(2.0 * (memory.patience or o.patience), o.patience_max)
-            memory.shrunk = None
-            arrived = case.state.window[-1].arrived if case.state.window else None
-            memory.hindsight = memory.hindsight.grown(
-                case.current, case.at, arrived, float(case.evidence.lag_records or 0)
-            )
-            if isinstance(capacity, float):
-                memory.trial = (case.at, case.current, final, capacity)
-        else:
-            memory.shrunk = (case.at, case.current - final)
-            memory.trial = None
-        memory.wasted = 0.0
-        memory.batches = 0
-        return memory
+        memory = memory._replace(wasted=0.0, batches=0)
+        if final < case.current:
+            return memory._replace(shrunk=(case.measured_at, case.current - final), trial=None)
+        if memory.shrunk is not None:
+            memory = memory._replace(patience=min(2.0 * (memory.patience or o.patience), o.patience_max), shrunk=None)
+        if proposal.capacity is not None:
+            memory = memory._replace(trial=(case.measured_at, case.current, final, proposal.capacity))
+        arrived = case.state.window[-1].arrived if case.state.window else None
+        lag = float(case.evidence.lag_records or 0)
+        return memory._replace(hindsight=memory.hindsight.grown(case.current, case.measured_at, arrived, lag))
 
     def _prices(self, case: Case) -> Prices:
         o, largest = self.options, case.spec.scaling.max_parallelism
         return Prices(o.core_price, o.late_price * largest, o.restart_price * largest)
 
-    def _relax(self, case: Case, memory: Memory) -> None:
+    def _relax(self, case: Case, memory: TideMemory) -> TideMemory:
         """Let patience relax once the last reduction has paid for itself and its way back."""
         if memory.shrunk is None:
-            return
+            return memory
         at, freed = memory.shrunk
-        if self.options.core_price * freed * (case.at - at) >= 2.0 * self._prices(case).restart:
-            memory.patience = max(0.5 * (memory.patience or 0.0), self.options.patience)
-            memory.shrunk = None
+        if self.options.core_price * freed * (case.measured_at - at) < 2.0 * self._prices(case).restart:
+            return memory
+        return memory._replace(patience=max(0.5 * (memory.patience or 0.0), self.options.patience), shrunk=None)
 
     def _kept_up_with(self, case: Case) -> float | None:
         """Return an arrival rate the present size keeps up with, if its lag does not grow."""
@@ -172,7 +171,7 @@ class Tide:
             return None
         return evidence.processing_rate
 
-    def _idle(self, case: Case, memory: Memory) -> Proposal | None:
+    def _idle(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
         """Return a reduction to the minimum when nothing arrived for the whole patience."""
         evidence, o = case.evidence, self.options
         low = case.spec.scaling.min_parallelism
@@ -188,22 +187,26 @@ class Tide:
         kept = sorted([seconds for _, seconds in case.state.restarts])
         return kept[-2] if len(kept) >= 5 else kept[-1]
 
-    def _undo(self, case: Case, memory: Memory, known: CapacityModel) -> Proposal | None:
-        """Return the way back when the last growth brought nothing, and remember the size."""
+    def _judge(
+        self, case: Case, memory: TideMemory, known: CapacityModel
+    ) -> tuple[TideMemory, Proposal[TideMemory] | None]:
+        """Judge the last growth once that can be done; if it brought nothing, propose the way back."""
         if memory.trial is None or memory.trial[2] != case.current:
-            return None
+            return memory, None
         at, before, after, capacity = memory.trial
         evidence = case.evidence
         # Then the rate is the capacity.
         full = (evidence.utilization or 0.0) >= 0.95 and (evidence.lag_trend or 0.0) > 0
         if memory.batches < 3 * self.options.min_batches or not (known.told_apart or full):
-            return None
-        memory.trial = None
+            return memory, None
+        memory = memory._replace(trial=None)
         expected = capacity * after / before
         gain = (known.rate - capacity) / (expected - capacity) if expected > capacity else 1.0
         if gain >= self.options.useless_gain or known.rate >= 1.1 * capacity:
-            return None
-        memory.useless = (*memory.useless, (after, case.at + self.options.useless_seconds))[-4:]
+            return memory, None
+        memory = memory._replace(
+            useless=(*memory.useless, (after, case.measured_at + self.options.useless_seconds))[-4:]
+        )
         numbers: dict[str, Figure] = {
             "current": after,
             "size": before,
@@ -211,9 +214,9 @@ class Tide:
             "before": capacity,
             "at": at,
         }
-        return Proposal(before, "TIDE_UNDO", numbers, memory=memory)
+        return memory, Proposal(before, "TIDE_UNDO", numbers, memory=memory, capacity=known.rate)
 
-    def _weigh(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Proposal:
+    def _weigh(self, case: Case, memory: TideMemory, known: CapacityModel, lag: float) -> Proposal[TideMemory]:
         """Return the cheapest size, unless waiting is cheaper still."""
         o, current, play = self.options, case.current, self._play(case, memory, known, lag)
         prices, stay = play.prices, play.stay()
@@ -234,7 +237,9 @@ class Tide:
             "beta": known.beta,
         }
         spared = prices.core_second * (current - best) * case.spec.interval_seconds
-        memory.wasted = memory.wasted + spared if best < current else 0.0
+        wasted = memory.wasted + spared if best < current else 0.0
+        if wasted != memory.wasted:
+            memory = memory._replace(wasted=wasted)
         if best == current or saved <= o.margin * stay.cost:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, play)
         if best > current:
@@ -244,11 +249,11 @@ class Tide:
             numbers["waiting"] = waiting = play.late_by_waiting(least, wait) - play.late(least, play.lag_at_stop)
             gain = prices.core_second * (least - current) * wait  # the slots meanwhile
             rate = newest_rate(case.state.window) or 0.0
-            calm = memory.hindsight.calm(range(current, best), case.at, lag, rate, play.stretches[0][0])
+            calm = memory.hindsight.calm(range(current, best), case.measured_at, lag, rate, play.stretches[0][0])
             unsure = memory.forecast.surprise is not None or (o.catch_up and prices.late_second * waiting <= gain)
             # What may wait, waits: else more lag, at which there is no calm, could ask for less.
             if calm is not None and (calm.size == current or not unsure):
-                memory.hindsight = memory.hindsight.seen(calm, case.at)
+                memory = memory._replace(hindsight=memory.hindsight.seen(calm, case.measured_at))
                 numbers |= {"times": calm.times, "most": calm.lag / known.capacity(calm.size), "rate": calm.rate}
                 return self._answer(case, calm.size, "TIDE_CALM", numbers | {"calm": calm.size}, memory, play)
             if unsure:
@@ -260,13 +265,13 @@ class Tide:
             return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, play)
         return self._answer(case, best, "TIDE_SHRINK", numbers, memory, play)
 
-    def _cheapest(self, case: Case, memory: Memory, play: Play, stay: Choice) -> Choice:
+    def _cheapest(self, case: Case, memory: TideMemory, play: Play, stay: Choice) -> Choice:
         """Return the cheapest size of those that are not known to be useless."""
         tried = play.sizes if play.known.pace.records is not None else [row.size for row in memory.rows]
-        useless = [size for size, until in memory.useless if until > case.at and size > case.current]
+        useless = [size for size, until in memory.useless if until > case.measured_at and size > case.current]
         return play.cheapest(stay, tried, min(useless, default=math.inf), self.options.doubt)
 
-    def _play(self, case: Case, memory: Memory, known: CapacityModel, lag: float) -> Play:
+    def _play(self, case: Case, memory: TideMemory, known: CapacityModel, lag: float) -> Play:
         """Return the play of the case: the horizon in stretches, each with the upper bound of its demand."""
         o, restart = self.options, self._restart_seconds(case)
         spans = _spans(restart, o.horizon_seconds)
@@ -287,8 +292,8 @@ class Tide:
         )
 
     def _answer(
-        self, case: Case, size: int, code: str, numbers: dict[str, Figure], memory: Memory, play: Play
-    ) -> Proposal:
+        self, case: Case, size: int, code: str, numbers: dict[str, Figure], memory: TideMemory, play: Play
+    ) -> Proposal[TideMemory]:
         """Return the proposal with what is expected of it."""
         capacity, (restart, demand) = play.known.capacity(size), play.stretches[0]
         restart = restart if size != case.current else 0.0
@@ -301,7 +306,7 @@ class Tide:
             restart_seconds=restart,
             core_seconds=size * self.options.horizon_seconds,
         )
-        return Proposal(size, code, numbers, expectation, memory)
+        return Proposal(size, code, numbers, expectation, memory, play.known.rate)
 
 
 @lru_cache(maxsize=1024)

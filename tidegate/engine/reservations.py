@@ -1,0 +1,77 @@
+"""What a command reserves before it goes out: its job's cooldown and slots of a pool.
+
+Slots that a command takes show up at the Spark master only once the new run has started. Until then they are promised
+here, so that two jobs never count on the same free slots. A hold is owned by the id of the decision that asked for it:
+the same decision asked again, after a crash, gets the same yes.
+
+Redis keeps the holds for all deciders (`services.decider`); the lab and the tests keep them in memory
+(`tidegate.lab.reservations`). Instants are epoch seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from tidegate.engine.guards.timing import hold_seconds
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.decision import RedisView
+from tidegate.events.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationView:
+    """What could be seen of the reservations for one job."""
+
+    redis: RedisView
+    cooldown_until: datetime | None = None
+    cooldown_owner: str | None = None
+    pool_reserved: int = 0
+    """Slots of the pool held by other jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one command reserves."""
+
+    job_id: str
+    pool_id: str
+    decision_id: str
+    slots: int
+    """Slots promised and not yet visible at the master."""
+    slots_until: float
+    """When the promise lapses if no result ever ends it; 0 for a command that needs no slots."""
+    cooldown_until: float
+    """0 for a command that holds no cooldown."""
+
+
+class Answer(StrEnum):
+    """What became of a reservation."""
+
+    TAKEN = "taken"
+    COOLDOWN = "cooldown"
+    """Another decision holds the job's cooldown."""
+    POOL = "pool"
+    """The pool has too few free slots left."""
+    NOT_NOW = "not_now"
+    """Redis is unreachable or being rebuilt."""
+
+
+def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
+    """Return what a command reserves for a job that has `granted` slots.
+
+    The slots lapse when the command can no longer be under way: it starts before it expires, and then needs one stop
+    and two starts (the ordered size and the rollback), each with its deadline.
+    """
+    cooldown = hold_seconds(spec, command)
+    application = spec.application
+    longest = application.stop_deadline_seconds + 2 * application.start_deadline_seconds
+    return Hold(
+        job_id=spec.job_id,
+        pool_id=spec.pool_id,
+        decision_id=command.command_id,
+        slots=max(0, command.to_parallelism - granted),
+        slots_until=0.0 if command.kind is CommandKind.STOP else command.expires_at.timestamp() + longest,
+        cooldown_until=command.issued_at.timestamp() + cooldown if cooldown > 0 else 0.0,
+    )
