@@ -15,7 +15,7 @@ from rich.text import Text
 
 from demo.watch import Timeline
 from tidegate.events.decision import Decision
-from tidegate.terminal import STYLES
+from tidegate.terminal import STYLES, size
 
 PLAIN_SECONDS = 5.0
 BARS = " ▁▂▃▄▅▆▇█"
@@ -72,7 +72,7 @@ class LiveDisplay:
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
         p = self.progress
         where = f"[{p}, {p.elapsed:.0f} s]"
-        self.tell(f"{where} in {rate_in}/s, out {rate_out}/s, lag {lag} records ({seconds}), slots: {slots}")
+        self.tell(f"{where} in {rate_in}/s, out {rate_out}/s, lag {lag} records ({seconds}), {slots}")
 
     def _panel(self, timeline: Timeline) -> RenderableType:
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
@@ -92,7 +92,7 @@ class LiveDisplay:
         )
         figures.add_row("", Text(seconds, style=style), f"objective {self._objective:g} s")
         sizes = [float(timeline.samples[i].slots) for i in recent]
-        figures.add_row("slots", slots, spark(sizes, max(sizes, default=0)))
+        figures.add_row("size", slots, spark(sizes, max(sizes, default=0)))
         parts: list[RenderableType] = [figures, Text()]
         if timeline.decisions:
             decision = timeline.decisions[-1]
@@ -105,7 +105,7 @@ class LiveDisplay:
         done = min(1.0, p.elapsed / p.longest) if p.longest else 0.0
         bar = "━" * round(30 * done) + "╌" * (30 - round(30 * done))
         parts += [Text(), Text(f"{p}  {bar}  {p.elapsed:.0f} s  waiting until {p.goal}")]
-        return Panel(Group(*parts), title="tidegate demo", border_style="dim")
+        return Panel(Group(*parts), title="Tidegate demo", border_style="dim")
 
 
 def spark(values: list[float], top: float) -> str:
@@ -121,8 +121,13 @@ def _now(timeline: Timeline) -> tuple[str, str, str, str, str]:
         return ("?",) * 5
     last = timeline.samples[-1]
     rate_in, rate_out = timeline.rates()
-    seconds = "unknown" if last.lag_seconds is None else f"{last.lag_seconds:.1f} s of work"
-    slots = str(last.slots) if last.slots else f"restarting to {_target(timeline)}" if timeline.results else "none yet"
+    seconds = "seconds unknown" if last.lag_seconds is None else f"{last.lag_seconds:.1f} s of work"
+    if last.slots:
+        slots = size(last.slots)
+    elif target := _target(timeline):
+        slots = f"{'restarting' if timeline.size() else 'starting'} with {size(target)}"
+    else:
+        slots = "not running"
     return f"{rate_in:,.0f}", f"{rate_out:,.0f}", f"{last.lag:,}", seconds, slots
 
 

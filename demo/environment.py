@@ -32,6 +32,7 @@ from tidegate.stack.processes import ProcessRecord, end_all, spawn
 SERVICES = ("collector", "decider", "actuator")
 JOB = "rates"
 PARTITIONS = 8
+WORKER_SLOTS = 12
 HEALTHY_SECONDS = 90.0
 MAX_RECORDS_PER_BATCH = 12_000
 """Keeps a batch to about 13 s on two slots and 4 s on eight, so that stopping between batches does not take long."""
@@ -159,7 +160,6 @@ def start_environment(
     run_name: str,
     on_progress: Callable[[str], None],
     *,
-    worker_slots: int = 12,
     keep: bool = False,
 ) -> Environment:
     """Return an environment with its topics; starts a stack in `base`/stack unless given a running one.
@@ -171,7 +171,7 @@ def start_environment(
         stack = base / "stack"
         with suppress(StackError):
             down(stack, purge=True)
-        info = up(stack, worker_slots=worker_slots, tied=not keep, on_progress=on_progress)
+        info = up(stack, worker_slots=WORKER_SLOTS, tied=not keep, on_progress=on_progress)
     else:
         info = attach
     prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
@@ -265,7 +265,7 @@ def spec_for(
             },
             guards={"stabilization": {"seconds": 6.0}, "cooldown": {"up_seconds": 15.0, "down_seconds": 20.0}},
             min_parallelism=2,
-            max_parallelism=12,
+            max_parallelism=WORKER_SLOTS,
             lag_objective_seconds=objective_seconds,
         ),
     )

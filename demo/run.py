@@ -48,7 +48,6 @@ class RunOptions:
     script: LoadScript
     keep: bool = False
     record_ms: float = 2.0
-    worker_slots: int = 12
     time_factor: float = 1.0
     """Multiplies every time limit; more than 1 for a slow or busy machine."""
 
@@ -74,9 +73,7 @@ class RunOutcome:
 def run_demo(options: RunOptions, display: LiveDisplay) -> RunOutcome:
     """Run the whole demo and, without `options.keep`, stop what it started; raises `DemoFailed` if it cannot finish."""
     name = datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
-    environment = start_environment(
-        options.base, options.attach, name, display.tell, worker_slots=options.worker_slots, keep=options.keep
-    )
+    environment = start_environment(options.base, options.attach, name, display.tell, keep=options.keep)
     watcher: Watcher | None = None
     finished = False
     try:

@@ -75,8 +75,6 @@ class LoadScript:
 
     phases: tuple[LoadPhase, ...]
     objective_seconds: float
-    hold_seconds: float
-    """How long lag must stay under the objective for a goal to be met."""
 
 
 def settled(hold: float) -> Callable[[Observations], bool]:
@@ -105,11 +103,14 @@ def shrunk(hold: float) -> Callable[[Observations], bool]:
 def steady_surge_steady(
     rate: float, objective_seconds: float, hold_seconds: float = 6.0, shortest_seconds: float = 20.0
 ) -> LoadScript:
-    """Return the demo's script: `rate` records/s, three times as much, and `rate` again."""
+    """Return the demo's script: `rate` records/s, three times that, and `rate` again.
+
+    A goal needs lag to stay under the objective for `hold_seconds`.
+    """
     hold, least = hold_seconds, shortest_seconds
     phases = (
         LoadPhase("steady", rate, least, 110, "the size fits the load", settled(hold)),
         LoadPhase("surge", 3 * rate, least, 160, "the job has grown and caught up", grown(hold)),
         LoadPhase("steady again", rate, least, 130, "the job has shrunk and keeps up", shrunk(hold)),
     )
-    return LoadScript(phases, objective_seconds, hold_seconds)
+    return LoadScript(phases, objective_seconds)
