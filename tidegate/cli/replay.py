@@ -89,8 +89,8 @@ def publish(
     """Publish a recording again, under a topic prefix of its own.
 
     Use it to try a policy or another version of Tidegate on recorded snapshots. Run only a decider on that prefix: an
-    actuator would carry out commands that a recording brought about, on real jobs. That is why the prefix must be given
-    on the command line; TIDEGATE_TOPIC_PREFIX does not count. Missing topics are created.
+    actuator there would carry out the resulting commands on real jobs. This is why the prefix must be given on the
+    command line; TIDEGATE_TOPIC_PREFIX does not count. Missing topics are created.
 
     With --jobs, each recorded spec and result goes out just before the first snapshot that was decided with it, so a
     decider makes the recorded decisions again. Kafka keeps no order between topics. The publisher therefore waits one

@@ -19,9 +19,6 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.terminal import clock, size, stdout, styled
 
-MANUAL = "MANUAL"
-"""The reason code of a decision that took up an operator's request."""
-
 
 @dataclass
 class RequestTracker:
