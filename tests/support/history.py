@@ -22,7 +22,7 @@ from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_l
 
 GROWS, STOPS, ENDS = 9, 14, 17
 """Numbers of the snapshots first decided with versions 2 and 3 of the spec, and how many there are."""
-PATIENT = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
+NO_WAITING = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Step:
 
 def specs() -> list[JobSpec]:
     """Return the three versions. Snapshots may be old: the clock of a test is not that of the history."""
-    guards = PATIENT | {"fresh": {"max_age_seconds": 3600}}
+    guards = NO_WAITING | {"fresh": {"max_age_seconds": 3600}}
     held = job(max_parallelism=4, guards=guards)
     free = job(version=2, max_parallelism=16, guards=guards)
     return [held, free, free.model_copy(update={"version": 3, "running": False})]

@@ -11,8 +11,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from demo.__main__ import app as demo_app
 from tests.support.events import job
 from tidegate.cli import app
 from tidegate.cli.connect import instant_of
@@ -69,6 +71,17 @@ def test_an_unreachable_broker_is_an_error_of_one_line() -> None:
     assert ran.exit_code == 2
     assert "127.0.0.1:1" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("words", [["jobs", "--nope"], ["--nope"], ["nonsense"], ["scale", "rates", "six"], ["apply"]])
+@pytest.mark.parametrize("program", [app, demo_app], ids=["tidegate", "demo"])
+def test_wrong_usage_is_an_error_of_one_line(program: typer.Typer, words: list[str]) -> None:
+    """Wrong options, arguments or commands give exit code 2, a line of what is wrong, and where the help is."""
+    ran = CliRunner().invoke(program, words)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    error, hint = ran.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert "--help` shows how to use it" in hint
 
 
 @pytest.mark.parametrize("more", [[], ["--rebase"]], ids=["as it was", "moved to now"])
