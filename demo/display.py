@@ -46,6 +46,7 @@ class LiveDisplay:
         self._began = time.monotonic()
         self._next_line = 0.0
         self._told = ""
+        self._results_told = 0
         self.progress = RunProgress()
 
     def tell(self, text: str) -> None:
@@ -66,6 +67,10 @@ class LiveDisplay:
         if decision is not None and _gist(decision) != self._told:
             self._told = _gist(decision)
             self.tell(f"{decision.status.value}: {decision.sentence}")
+        for result in timeline.results[self._results_told :]:
+            self._results_told += 1
+            if result.phase.terminal:
+                self.tell(f"{result.kind.value} {result.phase.value}: {result.sentence or size(result.parallelism)}")
         if time.monotonic() < self._next_line:
             return
         self._next_line = time.monotonic() + PLAIN_SECONDS
