@@ -81,8 +81,8 @@ def changes(timeline: Timeline, objective_seconds: float) -> list[SizeChange]:
             SizeChange(
                 at,
                 command.from_parallelism,
-                end.parallelism if end is not None else command.to_parallelism,
-                end.phase.value if end is not None else "unfinished",
+                command.to_parallelism,
+                _outcome(end),
                 done - at if done is not None else None,
                 end.downtime_seconds if end is not None else None,
                 max(lags, default=0),
@@ -90,6 +90,12 @@ def changes(timeline: Timeline, objective_seconds: float) -> list[SizeChange]:
             )
         )
     return found
+
+
+def _outcome(end: ActionResult | None) -> str:
+    if end is None:
+        return "unfinished"
+    return f"rolled back to {end.parallelism}" if end.phase is Phase.ROLLED_BACK else end.phase.value
 
 
 def recovered_at(samples: Sequence[Sample], since: float, objective_seconds: float) -> float | None:
@@ -170,8 +176,8 @@ def _commands(decisions: Sequence[Decision], results: Sequence[ActionResult]) ->
     for identity, command in ordered.items():
         end = ended.get(identity)
         if end is None or end.phase is not Phase.VERIFIED:
-            became = "unfinished" if end is None else f"{end.phase.value}, {end.code}"
-            wrong.append(f"{command.kind.value} to {command.to_parallelism}: {became}")
+            code = "" if end is None or end.code == "OK" else f" ({end.code})"
+            wrong.append(f"{command.kind.value} to {command.to_parallelism}: {_outcome(end)}{code}")
     text = f"{len(ordered) - len(wrong)} of {len(ordered)} verified" + (": " + "; ".join(wrong) if wrong else "")
     return Check("every command was carried out", bool(ordered) and not wrong, text)
 
