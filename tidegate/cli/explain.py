@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from tidegate.engine.reasons import REASONS
 from tidegate.events.command import ScalingCommand
@@ -169,7 +168,6 @@ class DecisionSpan:
     """Consecutive decisions that said the same."""
 
     first: Decision
-    last_at: datetime
     count: int
 
 
@@ -178,9 +176,9 @@ def spans_of(decisions: Iterable[Decision]) -> list[DecisionSpan]:
     found: list[DecisionSpan] = []
     for decision in decisions:
         if found and _said(found[-1].first) == _said(decision) and decision.command is None:
-            found[-1] = DecisionSpan(found[-1].first, decision.decided_at, found[-1].count + 1)
+            found[-1] = DecisionSpan(found[-1].first, found[-1].count + 1)
         else:
-            found.append(DecisionSpan(decision, decision.decided_at, 1))
+            found.append(DecisionSpan(decision, 1))
     return found
 
 
