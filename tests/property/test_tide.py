@@ -50,9 +50,9 @@ def steps_of(workload: str) -> list[tuple[MetricSnapshot, JobSpec, Observed]]:
     """Return the snapshots of a simulated run, each with the spec and what else its decision depended on."""
     load = SHAPES[workload](lab_peak(lab_model(), spec_for(lab_model())), SECONDS)
     scenario = lab_job(load).with_policy("tide", {}, {})
-    (recording,) = simulate(scenario).values()
-    snapshots = {snapshot.snapshot_id: snapshot for snapshot in recording.snapshots}
-    return [(snapshots[made.snapshot_id], scenario.specs[0], made.observed) for made in recording.decisions]
+    (recording,) = simulate(scenario, keep_snapshots=True).values()
+    pairs = zip(recording.snapshots, recording.decisions, strict=True)
+    return [(snapshot, scenario.specs[0], decision.observed) for snapshot, decision in pairs]
 
 
 def sizes(policy: Tide, case: Case, memory: TideMemory) -> Iterator[tuple[int, int]]:
