@@ -179,7 +179,7 @@ def _option(declared: Field[Any], hint: Any) -> tuple[str, ...]:
         _default(declared.default),
         meta["unit"],
         _permitted(declared),
-        meta["doc"].replace("|", "\\|"),
+        meta["doc"].replace("|", "\\|") + (f" (formerly `{meta['formerly']}`)" if meta["formerly"] else ""),
     )
 
 

@@ -87,7 +87,7 @@ class Handler:
         if decision.command is not None:
             await self._outbox.publish(decision.command, trace_id=trace)
             self._metrics.commands.labels(decision.command.kind.value).inc()
-        await self._keep(record.partition, key, memory.decided(state, decision))
+        await self._keep(record.partition, key, memory.after(state, decision))
         self._metrics.snapshots.labels("decided").inc()
         self._metrics.decide_seconds.observe(self._clock.monotonic() - started)
 
@@ -114,7 +114,7 @@ class Handler:
         if result.result_id in memory.seen:
             self._metrics.results.labels("dropped").inc()
             return
-        await self._keep(record.partition, key, memory.told(result))
+        await self._keep(record.partition, key, memory.with_result(result))
         self._metrics.results.labels("taken").inc()
 
     def _refuse_the_future(self, snapshot: MetricSnapshot) -> None:

@@ -47,10 +47,6 @@ class Reservations(Protocol):
         """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
         ...
 
-    async def close(self) -> None:
-        """Close the connection."""
-        ...
-
 
 class Outbox(Protocol):
     """Where the handler's effects go. Each method returns when the broker has acknowledged, and raises otherwise."""

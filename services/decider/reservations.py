@@ -187,10 +187,6 @@ class RedisReservations:
         self._cached_jobs, self._cached_at = frozenset(jobs), self._clock.monotonic()
         return condition
 
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._redis.aclose()
-
     def _now(self) -> str:
         return repr(self._clock.now().timestamp())
 

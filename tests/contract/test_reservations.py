@@ -56,7 +56,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Reservations, Set
         try:
             yield reservations
         finally:
-            await reservations.close()
+            await client.aclose()
 
     def runner(body: Callable[[Reservations, SetClock], Awaitable[None]]) -> None:
         async def whole() -> None:

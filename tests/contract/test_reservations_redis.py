@@ -34,7 +34,7 @@ def on_redis(url: str, body: Body) -> None:
             await reservations.restore([])
             await body(reservations, client, prefix, clock)
         finally:
-            await reservations.close()
+            await client.aclose()
 
     asyncio.run(whole())
 
@@ -135,7 +135,7 @@ def test_a_user_without_the_right_to_write_is_refused(redis_url: str) -> None:
             assert (await weak.view("a", "blue")).redis is RedisView.UNREACHABLE
             assert (await reservations.view("a", "blue")).cooldown_until is None
         finally:
-            await weak.close()
+            await reader.aclose()
             await client.acl_deluser(user)
 
     on_redis(redis_url, body)

@@ -149,7 +149,7 @@ class Driver:
             "spark.eventLog.compress": "true",
             "spark.ui.enabled": "false",
         }
-        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        python = {"PYSPARK_PYTHON": str(spark.python), "PYSPARK_DRIVER_PYTHON": str(spark.python)}
         answer = httpx.post(
             f"{self._rest}/create",
             json={

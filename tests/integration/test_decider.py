@@ -45,6 +45,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
         (command,) = flow.wait_read(ScalingCommand, 1)
         wait_for("all offsets committed", flow.committed_to_the_end)
         assert decider.stop() == 0, decider.text()
+        assert decider.text().endswith("decider  stopped by a signal, exit code 0\n")
     decisions = flow.read(Decision)
     assert [d.snapshot_id for d in decisions if d.job_id == "a"] == [s.snapshot_id for s in shots]
     assert command.command_id == next(d.decision_id for d in decisions if d.snapshot_id == shots[-1].snapshot_id)
@@ -209,6 +210,7 @@ def test_a_flood_of_poison_stops_the_service(flow: Flow, tmp_path: Path) -> None
     with DeciderProcess(settings, tmp_path / "1.log") as decider:
         assert decider.wait(60) == 70
         assert "unreadable records in a row" in decider.text()
+        assert decider.text().endswith("decider  stopped by an error, exit code 70\n")
     assert len(flow.read(DeadLetter)) == 5
     assert not flow.committed_to_the_end()
 
@@ -218,10 +220,12 @@ def test_sigterm_with_a_backlog_ends_within_seconds(flow: Flow, tmp_path: Path) 
     flow.send(job("a"))
     base = number_now() - 3000
     flow.send(*[snapshot(base + n, job_id="a", arrived=n, committed=n) for n in range(3000)])
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with DeciderProcess(flow.settings.model_copy(update={"log_format": "json"}), tmp_path / "1.log") as decider:
         flow.wait_read(Decision, 50, 60)
         decider.signal(signal.SIGTERM)
         assert decider.wait(15) == 0, decider.text()
+        logged = [json.loads(line) for line in decider.text().splitlines()]  # every line is JSON
+        assert logged[-1]["message"] == "stopped by a signal, exit code 0"
         done = len(flow.read(Decision))
         assert done < 3000
     with DeciderProcess(flow.settings, tmp_path / "2.log"):

@@ -23,7 +23,7 @@ class FakeReservations:
         return self.table.view(job_id, pool_id, self._now())
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
-        """Take a hold whole or not at all."""
+        """Take a hold completely or not at all."""
         return self.table.reserve(hold, free, self._now()) if self.condition is RedisView.OK else Answer.NOT_NOW
 
     async def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
@@ -32,12 +32,12 @@ class FakeReservations:
             self.table.adjust(job_id, pool_id, decision_id, slots)
 
     async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
-        """Give back the slots of a hold."""
+        """Release the slots of a hold."""
         if self.condition is RedisView.OK:
             self.table.release(job_id, pool_id, decision_id)
 
     async def restore(self, holds: list[Hold]) -> bool:
-        """Replace everything with `holds` and be readable again."""
+        """Replace everything with `holds`."""
         if self.condition is not RedisView.REBUILDING:
             return False
         self.table = MemoryReservations()
@@ -51,11 +51,8 @@ class FakeReservations:
         return None
 
     async def refresh(self) -> RedisView:
-        """Return whether it can be read."""
+        """Return whether it can be used."""
         return self.condition
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

@@ -483,6 +483,27 @@ def test_a_topic_of_nothing_but_garbage_ends_the_service() -> None:
         asyncio.run(asyncio.wait_for(play(), 10))
 
 
+def test_a_stop_does_not_wait_for_the_jobs_topic() -> None:
+    """While the jobs topic cannot be read, a signal still ends the service at once."""
+    gate = threading.Event()
+
+    async def play() -> float:
+        world = World(job("a"))
+        world.jobs.load = lambda: gate.wait(20)  # type: ignore[method-assign,assignment]
+        stop = asyncio.Event()
+        running = asyncio.create_task(world.collector.run(stop))
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        stop.set()
+        await running
+        took = time.monotonic() - started
+        gate.set()
+        world.collector.close()
+        return took
+
+    assert asyncio.run(play()) < 5
+
+
 def test_it_is_healthy_while_the_main_loop_runs(tmp_path: Path) -> None:
     """Each pass counts, even if every source is dead."""
 

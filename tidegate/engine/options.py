@@ -39,25 +39,39 @@ def option(
     gt: float | None = None,
     le: float | None = None,
     choices: tuple[str, ...] = (),
+    formerly: str = "",
+    pattern: str = "",
 ) -> Any:
-    """Declare an option: its default, meaning, unit and permitted values.
+    """Declare an option: its default, meaning, unit and permitted values, and the name it had before, if any.
 
     An option whose default is None is off until it is set. A rule that spans several options belongs in
-    `__post_init__`, which raises `ValueError` with a text that starts with the option's name.
+    `__post_init__`, which raises `ValueError` with a text that starts with the option's name. A `pattern` (a regular
+    expression) goes into the JSON Schema only: whoever parses the text can say better what is wrong with it.
     """
     limits = {"ge": ge, "gt": gt, "le": le, "choices": choices}
-    return field(default=default, metadata={"doc": doc, "unit": unit, **limits})
+    return field(
+        default=default, metadata={"doc": doc, "unit": unit, "formerly": formerly, "pattern": pattern, **limits}
+    )
 
 
 def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
-    """Return the options in `raw`, or raise `BadOption` with every problem found, each with field, value and place."""
+    """Return the options in `raw`, or raise `BadOption` with every problem found, each with field, value and place.
+
+    An option may be given by its former name, so that specs written before the change keep their meaning.
+    """
     declared: Any = cls
     model = option_model(declared)
+    names = {f.metadata["formerly"]: f.name for f in fields(declared) if f.metadata["formerly"]}
+    if twice := [name for name in raw if names.get(name) in raw]:
+        problems = [f"{place}.{name}: is the former name of {names[name]}, which is given too" for name in twice]
+        raise BadOption("; ".join(problems))
+    given = {names.get(name, name): name for name in raw}
     try:
-        return cls(**dict(model.model_validate(dict(raw))))
+        return cls(**dict(model.model_validate({name: raw[given[name]] for name in given})))
     except ValidationError as error:
         known = ", ".join(sorted(model.model_fields)) or "none"
-        problems = [_problem(details, place, known) for details in error.errors(include_url=False)]
+        found = error.errors(include_url=False)
+        problems = [_problem(details, f"{place}.{given[str(details['loc'][0])]}", known) for details in found]
         raise BadOption("; ".join(problems)) from None
     except ValueError as error:  # of `__post_init__`
         raise BadOption(f"{place}.{error}") from None
@@ -71,7 +85,7 @@ def option_model(cls: Any) -> type[BaseModel]:
     for one in fields(cls):
         meta = one.metadata
         kind = Literal[meta["choices"]] if meta["choices"] else hints[one.name]
-        extra = {"unit": meta["unit"]} if meta["unit"] else None
+        extra = {name: meta[name] for name in ("unit", "pattern") if meta[name]} or None
         limits = {bound: meta[bound] for bound in ("ge", "gt", "le") if meta[bound] is not None}
         declared[one.name] = (
             kind,
@@ -82,10 +96,10 @@ def option_model(cls: Any) -> type[BaseModel]:
 
 def _problem(error: ErrorDetails, place: str, known: str) -> str:
     """Return one problem as a line: place, what is permitted, what was found."""
-    name, limits, value = error["loc"][0], error.get("ctx", {}), error["input"]
+    limits, value = error.get("ctx", {}), error["input"]
     match error["type"]:
         case "extra_forbidden":
-            return f"{place}.{name}: unknown option, known are {known}"
+            return f"{place}: unknown option, known are {known}"
         case "finite_number":
             must = "be finite"
         case "literal_error":
@@ -98,7 +112,7 @@ def _problem(error: ErrorDetails, place: str, known: str) -> str:
             must = f"be at most {limits['le']:g}"
         case kind:
             must = f"be {_KINDS[kind]}"
-    return f"{place}.{name}: must {must}, found {value!r}"
+    return f"{place}: must {must}, found {value!r}"
 
 
 _KINDS = {
