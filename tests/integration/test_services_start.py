@@ -69,8 +69,8 @@ def test_a_service_does_not_start_on_topics_that_do_not_fit(kafka: str, service:
 
 def test_topics_cannot_be_created_without_a_broker() -> None:
     """Without a broker the exit code is 2, and one line says so, next to the lines of the Kafka client."""
-    end = ended("deploy/kafka/create_topics.py", bootstrap_servers="127.0.0.1:1")
+    end = ended("deploy/kafka/create_topics.py", bootstrap_servers="127.0.0.1:1", log_level="ERROR")
     assert end.returncode == 2
     assert "Traceback" not in end.stderr
     (ours,) = [line for line in end.stderr.splitlines() if "[rdkafka#" not in line]
-    assert ours.startswith("topics at 127.0.0.1:1: ")
+    assert "topics at 127.0.0.1:1: " in ours

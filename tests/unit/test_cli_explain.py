@@ -118,7 +118,7 @@ def test_a_change_held_by_the_cooldown_says_for_how_long() -> None:
         state, decision = step(recent, one, spec, observed(one))
         texts.append("\n".join(explain(decision)))
     assert "[COOLDOWN]" in texts[-1]
-    assert "the last change is 41 s old and the cooldown lasts 600 s" in texts[-1]
+    assert "the last change was 41 s ago and the cooldown lasts 600 s" in texts[-1]
     assert "decided 4 (no change)" in texts[-1]
 
 
@@ -126,5 +126,5 @@ def test_an_exhausted_pool_says_what_is_free_and_what_to_do() -> None:
     """A proposal that the pool cannot meet names the pool, its free slots and the remedy."""
     decisions = decide_all(job(), steady(12, rate=3000, capacity=1000, free=1))
     text = "\n".join(explain(next(d for d in decisions if d.status is Status.POOL_EXHAUSTED)))
-    assert "pool default has 1 free slots of 5" in text
+    assert "pool default has 1 of 5 free" in text
     assert "add workers to the pool" in text

@@ -55,16 +55,21 @@ def doctor(
 
     Example:  tidegate doctor
     """
-    findings = [*here(), *servers(stack_dir(work_dir), bootstrap_servers, topic_prefix, create_topics)]
+    findings = [
+        *here(embedded=bootstrap_servers is None),
+        *servers(stack_dir(work_dir), bootstrap_servers, topic_prefix, create_topics),
+    ]
     rows = [[styled(f.verdict), f.what, f.found, f.remedy] for f in findings]
     stdout().print(table("", ["", "what", "found", "what to do"], rows))
     if any(f.verdict == "fail" for f in findings):
         raise typer.Exit(NO)
 
 
-def here() -> Iterator[Finding]:
-    """Check this machine."""
+def here(*, embedded: bool) -> Iterator[Finding]:
+    """Check this machine; with `embedded`, also what only the embedded stack needs."""
     yield _python()
+    if not embedded:
+        return
     yield _probe("Java", _java, "install Java 17 or newer, or set JAVA_HOME")
     yield _probe("jars", _jars, "run `tidegate up`, which downloads them")
     yield _probe("Redis server", _redis_server, "install redis-server")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate.engine.reasons import REASONS
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Evidence, Figure, RedisView
 from tidegate.events.result import ActionResult, Phase
+from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
 
 
@@ -124,8 +124,9 @@ def _other_inputs(decision: Decision) -> list[str]:
 
 
 def _remedies(decision: Decision) -> list[str]:
+    reasons = engine().reasons
     codes = dict.fromkeys(entry.code for entry in decision.trail)
-    remedies = [REASONS[code].remedy for code in codes if code in REASONS and REASONS[code].remedy]
+    remedies = [reasons[code].remedy for code in codes if code in reasons and reasons[code].remedy]
     return ["", "What you can do:", *(f"  {remedy}" for remedy in remedies)] if remedies else []
 
 

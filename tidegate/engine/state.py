@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
 from tidegate.engine.memory import Recorded, write_memory
 
@@ -28,12 +29,8 @@ class Slice(NamedTuple):
     covered_seconds: float = 0.0
     """Time the sums account for; 0 when the stretch could not be seen whole."""
     busy_seconds: float = 0.0
-    batches: int = 0
-    records: int = 0
-    duration_seconds: float = 0.0
-    """Summed durations of the batches that finished in the stretch."""
-    records_squared: int = 0
-    records_times_seconds: float = 0.0
+    sums: BatchSums = NO_BATCHES
+    """Of the batches that finished in the stretch."""
     outputs: int | None = None
 
     @property
@@ -105,7 +102,7 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
     wire: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(state, name)) is not None}
     wire["memory"] = write_memory(state.memory)
     wire["topics"] = [list(topic) for topic in state.topics]
-    wire["window"] = [list(piece) for piece in state.window]
+    wire["window"] = [[*piece[:5], *piece.sums, piece.outputs] for piece in state.window]
     wire["restarts"] = [list(restart) for restart in state.restarts]
     if state.in_flight is not None:
         wire["in_flight"] = list(state.in_flight)
@@ -120,9 +117,15 @@ def from_wire(wire: dict[str, Any]) -> JobState:
     return JobState(
         **{name: wire[name] for name in _PLAIN if name in wire},
         topics=tuple((topic, partitions) for topic, partitions in wire.get("topics", ())),
-        window=tuple(Slice(*row) for row in wire.get("window", ())),
+        window=tuple(_slice(*row) for row in wire.get("window", ())),
         restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
         in_flight=InFlight(*in_flight) if in_flight else None,
         memory=Recorded(wire.get("memory", {})),
         history=history_from_wire(wire.get("history", {})),
     )
+
+
+def _slice(at: float, arrived: int | None, committed: int | None, covered: float, busy: float, *rest: Any) -> Slice:
+    """Return the slice of a row as `to_wire` writes it: the sums stand in it one by one."""
+    *sums, outputs = rest
+    return Slice(at, arrived, committed, covered, busy, BatchSums(*sums), outputs)

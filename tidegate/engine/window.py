@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 
+from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 
@@ -109,11 +110,7 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
         committed=_total([source.committed_offsets for source in snapshot.sources]),
         covered_seconds=round(max(0.0, at - previous), MICRO) if whole else 0.0,
         busy_seconds=round(busy, MICRO) if whole else 0.0,
-        batches=len(batches),
-        records=records,
-        duration_seconds=round(duration, MICRO),
-        records_squared=squares,
-        records_times_seconds=round(products, MICRO),
+        sums=BatchSums(len(batches), records, duration, squares, products).rounded(MICRO),
         outputs=outputs if outputs_known and batches else None,
     )
     return piece, busy_until, last_batch_id
@@ -143,10 +140,6 @@ def _merged(first: Slice, second: Slice) -> Slice:
         committed=second.committed if second.committed is not None else first.committed,
         covered_seconds=round(first.covered_seconds + second.covered_seconds, MICRO),
         busy_seconds=round(first.busy_seconds + second.busy_seconds, MICRO),
-        batches=first.batches + second.batches,
-        records=first.records + second.records,
-        duration_seconds=round(first.duration_seconds + second.duration_seconds, MICRO),
-        records_squared=first.records_squared + second.records_squared,
-        records_times_seconds=round(first.records_times_seconds + second.records_times_seconds, MICRO),
+        sums=first.sums.add(second.sums).rounded(MICRO),
         outputs=outputs,
     )
