@@ -43,9 +43,9 @@ def work_dir(tmp_path: Path) -> Iterator[Path]:
     down(folder, wait_seconds=30)
 
 
-def start_up(work_dir: Path, *options: str) -> subprocess.Popen[bytes]:
-    """`python -m tidegate.stack up` in the background, in a group of its own."""
-    command = [sys.executable, "-m", "tidegate.stack", "up", "--work-dir", str(work_dir), *options]
+def start_up(work_dir: Path) -> subprocess.Popen[bytes]:
+    """`tidegate up` in the background, in a group of its own."""
+    command = [sys.executable, "-m", "tidegate", "up", "--work-dir", str(work_dir)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
@@ -122,7 +122,7 @@ def test_ctrl_c_while_starting_ends_what_was_started(work_dir: Path, number: sig
     with start_up(work_dir) as starter:
         stack_id = half_started(work_dir)
         os.killpg(starter.pid, number)
-        assert starter.wait(timeout=40) == 1
+        assert starter.wait(timeout=40) == 130
     assert marked(stack_id) == []
     assert not info_path(work_dir).exists()
 

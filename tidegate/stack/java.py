@@ -36,13 +36,7 @@ class Java:
 def probe(executable: Path) -> Java:
     """Run `executable` and return what it is. Raises StackError with the reason if it cannot be used."""
     try:
-        answer = subprocess.run(
-            [executable, "-XshowSettings:properties", "-version"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        answer = _run([executable, "-XshowSettings:properties", "-version"])
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StackError(f"{executable} does not run: {error}") from error
     found = dict(re.findall(r"^\s+(java\.home|java\.version) = (.+)$", answer.stderr, re.MULTILINE))
@@ -52,15 +46,12 @@ def probe(executable: Path) -> Java:
     major = re.match(r"(?:1\.)?(\d+)", version)
     if major is None or int(major[1]) < OLDEST_JAVA:
         raise StackError(f"{executable} is Java {version}, but {OLDEST_JAVA} or later is needed")
-    modules = subprocess.run(
-        [executable, "--list-modules"], check=False, capture_output=True, text=True, timeout=60
-    ).stdout
-    if NEEDED_MODULE not in modules:
+    if NEEDED_MODULE not in _run([executable, "--list-modules"]).stdout:
         raise StackError(f"{executable} lacks the module {NEEDED_MODULE}, which Spark 4.2 needs")
     return Java(Path(found["java.home"]), version)
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _run(command: list[Path | str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from tidegate.stack.errors import StackError
 from tidegate.stack.jars import lock_all
 from tidegate.stack.java import ensure_java
-from tidegate.stack.toolbox import ProgressLine, prepare
+from tidegate.stack.toolbox import prepare
+
+tell = partial(print, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,16 +23,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tidegate.stack.setup", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write-lock", action="store_true", help="fetch all jars again and write their checksums")
     options = parser.parse_args(arguments)
-    progress = ProgressLine()
     try:
         if options.write_lock:
-            lock_all(ensure_java(progress), progress)
-        tools = prepare(progress)
+            lock_all(ensure_java(tell), tell)
+        tools = prepare(tell)
     except StackError as error:
-        progress.close()
         print(f"setup: {error}", file=sys.stderr)
         return 1
-    progress.close()
     print(f"Java {tools.java.version} in {tools.java.home}")
     print(f"Redis {tools.redis.version}: {tools.redis.executable}")
     for name, jars in (("Kafka", tools.kafka_jars), ("Spark connector", tools.connector_jars)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,24 +33,3 @@ def prepare(on_progress: Callable[[str], None], environ: Mapping[str, str] = os.
         kafka_jars=tuple(ensure_jars(KAFKA, java, on_progress, environ)),
         connector_jars=tuple(ensure_jars(SPARK_KAFKA, java, on_progress, environ)),
     )
-
-
-class ProgressLine:
-    """Prints progress: on a terminal in one line, elsewhere a line per message."""
-
-    def __init__(self) -> None:
-        self._open = False
-
-    def __call__(self, text: str) -> None:
-        """Show `text` as the current step."""
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            self._open = True
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """End the line, so that other output can follow."""
-        if self._open:
-            print(file=sys.stderr)
-            self._open = False
