@@ -31,7 +31,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 from bench.table import BenchRow
-from services.actuator.app import connect_redis
 from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import read_checkpoints
@@ -115,7 +114,7 @@ def measure(info: StackInfo, folder: Path, rounds: int = ROUNDS) -> Downtime:
     found = Downtime([], [])
     turns = [
         (found.bare, partial(_bare, specs["bare"])),
-        (found.tidegate, partial(_tidegate, specs["tidegate"], settings, connect_redis(settings))),
+        (found.tidegate, partial(_tidegate, specs["tidegate"], settings, redis.Redis.from_url(**settings.redis()))),
     ]
     try:
         for _ in range(rounds):

@@ -14,6 +14,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -217,12 +218,9 @@ def jobs(bootstrap_servers: str | None = None, *, topic_prefix: str | None = Non
 def current_specs(settings: ServiceSettings) -> dict[str, JobSpec]:
     """Return the current spec of every job, by job id; raises `Unreachable` and `NoSuchTopic`."""
     check_reachable(settings, BY_MODEL[JobSpec].named(settings.topic_prefix))
-    current = JobsView(settings)
-    try:
+    with closing(JobsView(settings)) as current:
         current.load()
         return {spec.job_id: spec for spec in current}
-    finally:
-        current.close()
 
 
 def settings_for(bootstrap_servers: str | None, topic_prefix: str | None) -> ClientSettings:

@@ -39,7 +39,7 @@ def build(
     runner = CommandRunner(
         clock=clock,
         log=CommandLog(),
-        fence=RedisFence(redis_client or connect_redis(settings), settings.redis_prefix),
+        fence=RedisFence(redis_client or redis.Redis.from_url(**settings.redis()), settings.redis_prefix),
         backends=backends or {"standalone": Standalone(), "local": Local(settings.driver_log_dir)},
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
         owner=uuid.uuid4().hex,
@@ -67,15 +67,3 @@ class _OneAtATime:
     def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
         with self._lock:
             self._producer.publish(event, key=key, trace_id=trace_id)
-
-
-def connect_redis(settings: ActuatorSettings) -> redis.Redis:
-    """Return a client that waits at most as long as the settings say. It connects when it is first used."""
-    password = settings.redis_password
-    return redis.Redis.from_url(
-        settings.redis_url,
-        username=settings.redis_username,
-        password=password.get_secret_value() if password else None,
-        socket_timeout=settings.redis_timeout_seconds,
-        socket_connect_timeout=settings.redis_timeout_seconds,
-    )

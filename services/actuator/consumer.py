@@ -65,33 +65,28 @@ class _Lane:
     """True at first as well: librdkafka keeps a partition paused that is taken away and comes back."""
 
 
+@dataclass
 class Actuator:
     """The service; `run` until `stop`."""
 
-    def __init__(
-        self,
-        settings: ActuatorSettings,
-        clock: Clock,
-        consumer: Consumer,
-        producer: Producer,
-        jobs: JobsView,
-        runner: CommandRunner,
-        health: Health,
-        registry: CollectorRegistry,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._consumer = consumer
-        self._producer = producer
-        self._jobs = jobs
-        self._runner = runner
-        self._health = health
+    settings: ActuatorSettings
+    clock: Clock
+    consumer: Consumer
+    producer: Producer
+    jobs: JobsView
+    runner: CommandRunner
+    health: Health
+    registry: CollectorRegistry
+
+    def __post_init__(self) -> None:
         self._lanes: dict[int, _Lane] = {}
         self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(settings.concurrent_commands, thread_name_prefix="command")
-        self._limit = DeadLetterLimit(settings.dead_letter_limit)
-        self._topic = COMMANDS.named(settings.topic_prefix)
-        self._ended = Counter("tidegate_commands", "Commands that ended, by last phase.", ["phase"], registry=registry)
+        self._pool = ThreadPoolExecutor(self.settings.concurrent_commands, thread_name_prefix="command")
+        self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
+        self._topic = COMMANDS.named(self.settings.topic_prefix)
+        self._ended = Counter(
+            "tidegate_commands", "Commands that ended, by last phase.", ["phase"], registry=self.registry
+        )
 
     def stop(self) -> None:
         """Start no other command; leave those that run where the next actuator can go on."""
@@ -104,17 +99,15 @@ class Actuator:
         for too long. What it knows is then out of date, and it must be restarted. An action that fails raises its
         error, for the same reason.
         """
-        self._health.serve(self._settings.health_host, self._settings.health_port)
-        self._jobs.load()
-        self._consumer.subscribe(
-            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
+        self.health.serve(self.settings.health_host, self.settings.health_port)
+        self.jobs.load()
+        self.consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         try:
             while not self._stopping.is_set():
-                self._health.beat()
+                self.health.beat()
                 busy = any(lane.message is not None for lane in self._lanes.values())
-                message = self._consumer.poll(0.05 if busy else 0.25)
-                self._jobs.poll()
+                message = self.consumer.poll(0.05 if busy else 0.25)
+                self.jobs.poll()
                 if message is not None:
                     self._take(message)
                 for partition in list(self._lanes):
@@ -127,16 +120,13 @@ class Actuator:
         return 0
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        reader = TopicReader(self._settings, [RESULTS.named(self._settings.topic_prefix)])
-        try:
+        with contextlib.closing(TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])) as reader:
             for message in reader.read_to_end():
                 try:
-                    self._runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
+                    self.runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
                 except Unreadable as error:
                     # only actuators write to this topic, and an unreadable result may hide a start: do nothing after it
                     raise RuntimeError(f"results[{message.partition()}]@{message.offset()}: {error}") from error
-        finally:
-            reader.close()
         for partition in partitions:
             self._lanes[partition.partition] = _Lane()
         log.info("got partitions %s; the command log is up to date", [p.partition for p in partitions])
@@ -159,7 +149,7 @@ class Actuator:
         if lane is not None:
             lane.waiting.append(message)
             lane.paused = True
-            self._consumer.pause([TopicPartition(self._topic, message.partition())])
+            self.consumer.pause([TopicPartition(self._topic, message.partition())])
 
     def _serve(self, partition: int) -> None:
         lane = self._lanes[partition]
@@ -175,7 +165,7 @@ class Actuator:
             self._start(lane, lane.command)
         if lane.paused and lane.message is None and not lane.waiting:
             lane.paused = False
-            self._consumer.resume([TopicPartition(self._topic, partition)])
+            self.consumer.resume([TopicPartition(self._topic, partition)])
 
     def _read(self, lane: _Lane, message: Any) -> None:
         try:
@@ -185,27 +175,27 @@ class Actuator:
             self._store(message)
             return
         self._limit.good()
-        lane.message, lane.spec_by = message, self._clock.monotonic() + SPEC_SECONDS
+        lane.message, lane.spec_by = message, self.clock.monotonic() + SPEC_SECONDS
 
     def _start(self, lane: _Lane, command: ScalingCommand) -> None:
         """Start the command, unless its spec may still arrive; only its own partition waits for that."""
-        spec = self._jobs.get(command.job_id)
-        if (spec is None or spec.version < command.spec_version) and self._clock.monotonic() < lane.spec_by:
+        spec = self.jobs.get(command.job_id)
+        if (spec is None or spec.version < command.spec_version) and self.clock.monotonic() < lane.spec_by:
             return
         lane.command = None
         trace_id = trace_from(headers_of(lane.message))
-        lane.future = self._pool.submit(self._runner.run, command, spec, lane.cancelled, trace_id)
+        lane.future = self._pool.submit(self.runner.run, command, spec, lane.cancelled, trace_id)
 
     def _dead_letter(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
-        publish, seen_at = self._producer.publish, self._clock.now()
+        publish, seen_at = self.producer.publish, self.clock.now()
         send_to_dead_letters(publish, record_of(message), error, consumer="actuator", seen_at=seen_at)
         self._limit.bad()
 
     def _store(self, message: Any) -> None:
         # the partition may have been lost: its next owner gets the command again and finds that it has ended
         with contextlib.suppress(KafkaException):
-            self._consumer.store_offsets(
+            self.consumer.store_offsets(
                 offsets=[TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
             )
 
@@ -213,7 +203,7 @@ class Actuator:
         for lane in self._lanes.values():
             lane.cancelled.set()
         running = [lane.future for lane in self._lanes.values() if lane.future is not None]
-        done, late = wait(running, timeout=self._settings.leave_seconds)
+        done, late = wait(running, timeout=self.settings.leave_seconds)
         for future in done:
             error = future.exception()
             if error is not None and not isinstance(error, Abandoned):
@@ -221,6 +211,6 @@ class Actuator:
         if late:
             log.warning("%d commands did not reach a point where they can be left", len(late))
         self._pool.shutdown(wait=not late, cancel_futures=True)
-        self._consumer.close()
-        self._jobs.close()
-        self._health.close()
+        self.consumer.close()
+        self.jobs.close()
+        self.health.close()

@@ -16,7 +16,7 @@ cluster does. An application is ours if a run has written its id into the contro
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +38,22 @@ class LiveDriver:
     """What it wrote about itself in the control directory; empty until it has arrived."""
 
 
+@dataclass
 class JobDrivers:
     """The drivers of one job, while one command is carried out. Questions to the cluster may raise `NO_ANSWER`."""
 
-    def __init__(self, spec: JobSpec, backend: Backend, control: Control, log: CommandLog) -> None:
-        self._spec = spec
-        self._backend = backend
-        self._control = control
-        self._log = log
-        self._gone: set[str] = set()
-        """Drivers that were seen to have ended, which never changes."""
+    spec: JobSpec
+    backend: Backend
+    control: Control
+    log: CommandLog
+    _gone: set[str] = field(init=False, default_factory=set)
+    """Drivers that were seen to have ended, which never changes."""
 
     def live(self) -> list[LiveDriver]:
         """Return every driver of ours that is not certainly gone."""
         arrived = {str(facts["submission_id"]): facts for facts in self._arrived()}
         live = []
-        for submission_id in dict.fromkeys([*self._log.job(self._spec.job_id).submissions, *arrived]):
+        for submission_id in dict.fromkeys([*self.log.job(self.spec.job_id).submissions, *arrived]):
             if submission_id in self._gone:
                 continue
             driver = LiveDriver(submission_id, arrived.get(submission_id, {}))
@@ -66,46 +66,46 @@ class JobDrivers:
     def foreign(self) -> list[str]:
         """Return the ids of the applications that have the job's name and are not ours."""
         ours = {facts.get("application_id") for facts in self._arrived()}
-        named = {id_ for id_, name in self._backend.applications(self._spec).items() if name == self._spec.job_id}
-        return sorted(named - self._log.incarnations() - ours)
+        named = {id_ for id_, name in self.backend.applications(self.spec).items() if name == self.spec.job_id}
+        return sorted(named - self.log.incarnations() - ours)
 
     def unclaimed(self) -> frozenset[str]:
         """Return the ids of the cluster's live drivers that are not known to be any job's."""
-        return self._backend.live_drivers(self._spec) - self._log.submissions()
+        return self.backend.live_drivers(self.spec) - self.log.submissions()
 
     def facts(self, token: Token) -> dict[str, Any]:
         """Return what a run wrote about itself in the control directory; nothing until its driver has arrived."""
-        return self._control.running(token) or {}
+        return self.control.running(token) or {}
 
     def has_ended(self, submission_id: str) -> bool:
         """Return whether the cluster says that a driver has ended; one that it does not know may yet come."""
-        return self._backend.state(self._spec, submission_id) is DriverState.ENDED
+        return self.backend.state(self.spec, submission_id) is DriverState.ENDED
 
     def submit(self, token: Token, parallelism: int) -> str:
         """Start a driver; return its id. After `BackendUnreachable` it may have been started or not."""
-        return self._backend.submit(Submission(self._spec, token, parallelism))
+        return self.backend.submit(Submission(self.spec, token, parallelism))
 
     def request_stop(self, token: Token, command_id: str) -> None:
         """Ask every run older than `token` to stop at a batch boundary within the spec's deadline."""
-        self._control.request_stop(token, command_id, self._spec.application.stop_deadline_seconds)
+        self.control.request_stop(token, command_id, self.spec.application.stop_deadline_seconds)
 
     def kill(self, submission_id: str) -> None:
         """End a driver by force."""
-        self._backend.kill(self._spec, submission_id)
+        self.backend.kill(self.spec, submission_id)
 
     def forget_old_runs(self) -> None:
         """Remove old files from the control directory; only when no driver is alive."""
-        self._control.tidy()
+        self.control.tidy()
 
     def _arrived(self) -> list[dict[str, Any]]:
         """Return what each run wrote about itself, oldest first."""
-        return [facts for token in self._control.runs() if (facts := self._control.running(token)) is not None]
+        return [facts for token in self.control.runs() if (facts := self.control.running(token)) is not None]
 
     def _is_gone(self, driver: LiveDriver) -> bool:
-        if self._backend.state(self._spec, driver.submission_id).alive or self._process_alive(driver.facts):
+        if self.backend.state(self.spec, driver.submission_id).alive or self._process_alive(driver.facts):
             return False
         application_id = driver.facts.get("application_id")
-        return application_id is None or str(application_id) not in self._backend.applications(self._spec)
+        return application_id is None or str(application_id) not in self.backend.applications(self.spec)
 
     def _process_alive(self, facts: dict[str, Any]) -> bool:
         """Return whether the run's Python process or its JVM is alive on this machine.
@@ -119,6 +119,6 @@ class JobDrivers:
                 words = Path(f"/proc/{int(facts[name])}/cmdline").read_bytes().split(b"\0")
             except (FileNotFoundError, ProcessLookupError, KeyError):
                 continue
-            if b"--control-dir" in words and self._spec.job_id.encode() in words:
+            if b"--control-dir" in words and self.spec.job_id.encode() in words:
                 return True
         return False

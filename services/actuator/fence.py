@@ -15,6 +15,7 @@ been read to its end, and the consumer group gives each partition to one actuato
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -43,22 +44,22 @@ class Outfenced(Exception):
     """A newer command holds the job's fence."""
 
 
+@dataclass
 class JobFence:
     """One actuator's hold on the fence of one job, for one command."""
 
-    def __init__(self, fence: Fence, control: Control, job_id: str, epoch: int, owner: str) -> None:
-        self._fence = fence
-        self._control = control
-        self._job_id = job_id
-        self._epoch = epoch
-        self._owner = owner
-        self.token: Token | None = None
-        """The run that this actuator has taken the fence for."""
+    fence: Fence
+    control: Control
+    job_id: str
+    epoch: int
+    owner: str
+    token: Token | None = field(init=False, default=None)
+    """The run that this actuator has taken the fence for."""
 
     def take(self) -> Token:
         """Take the fence for the command's next run; raise `Outfenced` if a newer command holds it."""
         self.token = None
-        self.token = self._fence.take(self._control, self._job_id, self._epoch, self._owner)
+        self.token = self.fence.take(self.control, self.job_id, self.epoch, self.owner)
         if self.token is None:
             raise Outfenced
         return self.token
@@ -69,18 +70,18 @@ class JobFence:
 
     def newest(self) -> Token | None:
         """Return the newest run that any actuator has taken the fence for."""
-        held = self._control.fence()
+        held = self.control.fence()
         return None if held is None else held[0]
 
     def check_epoch(self) -> None:
         """Raise `Outfenced` if a newer command holds the fence; take nothing."""
         newest = self.newest()
-        if newest is not None and newest.epoch > self._epoch:
+        if newest is not None and newest.epoch > self.epoch:
             raise Outfenced
 
     def lost(self) -> bool:
         """Return whether another actuator holds the fence that this one has taken."""
-        return self.token is not None and self._control.fence() != (self.token, self._owner)
+        return self.token is not None and self.control.fence() != (self.token, self.owner)
 
 
 class RedisFence:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -53,31 +54,22 @@ class JobSource(Protocol):
     def __iter__(self) -> Iterator[JobSpec]: ...
 
 
+@dataclass(kw_only=True)
 class Collector:
     """Measures until it is stopped."""
 
-    def __init__(
-        self,
-        settings: CollectorSettings,
-        *,
-        clock: Clock,
-        jobs: JobSource,
-        sources: Sources,
-        deliveries: DeliveryQueue,
-        metrics: CollectorMetrics,
-        health: Health,
-        letters: list[Outgoing],
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._jobs = jobs
-        self._sources = sources
-        self._deliveries = deliveries
-        self._metrics = metrics
-        self._health = health
-        self._letters = letters
+    settings: CollectorSettings
+    clock: Clock
+    jobs: JobSource
+    sources: Sources
+    deliveries: DeliveryQueue
+    metrics: CollectorMetrics
+    health: Health
+    letters: list[Outgoing]
+
+    def __post_init__(self) -> None:
         self._schedule = Schedule()
-        self._limit = DeadLetterLimit(settings.dead_letter_limit)
+        self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
         self._jobs_worker = WorkerThread("jobs")
         self._specs: dict[str, JobSpec] = {}
         self._app_ids: dict[str, str] = {}
@@ -96,20 +88,20 @@ class Collector:
         log.info("measuring %d jobs", len(self._specs))
         while not stop.is_set():
             self.turn()
-            wait = self._schedule.seconds_to_next(self._specs.values(), self._clock.now())
+            wait = self._schedule.seconds_to_next(self._specs.values(), self.clock.now())
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), min(wait, self._settings.log_poll_seconds))
+                await asyncio.wait_for(stop.wait(), min(wait, self.settings.log_poll_seconds))
         await self.finish(5.0)
 
     async def load(self) -> None:
         """Read all jobs."""
-        await self._jobs_worker.call(90.0, self._jobs.load)
-        self._take_jobs(await self._jobs_worker.call(5.0, lambda: list(self._jobs)))
+        await self._jobs_worker.call(90.0, self.jobs.load)
+        self._take_jobs(await self._jobs_worker.call(5.0, lambda: list(self.jobs)))
 
     def turn(self) -> None:
         """One pass of the main loop: start a round for the jobs that are due, follow jobs and logs. Never waits."""
-        due = self._schedule.due(self._specs.values(), self._clock.now())
-        self._metrics.skipped.set(self._schedule.skipped)
+        due = self._schedule.due(self._specs.values(), self.clock.now())
+        self.metrics.skipped.set(self._schedule.skipped)
         if due:
             # a separate task: a round that waits for a dead source must not delay the next one
             task = asyncio.create_task(self.round(due))
@@ -119,7 +111,7 @@ class Collector:
             if self._following is not None:
                 self._following.result()  # raises errors that must end the service
             self._following = asyncio.create_task(self._follow(logs=not due))
-        self._health.beat()
+        self.health.beat()
 
     async def finish(self, timeout_seconds: float) -> None:
         """Wait for all running tasks, for at most `timeout_seconds`."""
@@ -129,7 +121,7 @@ class Collector:
 
     async def round(self, due: Mapping[str, tuple[int, Interval]]) -> None:
         """Measure the due jobs and queue their snapshots for delivery."""
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         groups: dict[tuple[str, str | None], list[JobSpec]] = {}
         for job_id in due:
             spec = self._specs[job_id]
@@ -138,10 +130,10 @@ class Collector:
 
         topics = {topic for specs in groups.values() for spec in specs for topic in spec.sources}
         intervals = {job_id: interval for job_id, (_, interval) in due.items()}
-        kafka = asyncio.create_task(self._sources.kafka(topics))
-        masters = {url: asyncio.create_task(self._sources.master(url)) for _, url in groups if url is not None}
+        kafka = asyncio.create_task(self.sources.kafka(topics))
+        masters = {url: asyncio.create_task(self.sources.master(url)) for _, url in groups if url is not None}
         logs = {
-            where: asyncio.create_task(self._sources.logs(where, self._wanted(where, intervals)))
+            where: asyncio.create_task(self.sources.logs(where, self._wanted(where, intervals)))
             for where in {where for where, _ in groups}
         }
 
@@ -155,15 +147,15 @@ class Collector:
                 sequence = due[spec.job_id][0]
                 seen = SourceAnswers(sequence, observed_at, ends, reading, master, self._app_ids.get(spec.job_id))
                 made.append((self._made(spec, seen), None))
-            self._deliveries.put(made)
+            self.deliveries.put(made)
 
         await asyncio.gather(*(assemble(where, url, specs) for (where, url), specs in groups.items()))
-        self._metrics.round_seconds.observe(self._clock.monotonic() - started)
+        self.metrics.round_seconds.observe(self.clock.monotonic() - started)
 
     def close(self) -> None:
         """Deliver what is queued, within a few seconds, and end the threads."""
-        self._deliveries.close(CLOSE_SECONDS)
-        self._sources.close()
+        self.deliveries.close(CLOSE_SECONDS)
+        self.sources.close()
         self._jobs_worker.close()
 
     def _wanted(self, where: str, due: Mapping[str, Interval]) -> dict[str, Interval | None]:
@@ -174,36 +166,36 @@ class Collector:
         }
 
     def _made(self, spec: JobSpec, seen: SourceAnswers) -> MetricSnapshot:
-        made = snapshot(spec, seen, self._settings.silence_seconds)
+        made = snapshot(spec, seen, self.settings.silence_seconds)
         if made.incarnation is not None:
             self._app_ids[spec.job_id] = made.incarnation
-        self._metrics.snapshots.inc()
+        self.metrics.snapshots.inc()
         for part in made.missing:
-            self._metrics.missing.labels(part).inc()
+            self.metrics.missing.labels(part).inc()
         return made
 
     async def _follow(self, *, logs: bool) -> None:
         """Apply changed specs; between rounds also read what was added to the logs."""
-        specs = await self._sources.bounded("jobs topic", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
+        specs = await self.sources.bounded("jobs topic", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
         self._take_jobs(specs)
         if logs:
             places = {spec.application.event_log_dir for spec in self._specs.values()}
-            await asyncio.gather(*(self._sources.logs(where, self._wanted(where, {})) for where in places))
+            await asyncio.gather(*(self.sources.logs(where, self._wanted(where, {})) for where in places))
 
     def _poll_jobs(self) -> list[JobSpec] | None:
         """Return all specs if some changed; runs in the worker thread."""
-        return list(self._jobs) if self._jobs.poll() else None
+        return list(self.jobs) if self.jobs.poll() else None
 
     def _take_jobs(self, specs: list[JobSpec] | None) -> None:
         if specs is not None:
             self._specs = {spec.job_id: spec for spec in specs}
             self._app_ids = {job_id: app for job_id, app in self._app_ids.items() if job_id in self._specs}
             self._schedule.forget(self._specs)
-            self._metrics.jobs.set(len(specs))
+            self.metrics.jobs.set(len(specs))
             self._limit.good()
-        letters = [self._letters.pop(0) for _ in range(len(self._letters))]
-        self._deliveries.put(letters)
-        self._metrics.unreadable_specs.inc(len(letters))
+        letters = [self.letters.pop(0) for _ in range(len(self.letters))]
+        self.deliveries.put(letters)
+        self.metrics.unreadable_specs.inc(len(letters))
         for _ in letters:
             self._limit.bad()
 
@@ -244,7 +236,7 @@ def build(
         return LogDirectory(path, limit_bytes=settings.log_bytes_per_poll, on_broken=metrics.broken_lines.inc)
 
     collector = Collector(
-        settings,
+        settings=settings,
         clock=clock,
         jobs=jobs(unreadable),
         sources=Sources(settings, clock=clock, offsets=offsets, master=master, logs=logs or open_logs, metrics=metrics),

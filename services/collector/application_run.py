@@ -13,21 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
 
-from services.collector.events import (
-    ApplicationEnded,
-    ApplicationProperties,
-    ApplicationStarted,
-    JobStarted,
-    LocalCores,
-    PartitionOffsets,
-    QueryIdle,
-    QueryProgress,
-    QueryStarted,
-    QueryTerminated,
-    SparkEvent,
-    StageEnded,
-    TaskEnded,
-)
+from services.collector import events
 from tidegate.events.snapshot import MicroBatch, StageTasks, StateOperator
 
 MAX_BATCHES = 200
@@ -64,7 +50,7 @@ class Reading:
     query_seen: bool
     query_active: bool
     query_id: str | None
-    committed: PartitionOffsets
+    committed: events.PartitionOffsets
     batches: tuple[MicroBatch, ...]
     batches_left_out: int
     current_batch_started_at: datetime | None
@@ -80,8 +66,8 @@ class _Query:
     active: bool = True
     failure: str | None = None
     last_batch: int = -1
-    running: JobStarted | None = None
-    committed: PartitionOffsets = field(default_factory=dict)
+    running: events.JobStarted | None = None
+    committed: events.PartitionOffsets = field(default_factory=dict)
     operators: tuple[StateOperator, ...] = ()
 
     @property
@@ -104,50 +90,50 @@ class ApplicationRun:
 
     def __init__(self) -> None:
         self.job_id: str | None = None
-        self.started: ApplicationStarted | None = None
-        self.ended: ApplicationEnded | None = None
-        self.inherited: PartitionOffsets = {}
+        self.started: events.ApplicationStarted | None = None
+        self.ended: events.ApplicationEnded | None = None
+        self.inherited: events.PartitionOffsets = {}
         """Committed offsets of the previous run; they apply until this run commits, as the checkpoint is the same."""
         self._local_cores: int | None = None
         self._queries: dict[str, _Query] = {}
-        self._tasks: dict[tuple[int, int], list[TaskEnded]] = {}
+        self._tasks: dict[tuple[int, int], list[events.TaskEnded]] = {}
         self._stage_runs: list[_StageRun] = []
         self._batches: list[tuple[datetime, MicroBatch]] = []
 
-    def apply(self, event: SparkEvent) -> None:
+    def apply(self, event: events.SparkEvent) -> None:
         """Add one event."""
         match event:
-            case TaskEnded():
+            case events.TaskEnded():
                 self._tasks.setdefault(event.stage, []).append(event)
-            case StageEnded():
+            case events.StageEnded():
                 self._stage_ended(event)
-            case JobStarted():
+            case events.JobStarted():
                 query = self._query(event.query_id)
                 if event.batch_id > query.last_batch and (
                     query.running is None or query.running.batch_id != event.batch_id
                 ):
                     query.running = event
-            case QueryProgress():
+            case events.QueryProgress():
                 self._progress(event)
-            case QueryStarted():
+            case events.QueryStarted():
                 self._queries[event.query_id] = _Query(committed=self._query(event.query_id).committed)
-            case QueryIdle():
+            case events.QueryIdle():
                 self._query(event.query_id).running = None
-            case QueryTerminated():
+            case events.QueryTerminated():
                 query = self._query(event.query_id)
                 query.active, query.failure, query.running = False, event.failure, None
-            case ApplicationProperties():
+            case events.ApplicationProperties():
                 self.job_id = event.job_id or event.app_name
-            case ApplicationStarted():
+            case events.ApplicationStarted():
                 self.started = event
                 self.job_id = self.job_id or event.app_name
-            case ApplicationEnded():
+            case events.ApplicationEnded():
                 self.ended = event
-            case LocalCores():
+            case events.LocalCores():
                 self._local_cores = event.cores
 
     @property
-    def committed(self) -> PartitionOffsets:
+    def committed(self) -> events.PartitionOffsets:
         """The lowest committed offset of each partition over all queries; at first those of the previous run."""
         lowest: dict[str, dict[int, int]] = {}
         reading = {topic for query in self._queries.values() if not query.done for topic in query.committed}
@@ -197,7 +183,7 @@ class ApplicationRun:
         # a log that is read from its newest files on contains batches of queries whose start was skipped
         return self._queries.setdefault(query_id, _Query())
 
-    def _progress(self, event: QueryProgress) -> None:
+    def _progress(self, event: events.QueryProgress) -> None:
         query = self._query(event.query_id)
         query.active = True
         query.committed = event.committed or query.committed
@@ -221,7 +207,7 @@ class ApplicationRun:
         )
         self._batches.append((event.finished_at, batch))
 
-    def _stage_ended(self, event: StageEnded) -> None:
+    def _stage_ended(self, event: events.StageEnded) -> None:
         tasks = self._tasks.pop(event.stage, [])
         if tasks and not event.failed:
             run_seconds = [task.run_seconds for task in tasks]

@@ -14,22 +14,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from services.collector.events import (
-    ApplicationEnded,
-    ApplicationProperties,
-    ApplicationStarted,
-    JobStarted,
-    LocalCores,
-    OperatorState,
-    PartitionOffsets,
-    QueryIdle,
-    QueryProgress,
-    QueryStarted,
-    QueryTerminated,
-    SparkEvent,
-    StageEnded,
-    TaskEnded,
-)
+from services.collector import events
 
 
 class BrokenLine(ValueError):
@@ -45,7 +30,7 @@ _UNREAD = {
 """Where the unused middle of a line starts, and what comes after it."""
 
 
-def parse(line: bytes) -> SparkEvent | None:
+def parse(line: bytes) -> events.SparkEvent | None:
     """Return the event in a line, or None if the collector does not use it; raise `BrokenLine`."""
     kind = _KIND.match(line)
     if kind is None:
@@ -98,44 +83,19 @@ def _count(value: object) -> int:
     return value
 
 
-def _properties(event: Any) -> SparkEvent:
-    spark = event["Spark Properties"]
-    return ApplicationProperties(spark.get("spark.tidegate.job_id"), spark.get("spark.app.name"))
-
-
-def _application_started(event: Any) -> SparkEvent:
-    return ApplicationStarted(event["App ID"], event["App Name"], _millis(event["Timestamp"]))
-
-
-def _application_ended(event: Any) -> SparkEvent:
-    return ApplicationEnded(_millis(event["Timestamp"]), bool(event.get("ExitCode")))
-
-
-def _executor_added(event: Any) -> SparkEvent | None:
+def _executor_added(event: Any) -> events.SparkEvent | None:
     if event["Executor ID"] != "driver":  # the master knows the executors
         return None
-    return LocalCores(_count(event["Executor Info"]["Total Cores"]))
+    return events.LocalCores(_count(event["Executor Info"]["Total Cores"]))
 
 
-def _query_started(event: Any) -> SparkEvent:
-    return QueryStarted(event["id"], _instant(event["timestamp"]))
-
-
-def _query_idle(event: Any) -> SparkEvent:
-    return QueryIdle(event["id"])
-
-
-def _query_terminated(event: Any) -> SparkEvent:
-    return QueryTerminated(event["id"], event.get("exception"))
-
-
-def _progress(event: Any) -> SparkEvent:
+def _progress(event: Any) -> events.SparkEvent:
     progress = event["progress"]
     durations = progress["durationMs"]
     add_batch = durations.get("addBatch")
     sources = progress["sources"]
     written = progress.get("sink", {}).get("numOutputRows", -1)
-    return QueryProgress(
+    return events.QueryProgress(
         query_id=progress["id"],
         batch_id=_count(progress["batchId"]),
         started_at=_instant(progress["timestamp"]),
@@ -145,7 +105,7 @@ def _progress(event: Any) -> SparkEvent:
         output_records=None if written < 0 else _count(written),  # -1: the sink does not count records
         committed=_committed(source.get("endOffset") for source in sources),
         operators=tuple(
-            OperatorState(
+            events.OperatorState(
                 operator["operatorName"],
                 _count(operator["numRowsTotal"]),
                 _count(operator["memoryUsedBytes"]),
@@ -156,7 +116,7 @@ def _progress(event: Any) -> SparkEvent:
     )
 
 
-def _committed(end_offsets: Any) -> PartitionOffsets:
+def _committed(end_offsets: Any) -> events.PartitionOffsets:
     """Return the offsets of all Kafka sources; those of other sources (a file log, a rate) look different.
 
     If two sources of a query read the same partition, the lower offset counts: only up to there is everything done.
@@ -176,28 +136,28 @@ def _committed(end_offsets: Any) -> PartitionOffsets:
     return committed
 
 
-def _job_started(event: Any) -> SparkEvent | None:
+def _job_started(event: Any) -> events.SparkEvent | None:
     properties = event.get("Properties") or {}
     batch, query = properties.get("streaming.sql.batchId"), properties.get("sql.streaming.queryId")
     if batch is None or query is None:  # a job outside a micro-batch
         return None
-    return JobStarted(query, int(batch), _millis(event["Submission Time"]))
+    return events.JobStarted(query, int(batch), _millis(event["Submission Time"]))
 
 
-def _task_ended(event: Any) -> SparkEvent | None:
+def _task_ended(event: Any) -> events.SparkEvent | None:
     if event["Task End Reason"]["Reason"] != "Success":
         return None
     metrics = event["Task Metrics"]
-    return TaskEnded(
+    return events.TaskEnded(
         (event["Stage ID"], event["Stage Attempt ID"]),
         _count(metrics["Executor Run Time"]) / 1000,
         _count(metrics["JVM GC Time"]) / 1000,
     )
 
 
-def _stage_ended(event: Any) -> SparkEvent:
+def _stage_ended(event: Any) -> events.SparkEvent:
     info = event["Stage Info"]
-    return StageEnded(
+    return events.StageEnded(
         (info["Stage ID"], info["Stage Attempt ID"]),
         _stage_name(info),
         _count(info["Number of Tasks"]),
@@ -216,16 +176,22 @@ def _stage_name(info: Any) -> str:
     return " > ".join(operators)[:300] or str(info["Stage Name"])[:300]
 
 
-_READERS: Mapping[bytes, Callable[[Any], SparkEvent | None]] = {
-    b"SparkListenerEnvironmentUpdate": _properties,
-    b"SparkListenerApplicationStart": _application_started,
-    b"SparkListenerApplicationEnd": _application_ended,
+_READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
+    b"SparkListenerEnvironmentUpdate": lambda event: events.ApplicationProperties(
+        event["Spark Properties"].get("spark.tidegate.job_id"), event["Spark Properties"].get("spark.app.name")
+    ),
+    b"SparkListenerApplicationStart": lambda event: events.ApplicationStarted(
+        event["App ID"], event["App Name"], _millis(event["Timestamp"])
+    ),
+    b"SparkListenerApplicationEnd": lambda event: events.ApplicationEnded(
+        _millis(event["Timestamp"]), bool(event.get("ExitCode"))
+    ),
     b"SparkListenerExecutorAdded": _executor_added,
     b"SparkListenerJobStart": _job_started,
     b"SparkListenerStageCompleted": _stage_ended,
     b"SparkListenerTaskEnd": _task_ended,
-    b"QueryStartedEvent": _query_started,
-    b"QueryIdleEvent": _query_idle,
-    b"QueryTerminatedEvent": _query_terminated,
+    b"QueryStartedEvent": lambda event: events.QueryStarted(event["id"], _instant(event["timestamp"])),
+    b"QueryIdleEvent": lambda event: events.QueryIdle(event["id"]),
+    b"QueryTerminatedEvent": lambda event: events.QueryTerminated(event["id"], event.get("exception")),
     b"QueryProgressEvent": _progress,
 }

@@ -13,6 +13,7 @@ record.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
@@ -41,85 +42,78 @@ DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
 """Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
 
 
+@dataclass(kw_only=True)
 class Handler:
     """Handles one record of a partition at a time. The outbox has each job's state, the handler the live object."""
 
-    def __init__(
-        self,
-        *,
-        specs: Specs,
-        reservations: Reservations,
-        outbox: Outbox,
-        clock: Clock,
-        metrics: DeciderMetrics,
-        limit: DeadLetterLimit,
-    ) -> None:
-        self._specs = specs
-        self._reservations = reservations
-        self._outbox = outbox
-        self._clock = clock
-        self._metrics = metrics
-        self._limit = limit
+    specs: Specs
+    reservations: Reservations
+    outbox: Outbox
+    clock: Clock
+    metrics: DeciderMetrics
+    limit: DeadLetterLimit
+
+    def __post_init__(self) -> None:
         self._live: dict[bytes, tuple[bytes, JobMemory]] = {}
         self._warned: dict[str, float] = {}
         self._waited_at: dict[int, float] = {}
 
     async def snapshot(self, record: ConsumedRecord) -> None:
         """Decide on a snapshot, send it to the dead letters, or drop it because it was decided before."""
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         try:
             snapshot = decode(MetricSnapshot, record.value, record.headers, record.key)
             self._refuse_the_future(snapshot)
             spec = await self._spec_of(snapshot, record.partition)
         except Unreadable as error:
-            self._metrics.snapshots.labels("dead_lettered").inc()
+            self.metrics.snapshots.labels("dead_lettered").inc()
             await self._send_to_dead_letters(record, error)
             return
-        self._limit.good()
+        self.limit.good()
         key = key_of(spec.pipeline_id, spec.job_id)
         memory = self._memory_of(key)
         if snapshot.sequence <= memory.state.last_sequence:
-            self._metrics.snapshots.labels("dropped").inc()
+            self.metrics.snapshots.labels("dropped").inc()
             return
         state, decision = await self._decide(memory, snapshot, spec)
         trace = trace_from(record.headers)
-        await self._outbox.publish(decision, trace_id=trace)
+        await self.outbox.publish(decision, trace_id=trace)
         if decision.command is not None:
-            await self._outbox.publish(decision.command, trace_id=trace)
-            self._metrics.commands.labels(decision.command.kind.value).inc()
+            await self.outbox.publish(decision.command, trace_id=trace)
+            self.metrics.commands.labels(decision.command.kind.value).inc()
         await self._keep(record.partition, key, memory.after(state, decision))
-        self._metrics.snapshots.labels("decided").inc()
-        self._metrics.decide_seconds.observe(self._clock.monotonic() - started)
+        self.metrics.snapshots.labels("decided").inc()
+        self.metrics.decide_seconds.observe(self.clock.monotonic() - started)
 
     async def result(self, record: ConsumedRecord) -> None:
         """Store a result for the job's next snapshot, and release what its command held."""
         try:
             result = decode(ActionResult, record.value, record.headers, record.key)
         except Unreadable as error:
-            self._metrics.results.labels("dead_lettered").inc()
+            self.metrics.results.labels("dead_lettered").inc()
             await self._send_to_dead_letters(record, error)
             return
-        self._limit.good()
-        spec = self._specs.get(result.job_id)
+        self.limit.good()
+        spec = self.specs.get(result.job_id)
         if spec is None or spec.pipeline_id != result.pipeline_id:
-            self._metrics.results.labels("dropped").inc()
+            self.metrics.results.labels("dropped").inc()
             return
         # Redis first: a repeat after a crash changes nothing there, but an omission would leave the slots held.
         if result.phase.terminal:
-            await self._reservations.release(spec.job_id, spec.pool_id, result.command_id)
+            await self.reservations.release(spec.job_id, spec.pool_id, result.command_id)
         elif result.phase in DOWN:
-            await self._reservations.adjust(spec.job_id, spec.pool_id, result.command_id, result.parallelism)
+            await self.reservations.adjust(spec.job_id, spec.pool_id, result.command_id, result.parallelism)
         key = key_of(spec.pipeline_id, spec.job_id)
         memory = self._memory_of(key)
         if result.result_id in memory.seen:
-            self._metrics.results.labels("dropped").inc()
+            self.metrics.results.labels("dropped").inc()
             return
         await self._keep(record.partition, key, memory.with_result(result))
-        self._metrics.results.labels("taken").inc()
+        self.metrics.results.labels("taken").inc()
 
     def _refuse_the_future(self, snapshot: MetricSnapshot) -> None:
         """Raise `Unreadable` for a sequence too far in the future: a decision on it would block all earlier ones."""
-        ahead = snapshot.sequence - self._clock.now().timestamp()
+        ahead = snapshot.sequence - self.clock.now().timestamp()
         if ahead > AHEAD_SECONDS:
             detail = f"sequence: {snapshot.sequence} is {ahead:.0f} s in the future; the limit is {AHEAD_SECONDS:g} s"
             self._warn(snapshot.job_id, detail)
@@ -127,11 +121,11 @@ class Handler:
 
     async def _spec_of(self, snapshot: MetricSnapshot, partition: int) -> JobSpec:
         """Return the current spec, or raise `Unreadable` for a snapshot of an unknown job or another pipeline."""
-        spec = self._specs.get(snapshot.job_id)
+        spec = self.specs.get(snapshot.job_id)
         if (spec is None or spec.pipeline_id != snapshot.pipeline_id) and self._may_wait(partition):
             # The collector may measure a new job before its spec arrives here.
-            await self._specs.caught_up()
-            spec = self._specs.get(snapshot.job_id)
+            await self.specs.caught_up()
+            spec = self.specs.get(snapshot.job_id)
         if spec is None:
             self._warn(snapshot.job_id, "the job is not on the jobs topic")
             # It is readable, so not a sign of a wrong topic or version, and does not count towards the limit.
@@ -145,9 +139,9 @@ class Handler:
     async def _decide(self, record: JobMemory, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
         """Take one decision round: return the state after it and the decision, whose command is reserved."""
         known = Observed(
-            at=self._clock.now(),
+            at=self.clock.now(),
             results=record.pending,
-            neighbours=tuple(self._neighbour(spec, link) for link in self._specs.links(spec.job_id)),
+            neighbours=tuple(self._neighbour(spec, link) for link in self.specs.links(spec.job_id)),
         )
         round_ = engine().round(record.state, snapshot, spec, known)
         request = next(round_)
@@ -162,11 +156,11 @@ class Handler:
     async def _reply(self, request: Request) -> Reply:
         """Answer a question of the round from Redis. A cached view is at most a few seconds old."""
         if isinstance(request, Reserve):
-            answer = await self._reservations.reserve(request.hold, request.free)
-            self._metrics.reservations.labels(answer.value).inc()
+            answer = await self.reservations.reserve(request.hold, request.free)
+            self.metrics.reservations.labels(answer.value).inc()
             return answer is Answer.TAKEN
-        cached = None if request.fresh else self._reservations.cached_view(request.job_id, request.pool_id)
-        return cached or await self._reservations.view(request.job_id, request.pool_id)
+        cached = None if request.fresh else self.reservations.cached_view(request.job_id, request.pool_id)
+        return cached or await self.reservations.view(request.job_id, request.pool_id)
 
     def _neighbour(self, spec: JobSpec, link: Link) -> Neighbour:
         found = self._live.get(key_of(spec.pipeline_id, link.job_id))
@@ -174,7 +168,7 @@ class Handler:
 
     def _memory_of(self, key: bytes) -> JobMemory:
         """Return the job's memory: the live object if the outbox still has its bytes."""
-        kept = self._outbox.kept(key)
+        kept = self.outbox.kept(key)
         if kept is None:
             self._live.pop(key, None)
             return JobMemory(JobState.new())
@@ -186,29 +180,29 @@ class Handler:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             # Continuing without it is safe, because cooldown and fence are kept elsewhere; standing still is not.
             log.warning("cannot read the state of %s, which starts from scratch: %s", key.decode(), error)
-            self._metrics.states_lost.inc()
+            self.metrics.states_lost.inc()
             return JobMemory(JobState.new())
         self._live[key] = (kept, memory)
         return memory
 
     async def _keep(self, partition: int, key: bytes, memory: JobMemory) -> None:
         raw = memory.to_bytes()
-        await self._outbox.keep(partition, key, raw)
+        await self.outbox.keep(partition, key, raw)
         self._live[key] = (raw, memory)
 
     async def _send_to_dead_letters(self, record: ConsumedRecord, error: Unreadable) -> None:
         """Publish the record to the dead letters; past the limit raise `TooManyDeadLetters` instead."""
         if not isinstance(error, _Unwanted):
-            self._limit.bad()
-        publish = self._outbox.publish
-        await send_to_dead_letters(publish, record, error, consumer=CONSUMER, seen_at=self._clock.now())
+            self.limit.bad()
+        publish = self.outbox.publish
+        await send_to_dead_letters(publish, record, error, consumer=CONSUMER, seen_at=self.clock.now())
 
     def _may_wait(self, partition: int) -> bool:
         """Return whether to wait for newer specs: at most every five seconds, so that unknown jobs delay nobody.
 
         Each partition waits for itself, because a job may be declared while another partition waits.
         """
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now - self._waited_at.get(partition, float("-inf")) < CATCH_UP_EVERY_SECONDS:
             return False
         self._waited_at[partition] = now
@@ -216,7 +210,7 @@ class Handler:
 
     def _warn(self, job_id: str, why: str) -> None:
         """Warn about a job's snapshots at most once a minute."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now - self._warned.get(job_id, -60.0) >= 60.0:
             self._warned[job_id] = now
             log.warning("snapshots of job %s go to the dead letters: %s", job_id, why)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 QUEUED = 4
@@ -38,24 +39,19 @@ class Acknowledged(Protocol):
 E = TypeVar("E", bound=Acknowledged)
 
 
+@dataclass
 class Lanes(Generic[E]):
     """A task and a short queue per partition number. The task group ends them; an error in one ends the group.
 
     `may_start` says whether work on an event may still start; otherwise the event goes to `drop` instead of `handle`.
     """
 
-    def __init__(
-        self,
-        tasks: asyncio.TaskGroup,
-        handle: Callable[[E], Awaitable[None]],
-        *,
-        may_start: Callable[[E], bool],
-        drop: Callable[[E], None],
-    ) -> None:
-        self._tasks = tasks
-        self._handle = handle
-        self._may_start = may_start
-        self._drop = drop
+    tasks: asyncio.TaskGroup
+    handle: Callable[[E], Awaitable[None]]
+    may_start: Callable[[E], bool]
+    drop: Callable[[E], None]
+
+    def __post_init__(self) -> None:
         self._lanes: dict[int, asyncio.Queue[E]] = {}
 
     async def put(self, partition: int, event: E) -> None:
@@ -63,14 +59,14 @@ class Lanes(Generic[E]):
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = asyncio.Queue(QUEUED)
-            self._tasks.create_task(self._run(lane), name=f"lane {partition}")
+            self.tasks.create_task(self._run(lane), name=f"lane {partition}")
         await lane.put(event)
 
     async def _run(self, lane: asyncio.Queue[E]) -> None:
         while True:
             event = await lane.get()
-            if self._may_start(event):
-                await self._handle(event)
+            if self.may_start(event):
+                await self.handle(event)
                 event.ack()
             else:
-                self._drop(event)
+                self.drop(event)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import Protocol
 
@@ -144,9 +145,6 @@ def _finish(done: asyncio.Future[None], error: Exception | None) -> None:
 
 def read_states(settings: DeciderSettings) -> dict[bytes, bytes]:
     """Return the newest state under each key of the changelog."""
-    reader = TopicReader(settings, [settings.changelog])
-    try:
+    with closing(TopicReader(settings, [settings.changelog])) as reader:
         found = {m.key() or b"": m.value() for m in reader.read_to_end()}
-    finally:
-        reader.close()
     return {key: value for key, value in found.items() if value is not None}

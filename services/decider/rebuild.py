@@ -7,6 +7,7 @@ expire. Commands are few (that is what cooldowns are for), so their topic is rea
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -71,12 +72,7 @@ def read_holds(settings: ServiceSettings, specs: Specs, now: datetime) -> list[H
 
 
 def _read(settings: ServiceSettings, topic: str, model: type[E], since: datetime | None) -> Iterable[E]:
-    reader = TopicReader(settings, [topic], since=since)
-    try:
+    with closing(TopicReader(settings, [topic], since=since)) as reader:
         for message in reader.read_to_end():
-            try:
+            with suppress(Unreadable):
                 yield decode(model, message.value(), headers_of(message), message.key())
-            except Unreadable:
-                continue
-    finally:
-        reader.close()

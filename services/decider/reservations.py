@@ -54,17 +54,8 @@ class RedisUnreachable(RuntimeError):
 
 def connect(settings: RedisSettings) -> Redis:
     """Return a client that does not retry and waits no longer than the timeout."""
-    password = settings.redis_password.get_secret_value() if settings.redis_password else None
-    return Redis.from_url(
-        settings.redis_url,
-        username=settings.redis_username,
-        password=password,
-        socket_timeout=settings.redis_timeout_seconds,
-        socket_connect_timeout=settings.redis_timeout_seconds,
-        retry=Retry(NoBackoff(), 0),
-        max_connections=MOST_CONNECTIONS,
-        decode_responses=True,
-    )
+    retry = Retry(NoBackoff(), 0)
+    return Redis.from_url(**settings.redis(), retry=retry, max_connections=MOST_CONNECTIONS, decode_responses=True)
 
 
 class RedisReservations:

@@ -169,24 +169,16 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
 
 
 def _redis(settings: ClientSettings) -> Finding:
-    password = settings.redis_password.get_secret_value() if settings.redis_password else None
+    url = without_login(settings.redis_url)
     remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"
     try:
-        client = redis.Redis.from_url(
-            settings.redis_url, username=settings.redis_username, password=password, socket_timeout=3
-        )
-        with client:
+        with redis.Redis.from_url(**{**settings.redis(), "socket_timeout": 3, "socket_connect_timeout": 3}) as client:
             version = client.info("server")["redis_version"]
     except redis.RedisError as error:
-        return Finding("fail", "Redis", f"{without_login(settings.redis_url)}: {error}", remedy)
-    if password is None:
-        return Finding(
-            "warn",
-            "Redis",
-            f"{version} at {without_login(settings.redis_url)}, which needs no password",
-            "set a password in Redis",
-        )
-    return Finding("ok", "Redis", f"{version} at {without_login(settings.redis_url)}, password accepted")
+        return Finding("fail", "Redis", f"{url}: {error}", remedy)
+    if not settings.redis_password:
+        return Finding("warn", "Redis", f"{version} at {url}, which needs no password", "set a password in Redis")
+    return Finding("ok", "Redis", f"{version} at {url}, password accepted")
 
 
 def _master(info: StackInfo) -> str:

@@ -104,3 +104,13 @@ class RedisSettings(ServiceSettings):
     redis_timeout_seconds: float = Field(default=1.0, gt=0)
     """Longest wait for Redis. After that the service continues without Redis and logs it."""
     redis_prefix: str = Field(default="tidegate:", pattern=r"^[A-Za-z0-9:._-]{0,100}$")
+
+    def redis(self) -> dict[str, Any]:
+        """Return the arguments of `Redis.from_url` for a client that waits no longer than the timeout."""
+        return {
+            "url": self.redis_url,
+            "username": self.redis_username,
+            "password": self.redis_password.get_secret_value() if self.redis_password else None,
+            "socket_timeout": self.redis_timeout_seconds,
+            "socket_connect_timeout": self.redis_timeout_seconds,
+        }
