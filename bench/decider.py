@@ -11,16 +11,15 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from confluent_kafka import Message
 from pydantic import SecretStr
 
+from bench.servers import servers
 from bench.table import BenchRow
 from services.decider.settings import DeciderSettings
 from tidegate.events.command import ScalingCommand
@@ -29,7 +28,7 @@ from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
 from tidegate.events.topics import COMMANDS, DECISIONS, SNAPSHOTS
 from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
-from tidegate.stack import StackInfo, down, up
+from tidegate.stack import StackInfo
 
 ROUNDS = 3
 JOBS, SNAPSHOTS_PER_JOB = 150, 10
@@ -43,7 +42,7 @@ SOURCE_PARTITIONS = 50
 
 def main() -> list[BenchRow]:
     """Measure; return the rows."""
-    with _stack() as info:
+    with servers(spark=False) as info:
         pairs = []
         _throughput(info, "first", ["-m", "services.decider"])  # a new broker is slow at first, whoever runs first
         for number in range(ROUNDS):
@@ -69,20 +68,6 @@ def main() -> list[BenchRow]:
             at_most=True,
         ),
     ]
-
-
-@contextmanager
-def _stack() -> Iterator[StackInfo]:
-    """Yield Kafka and Redis: those of TIDEGATE_STACK_DIR if set, otherwise new ones for this run."""
-    attached = os.environ.get("TIDEGATE_STACK_DIR")
-    if attached:
-        yield StackInfo.load(Path(attached))
-        return
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        try:
-            yield up(folder, spark=False)
-        finally:
-            down(folder)
 
 
 def _settings(info: StackInfo, name: str) -> DeciderSettings:

@@ -11,15 +11,12 @@ two take turns to go first. A round takes about 40 s on an idle machine.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -30,6 +27,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
+from bench.servers import servers
 from bench.table import BenchRow
 from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
@@ -44,7 +42,7 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.launcher.control import Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.kafka import Publisher, ensure_topics
-from tidegate.stack import StackInfo, down, up
+from tidegate.stack import StackInfo
 
 ROUNDS = 7
 SIZE = 2
@@ -78,7 +76,7 @@ class Downtime:
 
 def main() -> list[BenchRow]:
     """Measure; return the row."""
-    with _stack() as info, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+    with servers(spark=True) as info, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         downtime = measure(info, Path(folder))
     return [
         BenchRow(
@@ -257,17 +255,3 @@ def _feed(info: StackInfo, topic: str, done: threading.Event) -> None:
             number += 1
         producer.poll(0)
     producer.flush(20)
-
-
-@contextmanager
-def _stack() -> Iterator[StackInfo]:
-    given = os.environ.get("TIDEGATE_STACK_DIR")
-    if given:
-        yield StackInfo.load(Path(given))
-        return
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-stack-") as folder:
-        info = up(folder, tied=True)
-        try:
-            yield info
-        finally:
-            down(folder)

@@ -31,16 +31,7 @@ INTERVAL = 10
 PER_SLOT = 450.0
 """Capacity of one slot, records/s."""
 
-
 PLAIN = Scaling(min_parallelism=1, max_parallelism=32)
-LIVELY = Scaling(
-    policy="flip271",
-    policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},
-    guards={"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
-    min_parallelism=1,
-    max_parallelism=32,
-)
-"""Short times, so that a few hundred snapshots cover many rescales."""
 
 
 def spec_of(job_id: str, version: int = 1, scaling: Scaling = PLAIN) -> JobSpec:

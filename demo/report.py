@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from demo.verdict import Check, PhaseResult, SizeChange, changes
+from demo.verdict import Check, PhaseResult, SizeChange, changes, seconds
 from demo.watch import Timeline
+from tidegate.cli.explain import spans_of
 from tidegate.events.decision import Decision
 
 STYLE = """
@@ -31,10 +32,10 @@ def change_rows(found: Sequence[SizeChange], zero: float) -> list[list[str]]:
             f"{c.at - zero:.0f} s",
             f"{c.before} -> {c.after}",
             c.outcome,
-            _seconds(c.seconds),
-            _seconds(c.downtime_seconds),
+            seconds(c.seconds),
+            seconds(c.downtime_seconds),
             f"{c.peak_lag:,}",
-            "never" if c.recovery_seconds is None else _seconds(c.recovery_seconds),
+            "never" if c.recovery_seconds is None else seconds(c.recovery_seconds),
         ]
         for c in found
     ]
@@ -46,16 +47,16 @@ CHECK_COLUMNS = ("", "promise", "measured")
 
 def decision_rows(decisions: Iterable[Decision], zero: float) -> list[list[str]]:
     """Return a row per decision that ordered a change or differs from the one before it."""
-    rows = []
-    last: tuple[object, ...] = ()
-    for d in decisions:
-        gist = (d.status, d.current_parallelism, d.final_parallelism, tuple(step.code for step in d.trail))
-        if gist != last or d.command is not None:
-            at = f"{d.decided_at.timestamp() - zero:.0f} s"
-            sizes = f"{d.current_parallelism} -> {d.final_parallelism}"
-            rows.append([at, sizes, d.status.value, d.sentence, "command" if d.command is not None else ""])
-        last = gist
-    return rows
+    return [
+        [
+            f"{d.decided_at.timestamp() - zero:.0f} s",
+            f"{d.current_parallelism} -> {d.final_parallelism}",
+            d.status.value,
+            d.sentence,
+            "command" if d.command is not None else "",
+        ]
+        for d in (span.first for span in spans_of(decisions))
+    ]
 
 
 DECISION_COLUMNS = ("at", "slots", "status", "why", "")
@@ -96,7 +97,3 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, verdict: bo
         cells = "".join(f"<td{kind if i == 0 else ''}>{escape(cell)}</td>" for i, cell in enumerate(row))
         body.append(f"<tr>{cells}</tr>")
     return f"<table><tr>{heading}</tr>{''.join(body)}</table>"
-
-
-def _seconds(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1f} s"

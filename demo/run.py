@@ -163,9 +163,7 @@ class _Director:
             raise DemoFailed(f"the job did not stop in time; see the logs in {self._environment.logs}")
 
     def _publish(self, **changes: object) -> None:
-        publisher = Publisher(self._environment.settings)
-        publisher.publish(self._spec.model_copy(update=changes))
-        publisher.close()
+        Publisher(self._environment.settings).publish(self._spec.model_copy(update=changes))
 
     def _wait(self, step: str, goal: str, seconds: float, done: Callable[[], bool]) -> bool:
         """Show the run until it is `done` or time is up; return which. Raises `DemoFailed` if a process exits."""

@@ -141,7 +141,7 @@ def _loads(timeline: Timeline, phases: Sequence[PhaseResult], objective: float) 
         last = samples[-1] if samples else None
         under = last is not None and last.lag_seconds is not None and last.lag_seconds <= objective
         peak = max((s.lag for s in samples), default=0)
-        state = f"lag was {_seconds(last.lag_seconds if last else None)} at the end (peak {peak:,} records)"
+        state = f"lag was {seconds(last.lag_seconds if last else None)} at the end (peak {peak:,} records)"
         goal = "goal met" if phase.reached else "GOAL NOT MET"
         text = f"{phase.rate:,.0f} records/s for {phase.ended - phase.began:.0f} s; {goal}; {state}"
         yield Check(f"load '{phase.name}' ends with lag under {objective:g} s", under and phase.reached, text)
@@ -154,7 +154,7 @@ def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
     yield Check("the job shrank after the load", any(c.after < c.before for c in found), way)
     for change in found:
         name = f"lag is back under {objective:g} s after {change.before} -> {change.after}"
-        down = _seconds(change.downtime_seconds)
+        down = seconds(change.downtime_seconds)
         recovery = (
             "never" if change.recovery_seconds is None else f"{change.recovery_seconds:.0f} s after the first batch"
         )
@@ -210,5 +210,6 @@ def _watched(timeline: Timeline) -> Check:
     return Check("the run was observed without a gap", not wrong, "; ".join(wrong) or "every event was readable")
 
 
-def _seconds(value: float | None) -> str:
+def seconds(value: float | None) -> str:
+    """Return seconds as text."""
     return "unknown" if value is None else f"{value:.1f} s"

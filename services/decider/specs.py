@@ -120,8 +120,6 @@ class CurrentSpecs:
                 self._polls += 1
         finally:
             view.close()
-            if self._publisher is not None:
-                self._publisher.close()
 
     def _refused(self, record: ConsumedRecord, error: Unreadable) -> None:
         """Send an unusable spec to the dead letters. After a restart it goes there again, with the same letter id."""

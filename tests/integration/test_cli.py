@@ -57,7 +57,7 @@ class Cli:
         publisher = Publisher(self.settings)
         for event in events:
             publisher.send(event)
-        publisher.close()
+        publisher.flush()
 
 
 @pytest.fixture

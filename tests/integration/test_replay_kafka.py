@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench.streams import LIVELY, decided, spec_of, write_recording
+from bench.streams import decided, spec_of, write_recording
 from tests.support.decider import DeciderProcess, Flow, number_now
 from tests.support.events import job, snapshot
-from tests.support.history import ENDS, write_history
+from tests.support.history import ENDS, LIVELY, write_history
 from tests.support.provider import StackProvider
 from tidegate.cli import app
 from tidegate.events.decision import Decision
@@ -54,7 +54,7 @@ def filled(settings: ServiceSettings) -> ServiceSettings:
             publisher.send(decision)
     publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), b"\xff", b"\xfe not text", [("h", b"\xfd"), ("n", None)])
     publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), None, None, [])
-    publisher.close()
+    publisher.flush()
     return settings
 
 
@@ -83,9 +83,7 @@ def test_a_forged_decision_in_the_topic_is_found(filled: ServiceSettings, sessio
     """A decision published with another final size is the only difference, reported with field, values and place."""
     _, decision = list(decided("orders", COUNT, partitions=16, scaling=LIVELY, seed=6))[77]
     forged = decision.model_copy(update={"final_parallelism": 31})
-    publisher = Publisher(filled)
-    publisher.publish(forged)
-    publisher.close()
+    Publisher(filled).publish(forged)
     result = recompute(bootstrap_servers=filled.bootstrap_servers, topic_prefix=filled.topic_prefix, spark=session)
     assert (result.identical, result.differing, result.ok) == (2 * COUNT, 1, False)
     assert result.first is not None

@@ -114,9 +114,7 @@ def test_the_client_subscribes_next_to_packages_of_the_same_names(program: Progr
     settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"wheel-{uuid.uuid4().hex[:8]}.")
     ensure_topics(settings, partitions=2)
     _, decision = step(JobState.new(), snapshot(0), job(), observed(snapshot(0)))
-    publisher = Publisher(settings)
-    publisher.publish(decision)
-    publisher.close()
+    Publisher(settings).publish(decision)
     (program.folder / "subscriber.py").write_text(
         f"""
 import {", ".join(FOREIGN)}

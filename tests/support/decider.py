@@ -154,7 +154,7 @@ class Flow:
 
     def close(self) -> None:
         """Close the connections."""
-        self.publisher.close()
+        self.publisher.flush()
         self.redis.close()
 
 

@@ -13,16 +13,28 @@ from tests.support.events import job, observed, result, steady
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import encode
-from tidegate.events.job import JobSpec
+from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot
 from tidegate.events.topics import TOPICS
-from tidegate.events.wire import Wire
+from tidegate.events.wire import Scalar, Wire
 from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
 
 GROWS, STOPS, ENDS = 9, 14, 17
 """Numbers of the snapshots first decided with versions 2 and 3 of the spec, and how many there are."""
-NO_WAITING = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
+NO_WAITING: dict[str, dict[str, Scalar]] = {
+    "cooldown": {"up_seconds": 0, "down_seconds": 0},
+    "stabilization": {"seconds": 0},
+}
+
+LIVELY = Scaling(
+    policy="flip271",
+    policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},
+    guards=NO_WAITING,
+    min_parallelism=1,
+    max_parallelism=32,
+)
+"""For `bench.streams`: times so short that a few hundred snapshots cover many rescales."""
 
 
 @dataclass(frozen=True, slots=True)

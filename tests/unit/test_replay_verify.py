@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from bench.streams import LIVELY, decided, spec_of
+from bench.streams import decided, spec_of
 from tests.support.engine import step
+from tests.support.history import LIVELY
 from tidegate.engine.decide import KEYFRAME_EVERY
 from tidegate.engine.state import JobState
 from tidegate.events.decision import decision_id

@@ -27,10 +27,7 @@ from tidegate.twin.schedule import capacity, demand
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-
-@app.command("simulate")
 def simulate_command(
     spec: Annotated[Path, typer.Option("--spec", help="The job's spec, YAML or JSON.")],
     load: Annotated[

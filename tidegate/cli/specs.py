@@ -148,9 +148,7 @@ def remove(
         if not sys.stdin.isatty():
             raise Problem("cannot ask for confirmation without a terminal", "add --yes to remove the job")
         typer.confirm(f"Remove {job} from Tidegate?", abort=True)
-    publisher = Publisher(settings)
-    publisher.tombstone(JOBS.named(settings.topic_prefix), job.encode())
-    publisher.close()
+    Publisher(settings).tombstone(JOBS.named(settings.topic_prefix), job.encode())
     stdout().print(f"{job} is removed from Tidegate")
 
 
@@ -162,7 +160,7 @@ def publish(settings: ClientSettings, *specs: JobSpec) -> None:
     publisher = Publisher(settings)
     for spec in specs:
         publisher.send(spec)
-    publisher.close()
+    publisher.flush()
 
 
 def _with_mode(spec: JobSpec, mode: Mode) -> JobSpec:

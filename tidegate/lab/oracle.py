@@ -95,7 +95,6 @@ class Best:
     """The cheapest run found."""
 
     moves: tuple[Move, ...]
-    start_size: int
     recording: JobRecording
     score: Score
 
@@ -114,7 +113,6 @@ def oracle(scenario: Scenario, prices: Prices | None = None) -> Best:
     prices = prices or Prices()
     best: Best | None = None
     tried: set[tuple[Move, ...]] = set()
-    start = scenario.sizes[model.job_id]
     for moves in _candidates(scenario, prices):
         if moves in tried:
             continue
@@ -122,7 +120,7 @@ def oracle(scenario: Scenario, prices: Prices | None = None) -> Best:
         recording = simulate(scenario, PlanDecider(moves, scenario.epoch))[model.job_id]
         found = score(model, spec, topic.shares, recording, prices)
         if best is None or found.cost < best.score.cost:
-            best = Best(moves, start, recording, found)
+            best = Best(moves, recording, found)
     if best is None:
         raise ValueError("the spec allows no size")
     return best

@@ -17,7 +17,7 @@ from typing import TypeVar
 from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.oracle import oracle
-from tidegate.lab.score import Curve, Prices, Score, curve, score
+from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.traces import Playback, read_trace
 from tidegate.lab.tunings import DEFAULTS, tunings
@@ -110,17 +110,17 @@ def trace_loads(paths: Iterable[Path], play: Playback) -> dict[str, Load]:
     return found
 
 
-def run(cell: Cell, prices: Prices | None = None) -> CellResult:
+def run(cell: Cell) -> CellResult:
     """Run a cell."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
     scenario = lab_job(cell.load or SHAPES[cell.workload](peak, cell.seconds), seed=cell.seed)
     if cell.policy == ORACLE:
-        best = oracle(scenario, prices)
+        best = oracle(scenario)
         return _row(cell, scenario, best.recording, best.score)
     tuning = tunings()[cell.policy] if cell.tuned else DEFAULTS
     scenario = scenario.with_policy(cell.policy, tuning.options, tuning.guards)
     recording = simulate(scenario)[scenario.specs[0].job_id]
-    return _row(cell, scenario, recording, score(scenario.models[0], scenario.specs[0], PARTITIONS, recording, prices))
+    return _row(cell, scenario, recording, score(scenario.models[0], scenario.specs[0], PARTITIONS, recording))
 
 
 def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) -> CellResult:

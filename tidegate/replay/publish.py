@@ -80,7 +80,7 @@ def publish(
     try:
         _send(publisher, settings, departures, speed=speed, moved=rebase, on_progress=on_progress)
     finally:
-        publisher.close()
+        publisher.flush()
     sent = Counter(departure.topic for departure in departures)
     return Published(sent[SNAPSHOTS], sent[JOBS], sent[RESULTS], recorded - len(departures), shift)
 

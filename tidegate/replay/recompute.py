@@ -69,11 +69,6 @@ class RecomputeResult:
         return self._sum("differing")
 
     @property
-    def other_version(self) -> int:
-        """Number of decisions made by another engine version."""
-        return self._sum("other_version")
-
-    @property
     def not_recomputable(self) -> dict[str, int]:
         """Number of decisions that could not be recomputed, by the name of their `NotRecomputable`."""
         counts: dict[str, int] = {}

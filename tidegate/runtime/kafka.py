@@ -81,10 +81,6 @@ class Publisher:
         if left or failed:
             raise NotDelivered("; ".join(failed) or f"{left} events not acknowledged after {self._timeout:g} s")
 
-    def close(self) -> None:
-        """Deliver the remaining records, within the delivery timeout."""
-        self.flush()
-
     def _produce(
         self, topic: str, key: bytes | None, value: bytes | None, headers: _AnyHeaders, timestamp_ms: int | None = None
     ) -> None:

@@ -1,0 +1,25 @@
+"""The servers that a benchmark runs on."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidegate.stack import StackInfo, down, up
+
+
+@contextmanager
+def servers(*, spark: bool) -> Iterator[StackInfo]:
+    """Yield the stack of TIDEGATE_STACK_DIR if set, otherwise a new one for this run."""
+    attached = os.environ.get("TIDEGATE_STACK_DIR")
+    if attached:
+        yield StackInfo.load(Path(attached))
+        return
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        try:
+            yield up(folder, spark=spark, tied=True)
+        finally:
+            down(folder)
