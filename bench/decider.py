@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Message
@@ -162,18 +162,15 @@ def _load(number: int) -> int:
 
 def _wait(settings: DeciderSettings, topic: str, count: int, seconds: float = 120.0) -> list[Message]:
     """Wait for `count` records of a topic and return them."""
-    reader = TopicReader(settings, [topic])
     deadline = time.monotonic() + seconds
     found: list[Message] = []
-    try:
+    with closing(TopicReader(settings, [topic])) as reader:
         while len(found) < count:
             message = reader.poll(0.5)
             if message is not None:
                 found.append(message)
             elif time.monotonic() > deadline:
                 raise TimeoutError(f"{len(found)} of {count} records on {topic} after {seconds:g} s")
-    finally:
-        reader.close()
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -71,7 +72,7 @@ def audit_records(settings: ClientSettings, source: str, sink: str, timeout_seco
             "isolation.level": "read_committed",
         }
     )
-    try:
+    with closing(consumer):
         audit = RecordAudit({p.partition: end_offset(consumer, p) for p in partitions_of(consumer, source)})
         unread = {p.partition for p in partitions_of(consumer, sink) if end_offset(consumer, p)}
         consumer.assign([TopicPartition(sink, p, OFFSET_BEGINNING) for p in unread])
@@ -88,5 +89,3 @@ def audit_records(settings: ClientSettings, source: str, sink: str, timeout_seco
                 else:
                     raise KafkaException(error)
         return audit
-    finally:
-        consumer.close()

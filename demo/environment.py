@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import tidegate
 from tidegate import interrupts
 from tidegate.client import ClientSettings
 from tidegate.events.job import Application, JobSpec, Scaling
-from tidegate.runtime.kafka import ensure_topics
+from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.runtime.settings import PREFIX
 from tidegate.stack import StackError, StackInfo, down, up
 from tidegate.stack.ports import free_ports
@@ -282,13 +281,7 @@ def _data_topics(environment: Environment) -> None:
     wanted = [
         NewTopic(t, num_partitions=PARTITIONS, replication_factor=1) for t in (environment.source, environment.sink)
     ]
-    admin = AdminClient(environment.settings.kafka())
-    for future in admin.create_topics(wanted, request_timeout=30).values():
-        try:
-            future.result(timeout=30)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    create_topics(AdminClient(environment.settings.kafka()), wanted)
 
 
 def _healthy(port: int) -> bool:

@@ -149,7 +149,8 @@ def _loads(timeline: Timeline, phases: Sequence[PhaseResult], objective: float) 
 
 def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
     found = [c for c in changes(timeline, objective) if c.outcome == Phase.VERIFIED.value]
-    way = " -> ".join(str(n) for n in _sizes_in_turn(found)) or "the size did not change"
+    sizes = [found[0].before, *(c.after for c in found)] if found else []
+    way = " -> ".join(map(str, sizes)) or "the size did not change"
     yield Check("the job grew under the load", any(c.after > c.before for c in found), way)
     yield Check("the job shrank after the load", any(c.after < c.before for c in found), way)
     for change in found:
@@ -163,10 +164,6 @@ def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
             change.recovery_seconds is not None,
             f"{recovery}; downtime {down}, peak lag {change.peak_lag:,} records",
         )
-
-
-def _sizes_in_turn(found: Sequence[SizeChange]) -> list[int]:
-    return [found[0].before, *(c.after for c in found)] if found else []
 
 
 def _commands(decisions: Sequence[Decision], results: Sequence[ActionResult]) -> Check:

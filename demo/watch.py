@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -167,13 +168,12 @@ class Watcher:
 
     def _sample(self) -> None:
         consumer = Consumer({**self._settings.kafka(), "group.id": "tidegate-demo", "enable.auto.commit": False})
-        try:
+        with closing(consumer):
             partitions = {topic: partitions_of(consumer, topic) for topic in (self._source, self._sink)}
             due = time.monotonic()
             while not self._stop.is_set():
-                committed = committed_records(
-                    self._checkpoint
-                )  # before the end offsets, so that a race never understates lag
+                # Read before the end offsets, so that a race never understates lag.
+                committed = committed_records(self._checkpoint)
                 try:
                     arrived, written = (
                         sum(end_offset(consumer, p) for p in partitions[topic]) for topic in (self._source, self._sink)
@@ -185,8 +185,6 @@ class Watcher:
                     self.timeline.samples.append(Sample(time.time(), arrived, written, committed, capacity, slots))
                 due = max(due + SAMPLE_SECONDS, time.monotonic())
                 self._stop.wait(max(0.0, due - time.monotonic()))
-        finally:
-            consumer.close()
 
 
 def committed_records(checkpoint: Path) -> int:

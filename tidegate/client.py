@@ -117,9 +117,8 @@ def received(
     """
     topic, start = BY_MODEL[model].named(settings.topic_prefix), _instant(since)
     check_reachable(settings, topic)
-    reader = TopicReader(settings, [topic], since=start)
-    deadline = time.monotonic() + timeout_seconds
-    try:
+    with closing(TopicReader(settings, [topic], since=start)) as reader:
+        deadline = time.monotonic() + timeout_seconds
         while not stop() and (follow or not reader.at_end):
             message = reader.poll(0.25 if reader.at_end else 0.05)
             if message is None:
@@ -136,8 +135,6 @@ def received(
             if job is None or getattr(event, "job_id", (message.key() or b"").decode("utf-8", "replace")) == job:
                 written_at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
                 yield Received(event, message.partition(), message.offset(), written_at, message.key() or b"")
-    finally:
-        reader.close()
 
 
 def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None:

@@ -47,8 +47,10 @@ class FileTail:
             )
         self.path = path
         self.modified_at = 0.0
-        self._offset = 0
-        self._rest = b""
+        self.offset = 0
+        """How many bytes, as stored, have been read."""
+        self.rest = b""
+        """The start of a line whose end is not written yet."""
         self._dropping = False
         self._damage: str | None = None
         self._zstd = ".zstd" in path.suffixes
@@ -61,29 +63,19 @@ class FileTail:
             raise UnreadableLog(self._damage)
         stat = self.path.stat()
         size, self.modified_at = stat.st_size, stat.st_mtime
-        if size < self._offset:
-            self._damage = f"{self.path}: shrank to {size} bytes after {self._offset} had been read"
+        if size < self.offset:
+            self._damage = f"{self.path}: shrank to {size} bytes after {self.offset} had been read"
             raise UnreadableLog(self._damage)
-        return size > self._offset
-
-    @property
-    def offset(self) -> int:
-        """How many bytes, as stored, have been read."""
-        return self._offset
-
-    @property
-    def rest(self) -> bytes:
-        """The start of a line whose end is not written yet."""
-        return self._rest
+        return size > self.offset
 
     def lines(self, limit_bytes: int) -> Iterator[bytes]:
         """Yield the complete lines among the next `limit_bytes` bytes, as stored."""
         if not self.grown():
             return
         with self.path.open("rb") as file:
-            file.seek(self._offset)
+            file.seek(self.offset)
             while limit_bytes > 0 and (raw := file.read(min(CHUNK, limit_bytes))):
-                self._offset += len(raw)
+                self.offset += len(raw)
                 limit_bytes -= len(raw)
                 yield from self._split(self._unpacked(raw) if self._zstd else raw)
         if self._frame is None:
@@ -100,7 +92,7 @@ class FileTail:
             try:
                 unpacked.append(self._frame.decompress(raw))
             except zstandard.ZstdError as error:
-                self._damage = f"{self.path}: damaged before byte {self._offset}: {error}"
+                self._damage = f"{self.path}: damaged before byte {self.offset}: {error}"
                 raise UnreadableLog(self._damage) from None
             raw = self._frame.unused_data if self._frame.eof else b""
             self._frame = None if self._frame.eof else self._frame
@@ -109,14 +101,14 @@ class FileTail:
     def _split(self, data: bytes) -> list[bytes]:
         first, newline, _ = data.partition(b"\n")
         if not newline:
-            self._rest += data if not self._dropping else b""
-            if len(self._rest) > MAX_LINE:
-                self._rest, self._dropping = self._rest[:100], True  # the start of the line appears in the error
+            self.rest += data if not self._dropping else b""
+            if len(self.rest) > MAX_LINE:
+                self.rest, self._dropping = self.rest[:100], True  # the start of the line appears in the error
             return []
         lines = data.split(b"\n")
-        lines[0] = self._rest if self._dropping else self._rest + first
+        lines[0] = self.rest if self._dropping else self.rest + first
         self._dropping = False
-        self._rest = lines.pop()
+        self.rest = lines.pop()
         return lines
 
 
@@ -125,8 +117,6 @@ class ApplicationLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.skipped = False
-        """Whether older files were skipped."""
         self._rolling = path.is_dir()
         self._index = 0
         self._finished_bytes = 0
@@ -185,7 +175,6 @@ class ApplicationLog:
         if len(indices) > 2 and indices[-2] > self._index:
             self._finished_bytes = self.bytes_read
             self._tail, self._index = None, indices[-2] - 1
-            self.skipped = True
 
     def _newer(self) -> int | None:
         """Return the index of the file after the current one; costs a stat call if the folder has not changed."""

@@ -62,13 +62,9 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
     pool = _pool(spec, seen.master)
 
     missing = []
-    if any(end is None for source in sources for end in source.end_offsets) or any(
-        not source.end_offsets for source in sources
-    ):
+    if any(None in source.end_offsets or not source.end_offsets for source in sources):
         missing.append(Part.END_OFFSETS)
-    if any(offset is None for source in sources for offset in source.committed_offsets) or any(
-        not source.committed_offsets for source in sources
-    ):
+    if any(None in source.committed_offsets or not source.committed_offsets for source in sources):
         missing.append(Part.COMMITTED_OFFSETS)
     if seen.logs is None or not seen.logs.complete or (run is None and state is ClusterState.RUNNING):
         missing += [Part.PROGRESS, Part.TASKS]

@@ -182,14 +182,13 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
         nonlocal own
         own = frozenset((p.topic, p.partition) for p in assigned if p.topic in consumed_topics(settings))
 
-    watchdog = Watchdog(
-        settings,
-        clock,
+    Watchdog(
+        settings=settings,
+        clock=clock,
         partitions=lambda: own,
         on_stall=exit_at_once,
         on_lag=metrics.lag_records.set,
-    )
-    watchdog.start()
+    ).start()
     worker = faust.Worker(app, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
     worker.execute_from_commandline()

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import faust
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
 from services.decider.settings import DeciderSettings
-from tidegate.runtime.kafka import TopicsDoNotFit, check_topics
+from tidegate.runtime.kafka import TopicsDoNotFit, check_topics, create_topics
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 BUFFERED = 64
@@ -113,14 +112,10 @@ def prepare_topics(settings: DeciderSettings) -> int:
         replication_factor=settings.replication_factor,
         config={"cleanup.policy": "compact"},
     )
-    try:
-        admin.create_topics([changelog], request_timeout=30)[settings.changelog].result(timeout=30)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+    if not create_topics(admin, [changelog]):
         found = len(admin.list_topics(settings.changelog, timeout=30).topics[settings.changelog].partitions)
         if found != partitions:
             raise TopicsDoNotFit(
                 f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
-            ) from None
+            )
     return partitions

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -43,25 +44,22 @@ class StallDetector:
         return now - self._since >= self._stall_seconds
 
 
+@dataclass(kw_only=True)
 class Watchdog:
     """Asks the broker every few seconds, in its own thread, and calls `on_stall` once."""
 
-    def __init__(
-        self,
-        settings: DeciderSettings,
-        clock: Clock,
-        *,
-        partitions: Callable[[], Iterable[Partition]],
-        on_stall: Callable[[str], None],
-        on_lag: Callable[[int], None],
-    ) -> None:
-        self._consumer = Consumer({**settings.kafka(), "group.id": settings.group, "enable.auto.commit": False})
-        self._clock = clock
-        self._partitions = partitions
-        self._detector = StallDetector(settings.stall_seconds)
-        self._every = min(5.0, settings.stall_seconds / 4)
-        self._on_stall = on_stall
-        self._on_lag = on_lag
+    settings: DeciderSettings
+    clock: Clock
+    partitions: Callable[[], Iterable[Partition]]
+    on_stall: Callable[[str], None]
+    on_lag: Callable[[int], None]
+
+    def __post_init__(self) -> None:
+        self._consumer = Consumer(
+            {**self.settings.kafka(), "group.id": self.settings.group, "enable.auto.commit": False}
+        )
+        self._detector = StallDetector(self.settings.stall_seconds)
+        self._every = min(5.0, self.settings.stall_seconds / 4)
 
     def start(self) -> None:
         """Start the thread, which ends with the process."""
@@ -77,16 +75,16 @@ class Watchdog:
                 # An unreachable broker is not our stall: nobody can make progress.
                 log.warning("the broker does not tell the group's offsets: %s", error)
                 continue
-            self._on_lag(sum(max(0, ends[p] - committed.get(p, 0)) for p in ends))
-            if self._detector.stalled(committed, ends, self._clock.monotonic()):
-                self._on_stall(f"no progress, with lag on {sorted(p for p in ends if ends[p] > committed.get(p, 0))}")
+            self.on_lag(sum(max(0, ends[p] - committed.get(p, 0)) for p in ends))
+            if self._detector.stalled(committed, ends, self.clock.monotonic()):
+                self.on_stall(f"no progress, with lag on {sorted(p for p in ends if ends[p] > committed.get(p, 0))}")
                 return
 
     def _ask(self) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return committed offsets and log ends. A partition without a committed offset counts from its beginning."""
         committed: dict[Partition, int] = {}
         ends: dict[Partition, int] = {}
-        asked = [TopicPartition(*partition) for partition in self._partitions()]
+        asked = [TopicPartition(*partition) for partition in self.partitions()]
         if not asked:
             return committed, ends
         for found in self._consumer.committed(asked, timeout=10):

@@ -6,7 +6,6 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TextIO, TypeVar
 
@@ -76,7 +75,7 @@ def decided(
             continue
         state = states.get(snapshot.job_id, JobState.new())
         due = [r for r in waiting if r.job_id == snapshot.job_id and r.at <= snapshot.observed_at]
-        observed = replace(Observed(at=snapshot.observed_at), results=tuple(due))
+        observed = Observed(at=snapshot.observed_at, results=tuple(due))
         try:
             states[snapshot.job_id], decision = engine().step(state, snapshot, specs[snapshot.job_id], observed)
         except AlreadyDecided as error:

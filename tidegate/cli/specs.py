@@ -44,11 +44,12 @@ def apply(
     wanted = load_specs(file)
     settings = connect(bootstrap_servers, topic_prefix)
     present = current_specs(settings)
-    changed = [spec for spec in (_next(spec, present.get(spec.job_id)) for spec in wanted) if spec is not None]
+    changed = []
     for spec in wanted:
         now = present.get(spec.job_id)
-        new = next((c for c in changed if c.job_id == spec.job_id), None)
-        _show_change(now, new or spec, unchanged=new is None)
+        new = _next(spec, now)
+        _show_change(now, new)
+        changed += [new] if new else []
     if changed and dry_run:
         stdout().print("dry run: nothing was published")
     elif changed:
@@ -178,17 +179,16 @@ def _next(wanted: JobSpec, present: JobSpec | None) -> JobSpec | None:
     return None if same else new
 
 
-def _show_change(now: JobSpec | None, new: JobSpec, *, unchanged: bool) -> None:
+def _show_change(now: JobSpec | None, new: JobSpec | None) -> None:
     console = stdout()
-    if unchanged and now is not None:
-        console.print(f"{new.job_id}: unchanged, version {now.version}")
-        return
-    if now is None:
+    if now is None and new is not None:
         console.print(f"{new.job_id}: new, version {new.version}")
-        return
-    console.print(f"{new.job_id}: version {now.version} -> {new.version}")
-    for line in differences(now, new):
-        console.print(Text("  " + line, style={"+": "green", "-": "red"}.get(line[0], "yellow")))
+    elif now is not None and new is None:
+        console.print(f"{now.job_id}: unchanged, version {now.version}")
+    elif now is not None and new is not None:
+        console.print(f"{new.job_id}: version {now.version} -> {new.version}")
+        for line in differences(now, new):
+            console.print(Text("  " + line, style={"+": "green", "-": "red"}.get(line[0], "yellow")))
 
 
 def differences(now: JobSpec, new: JobSpec) -> list[str]:

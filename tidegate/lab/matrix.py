@@ -82,7 +82,8 @@ def draw_curves(rows: Sequence[CellResult], path: Path, *, objective_seconds: fl
         for panel, row in zip(axes[line], chosen(group), strict=False):
             slots(panel, row.curve, row.restarts_at, objective_seconds)
             cost = f"{ratios[workload, row.cell.label]:.2f} × oracle"
-            figures = f"{row.score.violated_seconds:.0f} s late, {_counted(row.score.restarts, 'restart')}"
+            restarts = f"{row.score.restarts} restart{'' if row.score.restarts == 1 else 's'}"
+            figures = f"{row.score.violated_seconds:.0f} s late, {restarts}"
             told = figures if row.cell.policy == ORACLE else f"{cost}, {figures}"
             panel.set_title(row.cell.label, fontsize=9, weight="bold", loc="left", pad=3, color=_INK)
             panel.set_title(told, fontsize=8, loc="right", pad=3, color=_INK)
@@ -158,7 +159,3 @@ def _words(panel: Any, x: float, y: float, text: str, **style: Any) -> None:
 
 def _short(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.1f}"
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -70,21 +70,12 @@ class Scenario:
         self, policy: str, options: Mapping[str, object] = {}, guards: Mapping[str, Mapping[str, object]] = {}
     ) -> Scenario:
         """Return the scenario with all jobs under another policy."""
-        specs = tuple(
-            spec.model_copy(
-                update={
-                    "scaling": spec.scaling.model_copy(
-                        update={
-                            "policy": policy,
-                            "policy_options": dict(options),
-                            "guards": {**spec.scaling.guards, **{name: dict(raw) for name, raw in guards.items()}},
-                        }
-                    )
-                }
-            )
-            for spec in self.specs
-        )
-        return replace(self, specs=specs)
+        specs = []
+        for spec in self.specs:
+            merged = {**spec.scaling.guards, **{name: dict(raw) for name, raw in guards.items()}}
+            changes = {"policy": policy, "policy_options": dict(options), "guards": merged}
+            specs.append(spec.model_copy(update={"scaling": spec.scaling.model_copy(update=changes)}))
+        return replace(self, specs=tuple(specs))
 
 
 @dataclass(frozen=True, slots=True)

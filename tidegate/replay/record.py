@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -111,7 +111,7 @@ def _read(
     except KafkaException as error:
         raise CannotRecord(f"topic {name} at {settings.bootstrap_servers}: {error.args[0].str()}") from None
     done = 0
-    try:
+    with closing(reader):
         for message in reader.read_to_end(timeout_seconds):
             yield KafkaRecord(
                 partition=message.partition(),
@@ -125,8 +125,6 @@ def _read(
             if done % PROGRESS_RECORDS == 0:
                 on_progress(topic.suffix, done, max(total, done))
         on_progress(topic.suffix, done, max(total, done))
-    finally:
-        reader.close()
 
 
 def _length(settings: ServiceSettings, name: str, timeout_seconds: float) -> int:

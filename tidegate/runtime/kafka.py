@@ -42,15 +42,11 @@ class Publisher:
     def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
         """Queue an event; `flush` tells whether it arrived. A dead letter that is too large goes without its bytes."""
         try:
-            self.send_record(encode(event, key=key, trace_id=trace_id))
+            self._send(encode(event, key=key, trace_id=trace_id))
         except TooLarge:
             if not isinstance(event, DeadLetter):
                 raise
-            self.send_record(encode(without_bytes(event), trace_id=trace_id))
-
-    def send_record(self, record: Record) -> None:
-        """Queue an encoded event."""
-        self._produce(record.topic.named(self._prefix), record.key, record.value, record.headers)
+            self._send(encode(without_bytes(event), trace_id=trace_id))
 
     def send_raw(
         self,
@@ -80,6 +76,9 @@ class Publisher:
         failed, self._failed = self._failed, []
         if left or failed:
             raise NotDelivered("; ".join(failed) or f"{left} events not acknowledged after {self._timeout:g} s")
+
+    def _send(self, record: Record) -> None:
+        self._produce(record.topic.named(self._prefix), record.key, record.value, record.headers)
 
     def _produce(
         self, topic: str, key: bytes | None, value: bytes | None, headers: _AnyHeaders, timestamp_ms: int | None = None
@@ -214,7 +213,7 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
     """
     admin = AdminClient(settings.kafka())
     _partition_counts(admin, timeout_seconds=10)  # without a broker this fails sooner than the request below
-    missing = [
+    wanted = [
         NewTopic(
             topic.named(settings.topic_prefix),
             num_partitions=partitions,
@@ -224,16 +223,22 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
         )
         for topic in TOPICS
     ]
+    created = create_topics(admin, wanted)
+    # The broker lists new topics only a moment after it has created them.
+    _retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
+    return created
+
+
+def create_topics(admin: AdminClient, wanted: list[NewTopic]) -> list[str]:
+    """Create those topics that do not exist yet; return their names."""
     created = []
-    for name, future in admin.create_topics(missing, request_timeout=30).items():
+    for name, future in admin.create_topics(wanted, request_timeout=30).items():
         try:
             future.result(timeout=40)
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    # The broker lists new topics only a moment after it has created them.
-    _retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
     return created
 
 
