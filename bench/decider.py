@@ -38,6 +38,8 @@ COMMAND_EVERY = 10
 """One in this many snapshots brings a command; the others keep the decider busy."""
 PARTITIONS = 8
 SOURCE_PARTITIONS = 50
+CAPACITY = 400
+"""Of a job, in records/s."""
 
 
 def main() -> list[BenchRow]:
@@ -194,13 +196,13 @@ def _spec(job_id: str) -> JobSpec:
     )
 
 
-def _snapshot(job_id: str, base: datetime, step: int, *, arriving: int, capacity: int = 400) -> MetricSnapshot:
+def _snapshot(job_id: str, base: datetime, step: int, *, arriving: int) -> MetricSnapshot:
     """Return the snapshot `step` intervals after `base` of a job with `arriving` records/s."""
     at = base + timedelta(seconds=10 * step)
     sequence = int(at.timestamp())
-    done = min(arriving, capacity)
+    done = min(arriving, CAPACITY)
     since = 10 * (step + 100)
-    seconds = 10 * done / capacity
+    seconds = 10 * done / CAPACITY
     return MetricSnapshot(
         snapshot_id=snapshot_id(job_id, sequence),
         job_id=job_id,

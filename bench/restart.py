@@ -90,8 +90,8 @@ def main() -> list[BenchRow]:
     ]
 
 
-def measure(info: StackInfo, folder: Path, rounds: int = ROUNDS) -> Downtime:
-    """Restart a job of each kind alternately, `rounds` times; return the downtimes."""
+def measure(info: StackInfo, folder: Path) -> Downtime:
+    """Restart a job of each kind alternately, `ROUNDS` times; return the downtimes."""
     tag = uuid.uuid4().hex[:8]
     source = f"bench-in-{tag}"
     admin = AdminClient({"bootstrap.servers": info.bootstrap_servers})
@@ -115,7 +115,7 @@ def measure(info: StackInfo, folder: Path, rounds: int = ROUNDS) -> Downtime:
         (found.tidegate, partial(_tidegate, specs["tidegate"], settings, redis.Redis.from_url(**settings.redis()))),
     ]
     try:
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             # one job at a time, so that the other's load does not slow it
             for downtimes, restart in turns:
                 downtimes.append(restart())

@@ -12,6 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from demo.watch import end_offset, partitions_of
 from tidegate.client import ClientSettings
 
+READ_SECONDS = 90.0
+
 
 @dataclass
 class RecordAudit:
@@ -55,13 +57,13 @@ class RecordAudit:
         """Records of the source that have no output."""
         return sum(marks.count(0) for marks in self.seen.values())
 
-    def first_missing(self, count: int = 3) -> list[str]:
-        """Return the first records without output, as `partition/offset`."""
+    def first_missing(self) -> list[str]:
+        """Return the first three records without output, as `partition/offset`."""
         found = [f"{p}/{o}" for p, marks in sorted(self.seen.items()) for o, mark in enumerate(marks) if not mark]
-        return found[:count]
+        return found[:3]
 
 
-def audit_records(settings: ClientSettings, source: str, sink: str, timeout_seconds: float = 90.0) -> RecordAudit:
+def audit_records(settings: ClientSettings, source: str, sink: str) -> RecordAudit:
     """Read the whole sink and return the audit; raises `TimeoutError` if that takes too long."""
     consumer = Consumer(
         {
@@ -76,10 +78,10 @@ def audit_records(settings: ClientSettings, source: str, sink: str, timeout_seco
         audit = RecordAudit({p.partition: end_offset(consumer, p) for p in partitions_of(consumer, source)})
         unread = {p.partition for p in partitions_of(consumer, sink) if end_offset(consumer, p)}
         consumer.assign([TopicPartition(sink, p, OFFSET_BEGINNING) for p in unread])
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + READ_SECONDS
         while unread:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"reading {sink} to its end took more than {timeout_seconds:g} s")
+                raise TimeoutError(f"reading {sink} to its end took more than {READ_SECONDS:g} s")
             for message in consumer.consume(5000, timeout=0.5):
                 error = message.error()
                 if error is None:

@@ -270,10 +270,10 @@ def spec_for(
     )
 
 
-def sweep(base: Path, keep: int = 5) -> None:
-    """Remove the folders of old runs."""
+def sweep(base: Path) -> None:
+    """Remove the folders of all runs but the newest five."""
     runs = sorted(p for p in base.iterdir() if p.is_dir() and p.name.startswith("run-")) if base.is_dir() else []
-    for old in runs[:-keep]:
+    for old in runs[:-5]:
         shutil.rmtree(old, ignore_errors=True)
 
 

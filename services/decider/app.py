@@ -59,7 +59,6 @@ def build(
     metrics: DeciderMetrics,
     beat: Callable[[], None] = lambda: None,
     wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
-    on_error: Callable[[str, BaseException], None] = exit_at_once,
 ) -> faust.App:
     """Return the Faust app of the decider. `wrap` may put something between the handler and its outbox."""
     app = new_app(settings)
@@ -89,9 +88,8 @@ def build(
                     headers_of(message.headers),
                 )
             )
-        except Exception as error:
-            on_error(f"cannot handle {message.topic}/{message.partition} offset {message.offset}", error)
-            raise  # if `on_error` returns, this ends the agent, and nothing more is acknowledged
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
+            exit_at_once(f"cannot handle {message.topic}/{message.partition} offset {message.offset}", error)
 
     @app.agent(app.topic(*names, **RAW), name="decider", concurrency=1)  # type: ignore[untyped-decorator]
     async def decide(stream: Any) -> None:
@@ -100,9 +98,9 @@ def build(
                 lanes = Lanes(tasks, work, may_start=partial(still_assigned, app), drop=partial(drop, app))
                 async for event in stream.noack().events():
                     await lanes.put(event.message.partition, event)
-        except Exception as error:
-            on_error("the agent failed", error)  # Faust would restart it after the records that were in the lanes
-            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
+            # Faust would restart it after the records that were in the lanes.
+            exit_at_once("the agent failed", error)
 
     async def revoked(*_: Any, **__: Any) -> None:
         outbox.states.forget()

@@ -29,7 +29,7 @@ def lab_model(job_id: str = "orders-enriched") -> JobModel:
     )
 
 
-def spec_for(model: JobModel, *, policy: str = "flip271", maximum: int = MAX_PARALLELISM) -> JobSpec:
+def spec_for(model: JobModel, *, maximum: int = MAX_PARALLELISM) -> JobSpec:
     """Return a job spec that matches a model."""
     return JobSpec(
         job_id=model.job_id,
@@ -40,7 +40,7 @@ def spec_for(model: JobModel, *, policy: str = "flip271", maximum: int = MAX_PAR
         application=Application(
             script="job.py", checkpoint_location="checkpoint", event_log_dir="events", control_dir="control"
         ),
-        scaling=Scaling(policy=policy, max_parallelism=maximum),
+        scaling=Scaling(policy="flip271", max_parallelism=maximum),
     )
 
 

@@ -29,6 +29,7 @@ from tidegate.twin.workloads import sawtooth, sine
 
 RIGHT_SIZES = {"q1": 16, "q2": 14, "q3": 20, "q5": 16, "q8": 10, "q11": 28}
 STARTS = (8, 12, 16, 20, 24, 28)
+SECONDS = 2400.0
 WORD_COUNT_SIZES = {"flatmap": 10, "count": 20}
 
 _QUICK: dict[str, dict[str, Scalar]] = {
@@ -97,7 +98,7 @@ class ScenarioOutcome:
         return any(before <= self.right < after for before, after in pairwise((self.start, *self.sizes)))
 
 
-def word_count(seconds: float = 2400.0) -> ScenarioCase:
+def word_count() -> ScenarioCase:
     """Return DS2's word count as two jobs linked by a topic."""
     cores = {
         "restart": RestartCosts(exit_seconds=2.0, start_seconds=15.0),
@@ -133,13 +134,13 @@ def word_count(seconds: float = 2400.0) -> ScenarioCase:
             },
             pools={"default": 80},
             sizes={"flatmap": 1, "count": 1},
-            seconds=seconds,
+            seconds=SECONDS,
         ),
         WORD_COUNT_SIZES,
     )
 
 
-def grid(seconds: float = 2400.0) -> list[ScenarioCase]:
+def grid() -> list[ScenarioCase]:
     """Return the 36 cases: six sub-linear jobs, each started at six sizes under a constant load."""
     cases = []
     for place, (name, right) in enumerate(RIGHT_SIZES.items()):
@@ -165,29 +166,28 @@ def grid(seconds: float = 2400.0) -> list[ScenarioCase]:
                 topics={"orders": TopicPlan(shares, Load([rate]))},
                 pools={"default": 32},
                 sizes={name: start},
-                seconds=seconds,
+                seconds=SECONDS,
             )
             cases.append(ScenarioCase(f"{name} from {start}", scenario, {name: right}))
     return cases
 
 
-def noisy_sine(seconds: float = 6 * 3600.0, seed: int = 0) -> ScenarioCase:
+def noisy_sine() -> ScenarioCase:
     """Return six hours of a noisy sine (one wave in six hours) on a job that takes 30 to 50 s to restart."""
     model = replace(
         lab_model(), restart=RestartCosts(exit_seconds=2.0, start_seconds=25.0, start_jitter_seconds=20.0), state=None
     )
     spec = spec_for(model)
-    load = sine(lab_peak(model, spec), seconds, period=seconds).noisy(0.05, seed=seed + 41)
-    scenario = one_job(model, spec, load, seed=seed)
-    return ScenarioCase("noisy sine", scenario, {})
+    load = sine(lab_peak(model, spec), 6 * 3600.0, period=6 * 3600.0).noisy(0.05, seed=41)
+    return ScenarioCase("noisy sine", one_job(model, spec, load), {})
 
 
-def worst_sawtooth(period: float, seconds: float = 3 * 3600.0) -> ScenarioCase:
+def worst_sawtooth(period: float) -> ScenarioCase:
     """Return a sawtooth of a period on the lab's job."""
     model = lab_model()
     spec = spec_for(model)
     return ScenarioCase(
-        f"sawtooth {period:.0f} s", one_job(model, spec, sawtooth(lab_peak(model, spec), seconds, period)), {}
+        f"sawtooth {period:.0f} s", one_job(model, spec, sawtooth(lab_peak(model, spec), 3 * 3600.0, period)), {}
     )
 
 

@@ -27,6 +27,8 @@ from tidegate.runtime.settings import ServiceSettings
 OnProgress = Callable[[str, int, int], None]
 """Called now and then with the topic (without prefix), the records read, and the records it held at the start."""
 PROGRESS_RECORDS = 1000
+TOPIC_SECONDS = 600.0
+"""Longest time to read one topic."""
 NO_LEADER_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -47,7 +49,6 @@ def record(
     until: datetime | None = None,
     job: str | None = None,
     compress: bool = False,
-    timeout_seconds: float = 600.0,
     on_progress: OnProgress = lambda _topic, _done, _total: None,
 ) -> Manifest:
     """Record topics up to their current end into a new directory; return its manifest.
@@ -60,7 +61,6 @@ def record(
         until: leave out records with this or a later Kafka timestamp.
         job: only records about this job: its id is their key or the `job_id` in their value.
         compress: write `.ndjson.gz`.
-        timeout_seconds: longest time to read one topic.
         on_progress: see `OnProgress`.
 
     Raises:
@@ -80,7 +80,7 @@ def record(
     files = []
     try:
         for topic in topics:
-            records = _read(settings, topic, since, timeout_seconds, on_progress)
+            records = _read(settings, topic, since, on_progress)
             wanted = (r for r in records if (until_ms is None or r.timestamp_ms < until_ms) and _about(r, job))
             files.append(_write(partial, topic, wanted, compress))
         manifest = Manifest(
@@ -102,17 +102,17 @@ def record(
 
 
 def _read(
-    settings: ServiceSettings, topic: Topic, since: datetime | None, timeout_seconds: float, on_progress: OnProgress
+    settings: ServiceSettings, topic: Topic, since: datetime | None, on_progress: OnProgress
 ) -> Iterator[KafkaRecord]:
     name = topic.named(settings.topic_prefix)
     try:
-        total = _length(settings, name, timeout_seconds)
+        total = _length(settings, name)
         reader = TopicReader(settings, [name], since=None if topic is JOBS else since)
     except KafkaException as error:
         raise CannotRecord(f"topic {name} at {settings.bootstrap_servers}: {error.args[0].str()}") from None
     done = 0
     with closing(reader):
-        for message in reader.read_to_end(timeout_seconds):
+        for message in reader.read_to_end(TOPIC_SECONDS):
             yield KafkaRecord(
                 partition=message.partition(),
                 offset=message.offset(),
@@ -127,7 +127,7 @@ def _read(
         on_progress(topic.suffix, done, max(total, done))
 
 
-def _length(settings: ServiceSettings, name: str, timeout_seconds: float) -> int:
+def _length(settings: ServiceSettings, name: str) -> int:
     """Return how many offsets the topic holds; retries while a new topic has no leader yet."""
     admin = AdminClient(settings.kafka())
     found = admin.list_topics(name, timeout=30).topics[name]
@@ -139,7 +139,7 @@ def _length(settings: ServiceSettings, name: str, timeout_seconds: float) -> int
         asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
         return sum(future.result(timeout=30).offset for future in asked.values())
 
-    deadline = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + TOPIC_SECONDS
     while True:
         try:
             return offsets(OffsetSpec.latest()) - offsets(OffsetSpec.earliest())

@@ -53,7 +53,7 @@ class Component(ABC):
 
     @property
     def process(self) -> ProcessRecord | None:
-        """The process as last started; None if it was never started, or was stopped."""
+        """The process as last started; None if it was never started."""
         return self.info.processes.get(self.name)
 
     @property
@@ -84,7 +84,8 @@ class Component(ABC):
         env = {**inherited, "JAVA_HOME": str(info.java_home), **self.environment(info)}
         with locked(self.work_dir, "stack.lock", wait_seconds=10):
             record = spawn(self.command(info), env, self.work_dir / "logs", self.log, info.stack_id)
-            self._record(record)
+            info = self.info  # other components may have been recorded meanwhile
+            info.model_copy(update={"processes": {**info.processes, self.name: record}}).save()
 
     def wait_healthy(self, timeout_seconds: float = START_SECONDS) -> None:
         """Wait until it is healthy. Raises StackError with the end of its log if it dies or takes too long."""
@@ -105,14 +106,6 @@ class Component(ABC):
         """Start it on its existing data and ports and wait until it is healthy; does nothing if it is running."""
         self.launch()
         self.wait_healthy(timeout_seconds)
-
-    def stop(self, grace_seconds: float = 10.0) -> None:
-        """End it with SIGTERM, and with SIGKILL after the grace period; it then counts as not started."""
-        if process := self.process:
-            end_all(lambda: [process], grace_seconds)
-            process.signal(signal.SIGKILL)
-        with locked(self.work_dir, "stack.lock", wait_seconds=10):
-            self._record(None)
 
     def kill(self) -> None:
         """Kill it as a crash would (SIGKILL to its group) and wait until it is gone; its state is then `dead`."""
@@ -135,27 +128,15 @@ class Component(ABC):
         """Resume it with SIGCONT."""
         self._running().signal(signal.SIGCONT)
 
-    def restart(self) -> None:
-        """Stop and start it."""
-        self.stop()
-        self.start()
-
     def _running(self) -> ProcessRecord:
         process = self.process
         if process is None or not process.alive:
             raise StackError(f"{self.name} is not running in {self.work_dir}")
         return process
 
-    def _record(self, record: ProcessRecord | None) -> None:
-        info = self.info
-        processes = {name: known for name, known in info.processes.items() if name != self.name}
-        if record is not None:
-            processes[self.name] = record
-        info.model_copy(update={"processes": processes}).save()
-
-    def _log_tail(self, lines: int = 15) -> str:
+    def _log_tail(self) -> str:
         try:
-            text = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+            text = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
         except OSError:
             text = ["(no log)"]
         return "\n".join(f"  {line}" for line in text)

@@ -52,7 +52,7 @@ class StackInfo(BaseModel):
     python: Path
     """The interpreter that PySpark drivers and executors use."""
     processes: dict[str, ProcessRecord] = {}
-    """The started components by name, without those stopped on purpose."""
+    """The started components by name."""
 
     @property
     def bootstrap_servers(self) -> str:

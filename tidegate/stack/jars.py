@@ -160,14 +160,13 @@ def fetch(
     return fetch_with_ivy(_ivy(), java, jar_set.artifacts, jar_set.transitive, scratch / "ivy", count)
 
 
-def lock_all(java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ) -> None:
+def lock_all(java: Java, on_progress: Progress) -> None:
     """Fetch every set and write `jars.lock` from the result."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="tidegate-jars-") as scratch:
         for jar_set in JAR_SETS:
-            found[jar_set.name] = checksums(
-                fetch(jar_set, java, Path(scratch) / jar_set.name, on_progress, None, environ)
-            )
+            folder = fetch(jar_set, java, Path(scratch) / jar_set.name, on_progress, None, os.environ)
+            found[jar_set.name] = checksums(folder)
     write_lock(found)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +22,13 @@ class Toolbox:
     connector_jars: tuple[Path, ...]
 
 
-def prepare(on_progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Toolbox:
+def prepare(on_progress: Callable[[str], None]) -> Toolbox:
     """Find or fetch all parts. Raises StackError with the missing one and what to do."""
-    java = ensure_java(on_progress, environ)
+    java = ensure_java(on_progress)
     return Toolbox(
         java=java,
-        redis=find_redis(environ),
+        redis=find_redis(),
         spark_home=spark_home(),
-        kafka_jars=tuple(ensure_jars(KAFKA, java, on_progress, environ)),
-        connector_jars=tuple(ensure_jars(SPARK_KAFKA, java, on_progress, environ)),
+        kafka_jars=tuple(ensure_jars(KAFKA, java, on_progress)),
+        connector_jars=tuple(ensure_jars(SPARK_KAFKA, java, on_progress)),
     )

@@ -22,9 +22,9 @@ _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
 class Standalone:
     """A standalone master at the spec's `rest_url` and `master_ui_url`. Thread-safe."""
 
-    def __init__(self, timeout_seconds: float = 10.0, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, transport: httpx.BaseTransport | None = None) -> None:
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
-        self._http = httpx.Client(timeout=timeout_seconds, trust_env=False, transport=transport)
+        self._http = httpx.Client(timeout=10.0, trust_env=False, transport=transport)
 
     def submit(self, submission: Submission) -> str:
         """Start a driver, return its id. After `BackendUnreachable` it may have been started or not."""
