@@ -20,11 +20,12 @@ from confluent_kafka import Message
 from pydantic import SecretStr
 
 from bench.servers import servers
+from bench.streams import spec_of
 from bench.table import BenchRow
 from services.decider.settings import DeciderSettings
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import decode
-from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.job import Scaling
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
 from tidegate.events.topics import COMMANDS, DECISIONS, SNAPSHOTS
 from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
@@ -40,6 +41,12 @@ PARTITIONS = 8
 SOURCE_PARTITIONS = 50
 CAPACITY = 400
 """Of a job, in records/s."""
+SCALING = Scaling(
+    policy="flip271",
+    policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},
+    guards={"stabilization": {"seconds": 0.0}},
+    max_parallelism=16,
+)
 
 
 def main() -> list[BenchRow]:
@@ -112,7 +119,7 @@ def _throughput(info: StackInfo, name: str, command: Sequence[str]) -> tuple[flo
     publisher = Publisher(settings)
     jobs = [f"job-{number}" for number in range(JOBS)]
     for job_id in jobs:
-        publisher.send(_spec(job_id))
+        publisher.send(spec_of(job_id, scaling=SCALING))
     base = datetime.now(UTC).replace(microsecond=0)
     for step in range(SNAPSHOTS_PER_JOB):
         for job_id in jobs:
@@ -137,7 +144,7 @@ def _latency(info: StackInfo) -> tuple[float, float]:
     base = datetime.now(UTC).replace(microsecond=0)
     with _process(settings, ["-m", "services.decider"]):
         for job_id in jobs:
-            publisher.send(_spec(job_id))
+            publisher.send(spec_of(job_id, scaling=SCALING))
         publisher.flush()
         time.sleep(2.0)
         for step in range(warm_up):
@@ -178,22 +185,6 @@ def _wait(settings: DeciderSettings, topic: str, count: int, seconds: float = 12
 
 def _mean_bytes(messages: Sequence[Message]) -> int:
     return sum(len(message.value() or b"") for message in messages) // len(messages)
-
-
-def _spec(job_id: str) -> JobSpec:
-    return JobSpec(
-        job_id=job_id,
-        sources=("in",),
-        application=Application(
-            script="/job.py", checkpoint_location="/checkpoint", event_log_dir="/events", control_dir="/control"
-        ),
-        scaling=Scaling(
-            policy="flip271",
-            policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},
-            guards={"stabilization": {"seconds": 0.0}},
-            max_parallelism=16,
-        ),
-    )
 
 
 def _snapshot(job_id: str, base: datetime, step: int, *, arriving: int) -> MetricSnapshot:

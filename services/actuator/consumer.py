@@ -46,7 +46,6 @@ class Producer(Protocol):
 
     def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
         """Publish one event and wait for its acknowledgement."""
-        ...
 
 
 @dataclass(slots=True)

@@ -37,7 +37,6 @@ class Fence(Protocol):
 
     def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         """Make the next run of `epoch` the newest; return its token, or None if a newer epoch holds the fence."""
-        ...
 
 
 class Outfenced(Exception):

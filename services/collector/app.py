@@ -45,11 +45,9 @@ class JobSource(Protocol):
 
     def load(self) -> None:
         """Read all jobs."""
-        ...
 
     def poll(self) -> list[str]:
         """Apply changes; return the ids of changed jobs."""
-        ...
 
     def __iter__(self) -> Iterator[JobSpec]: ...
 
@@ -239,7 +237,14 @@ def build(
         settings=settings,
         clock=clock,
         jobs=jobs(unreadable),
-        sources=Sources(settings, clock=clock, offsets=offsets, master=master, logs=logs or open_logs, metrics=metrics),
+        sources=Sources(
+            settings=settings,
+            clock=clock,
+            offsets=offsets,
+            masters=master,
+            open_logs=logs or open_logs,
+            metrics=metrics,
+        ),
         deliveries=DeliveryQueue(publisher, settings.publish_backlog, delivered),
         metrics=metrics,
         health=health,

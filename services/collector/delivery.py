@@ -22,11 +22,9 @@ class BulkPublisher(Protocol):
 
     def send(self, event: Wire, *, key: bytes | None = None) -> None:
         """Queue one event."""
-        ...
 
     def flush(self) -> None:
         """Wait for every acknowledgement; raise `NotDelivered` if one does not come."""
-        ...
 
 
 Outgoing = tuple[Wire, bytes | None]

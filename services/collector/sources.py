@@ -34,7 +34,6 @@ class OffsetSource(Protocol):
 
     def end_offsets(self, topics: Collection[str]) -> EndOffsets:
         """Return the end offsets of topics."""
-        ...
 
 
 class MasterSource(Protocol):
@@ -42,7 +41,6 @@ class MasterSource(Protocol):
 
     async def view(self, ui_url: str) -> MasterView:
         """Return the state of the master at a URL."""
-        ...
 
 
 class LogSource(Protocol):
@@ -50,7 +48,6 @@ class LogSource(Protocol):
 
     def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
         """Follow all wanted jobs; return the readings of those with an interval."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,47 +56,40 @@ class _Directory:
     worker: WorkerThread
 
 
+@dataclass(kw_only=True)
 class Sources:
     """Asks every source within its time limit, and never raises an error of a source."""
 
-    def __init__(
-        self,
-        settings: CollectorSettings,
-        *,
-        clock: Clock,
-        offsets: OffsetSource,
-        master: MasterSource,
-        logs: Callable[[Path], LogSource],
-        metrics: CollectorMetrics,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._offsets = offsets
-        self._master = master
-        self._open_logs = logs
-        self._metrics = metrics
+    settings: CollectorSettings
+    clock: Clock
+    offsets: OffsetSource
+    masters: MasterSource
+    open_logs: Callable[[Path], LogSource]
+    metrics: CollectorMetrics
+
+    def __post_init__(self) -> None:
         self._kafka_worker = WorkerThread("kafka")
         self._directories: dict[str, _Directory] = {}
         self._silent: set[str] = set()
 
     async def kafka(self, topics: Collection[str]) -> tuple[EndOffsets | None, datetime]:
         """Return the end offsets and the time of the measurement."""
-        call = self._kafka_worker.call(self._settings.kafka_timeout_seconds, self._offsets.end_offsets, topics)
+        call = self._kafka_worker.call(self.settings.kafka_timeout_seconds, self.offsets.end_offsets, topics)
         ends = await self.bounded("kafka", call)
-        return ends, self._clock.now()
+        return ends, self.clock.now()
 
     async def master(self, url: str) -> MasterView | None:
         """Return the state of the master at `url`."""
-        view = asyncio.wait_for(self._master.view(url), self._settings.master_timeout_seconds)
+        view = asyncio.wait_for(self.masters.view(url), self.settings.master_timeout_seconds)
         return await self.bounded(f"master {url}", view)
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
         directory = self._directories.get(where)
         if directory is None:
-            directory = _Directory(self._open_logs(local_path(where)), WorkerThread(f"logs {where}"))
+            directory = _Directory(self.open_logs(local_path(where)), WorkerThread(f"logs {where}"))
             self._directories[where] = directory
-        call = directory.worker.call(self._settings.log_timeout_seconds, directory.logs.read, wanted)
+        call = directory.worker.call(self.settings.log_timeout_seconds, directory.logs.read, wanted)
         return await self.bounded(f"logs {where}", call)
 
     async def bounded(self, source: str, answer: Awaitable[T]) -> T | None:
@@ -107,7 +97,7 @@ class Sources:
         try:
             result = await answer
         except Exception as error:  # noqa: BLE001 - one source must not stop the others
-            self._metrics.source_failures.labels(source.partition(" ")[0]).inc()
+            self.metrics.source_failures.labels(source.partition(" ")[0]).inc()
             if source not in self._silent:
                 self._silent.add(source)
                 log.warning("%s does not answer: %s: %s", source, type(error).__name__, error)

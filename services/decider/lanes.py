@@ -33,7 +33,6 @@ class Acknowledged(Protocol):
 
     def ack(self) -> bool:
         """Allow its offset to be committed."""
-        ...
 
 
 E = TypeVar("E", bound=Acknowledged)

@@ -63,7 +63,6 @@ class SendsRecords(Protocol):
         partition: int | None = None,
     ) -> None:
         """Send a record; raise `NotDelivered` if the broker does not acknowledge it, `TooLarge` if it is too large."""
-        ...
 
 
 class KafkaOutbox:

@@ -21,31 +21,24 @@ class Reservations(Protocol):
 
     async def view(self, job_id: str, pool_id: str) -> ReservationView:
         """Return what the job holds now, and what others hold in the pool."""
-        ...
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
         """Take a hold completely or not at all; `free` is the pool's measured free slots, None if unknown."""
-        ...
 
     async def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
         """Change the slots of a hold, if the decision owns it."""
-        ...
 
     async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
         """Release the slots of a hold, if the decision owns it; the cooldown stays."""
-        ...
 
     async def restore(self, holds: list[Hold]) -> bool:
         """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable."""
-        ...
 
     def cached_view(self, job_id: str, pool_id: str) -> ReservationView | None:
         """Return the view from the newest `refresh`; None if that is too old or did not cover the job."""
-        ...
 
     async def refresh(self) -> RedisView:
         """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
-        ...
 
 
 class Outbox(Protocol):
@@ -53,15 +46,12 @@ class Outbox(Protocol):
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
         """Publish an event to its topic; `key` is for dead letters only."""
-        ...
 
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
         """Write a state to the changelog, to the partition that its events come from."""
-        ...
 
     def kept(self, key: bytes) -> bytes | None:
         """Return the newest state under the key."""
-        ...
 
 
 class Specs(Protocol):
@@ -69,15 +59,12 @@ class Specs(Protocol):
 
     def get(self, job_id: str) -> JobSpec | None:
         """Return the job's spec, or None."""
-        ...
 
     async def caught_up(self) -> None:
         """Return when every spec that was on the jobs topic at the call applies, or after a bounded wait."""
-        ...
 
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, ordered by id."""
-        ...
 
 
 def instant(epoch_seconds: float) -> datetime:

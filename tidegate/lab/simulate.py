@@ -107,7 +107,6 @@ class Decider(Protocol):
 
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
         """Decide on a snapshot at `now` (epoch seconds), given the results since the last one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the current instant in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds that never jump, for measuring durations."""
-        ...
 
 
 class SystemClock:

@@ -38,7 +38,6 @@ class SendsLetter(Protocol[Sent_co]):
 
     def __call__(self, event: DeadLetter, *, key: bytes | None) -> Sent_co:
         """Publish the letter under the key of the unreadable record."""
-        ...
 
 
 class DeadLetterLimit:

@@ -86,23 +86,18 @@ class Backend(Protocol):
 
     def submit(self, submission: Submission) -> str:
         """Start a driver, return its id. After `BackendUnreachable` it may have been started or not."""
-        ...
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
         """Return what the cluster says about a driver."""
-        ...
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End a driver by force; it may have ended already."""
-        ...
 
     def applications(self, spec: JobSpec) -> Mapping[str, str]:
         """Return the names, by id, of all applications that hold or wait for slots, no matter who started them."""
-        ...
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that run or may run, no matter who started them."""
-        ...
 
 
 def _uri(path: str) -> str:
