@@ -124,7 +124,7 @@ def measured() -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the figures into both documents."""
-    parser = argparse.ArgumentParser(prog="python -m tools.lab_page", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog="python -m tools.lab_page", description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="scores", type=Path, metavar="FILE", help="scores of a run, instead of running")
     options = parser.parse_args(arguments)
     commit = commit_here()
