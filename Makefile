@@ -9,18 +9,22 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
-COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml
+COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test faults check bench lab up down lock schemas setup
+.PHONY: help demo test test-docker faults check bench lab up down lock schemas setup
 
 help:  ## what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
 	$(BIN)/python -m demo
 
 test: setup  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+test-docker: setup  ## the Compose file and the stack's tests in containers; needs a Docker daemon
+	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \
+		tests/contract/test_compose_docker.py tests/integration $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)
@@ -36,7 +40,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
 
-lab: $(INSTALLED)  ## every policy on every workload on the twin, beside an oracle: tables, pictures (ARGS="--trace load.csv": on yours)
+lab: $(INSTALLED)  ## every policy on every workload on the twin, next to an oracle: tables, pictures (ARGS="--trace load.csv": on yours)
 	$(BIN)/python -m tidegate.lab $(ARGS)
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
@@ -45,14 +49,16 @@ up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 down: $(INSTALLED)  ## end them and everything they launched
 	$(BIN)/tidegate down
 
-schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies.md
+schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies/
 	$(BIN)/python -m tools.schemas
 	$(BIN)/python -m tools.policy_pages
 
-lock: $(UV)  ## resolve all Python packages anew and write the lock files
-	$(COMPILE) --extra dev -o requirements.lock
-	mkdir -p deploy/requirements
-	for service in collector decider actuator; do $(COMPILE) --extra $$service -o deploy/requirements/$$service.lock; done
+lock: $(UV)  ## resolve all Python packages again and write the lock files
+	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
+	for service in collector decider actuator; do \
+		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
+		| $(COMPILE) - -o deploy/requirements/build.lock
 
 setup: $(INSTALLED)
 	@$(BIN)/python -m tidegate.stack.setup

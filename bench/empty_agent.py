@@ -12,8 +12,8 @@ from typing import Any
 
 import faust
 
+from services.decider.faust_app import RAW, new_app, prepare_topics
 from services.decider.settings import DeciderSettings
-from services.decider.shell import RAW, new_app, prepare_topics
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
 
 

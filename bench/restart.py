@@ -32,12 +32,12 @@ from pydantic import SecretStr
 
 from bench.table import BenchRow
 from services.actuator.app import connect_redis
-from services.actuator.backends import LAUNCHER, Run
+from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
-from services.actuator.carry import Carrier
 from services.actuator.checkpoint import read_checkpoints
+from services.actuator.command_log import CommandLog
+from services.actuator.execute import CommandRunner
 from services.actuator.fence import RedisFence
-from services.actuator.ledger import Ledger
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import Application, JobSpec, Scaling
@@ -57,10 +57,11 @@ RATES = Path(__file__).resolve().parents[1] / "deploy" / "examples" / "rates.py"
 class BareCluster(Standalone):
     """Submits the user's script itself, without the launcher."""
 
-    def arguments(self, run: Run) -> list[str]:
+    def arguments(self, submission: Submission) -> list[str]:
         """Return the arguments of `spark-submit`, with the script in place of the launcher."""
-        args = run.submit_args(run.spec.application.master)
-        return [*args[: args.index(str(LAUNCHER))], run.spec.application.script, *run.spec.application.args]
+        app = submission.spec.application
+        args = submission.submit_args(app.master)
+        return [*args[: args.index(str(LAUNCHER))], app.script, *app.args]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def measure(info: StackInfo, folder: Path, rounds: int = ROUNDS) -> Downtime:
 
 def _bare(spec: JobSpec) -> float:
     cluster = BareCluster()
-    run = Run(spec, Token(0), SIZE)
+    run = Submission(spec, Token(0), SIZE)
     driver = cluster.submit(run)
     try:
         _commit_after(spec, _newest(spec), several=2)
@@ -156,13 +157,13 @@ def _tidegate(spec: JobSpec, settings: ActuatorSettings, client: redis.Redis) ->
         told.append(result)
 
     fence = RedisFence(client, settings.redis_prefix)
-    carrier = Carrier(SystemClock(), Ledger(), fence, {"standalone": cluster}, publish, owner=uuid.uuid4().hex)
+    runner = CommandRunner(SystemClock(), CommandLog(), fence, {"standalone": cluster}, publish, owner=uuid.uuid4().hex)
     epoch = int(time.time() * 1000)
     steps = [(CommandKind.START, 0, SIZE), (CommandKind.RESCALE, SIZE, SIZE), (CommandKind.STOP, SIZE, 0)]
     downtime = None
     for number, (kind, before, size) in enumerate(steps):
         command = _command(spec, kind, before, size, epoch + number)
-        phase = carrier.carry(command, spec, threading.Event())
+        phase = runner.run(command, spec, threading.Event())
         if phase is not Phase.VERIFIED:
             raise RuntimeError(f"{kind} of the benchmark's job ended as {phase}: {told[-1].sentence}")
         if kind is CommandKind.START:

@@ -1,11 +1,15 @@
 #!/bin/sh
-# Makes the secrets that compose.yaml mounts, once: a password per Redis user and Redis' list of users and rights.
+# Makes the secrets that compose.yaml mounts: a password for each Redis user, and Redis' list of users and rights.
+# Also writes client.env, which tells the `tidegate` command on this machine where the stack is.
+#
+#   deploy/make-secrets.sh              writes deploy/secrets; run it once
+#   . deploy/secrets/client.env         in each shell in which you use `tidegate`
 set -eu
 umask 077
 folder=${1:-"$(dirname "$0")/secrets"}
 mkdir -p "$folder"
 if [ -e "$folder/redis_acl" ]; then
-    echo "$folder holds secrets already; remove it to make new ones" >&2
+    echo "$folder already holds secrets; to make new ones, remove it first" >&2
     exit 0
 fi
 for user in decider actuator monitor; do
@@ -13,13 +17,19 @@ for user in decider actuator monitor; do
 done
 hash() { printf %s "$(cat "$folder/redis_$1")" | sha256sum | cut -d ' ' -f 1; }
 rights='+@read +@write +@scripting +@connection +ping -@dangerous -@pubsub'
+# shellcheck disable=SC2086  # $rights is a list
 {
     echo "user default off"
-    # shellcheck disable=SC2086
     echo "user decider on #$(hash decider) ~tidegate:cooldown:* ~tidegate:pool:* ~tidegate:view" $rights
     echo "user actuator on #$(hash actuator) ~tidegate:fence:*" $rights
-    echo "user monitor on #$(hash monitor) resetkeys +ping"
+    echo "user monitor on #$(hash monitor) resetkeys +ping +info"
 } > "$folder/redis_acl"
-# The containers' users are not the owner of these files; the folder keeps everyone else out on this machine.
+cat > "$folder/client.env" <<END
+export TIDEGATE_BOOTSTRAP_SERVERS=127.0.0.1:\${HOST_KAFKA_PORT:-9094}
+export TIDEGATE_REDIS_URL=redis://127.0.0.1:\${HOST_REDIS_PORT:-6380}/0
+export TIDEGATE_REDIS_USERNAME=monitor
+export TIDEGATE_REDIS_PASSWORD=$(cat "$folder/redis_monitor")
+END
+# The containers' users do not own these files. The folder keeps everyone else on this machine out.
 chmod 0444 "$folder"/redis_*
 echo "wrote $folder"

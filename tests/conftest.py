@@ -139,12 +139,23 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         from tests.support import containers  # noqa: PLC0415 - needs Docker's client, which the others do not
 
         if reason := containers.why_no_docker():
-            pytest.skip(reason)
+            pytest.fail(reason, pytrace=False)
         provider = containers.ContainerProvider(tmp_path_factory.mktemp("stack"))
     else:
         provider = ProcessProvider(tmp_path_factory.mktemp("stack"), attach=False)
     yield provider
     provider.close()
+
+
+@pytest.fixture(scope="session")
+def docker(request: pytest.FixtureRequest) -> None:
+    """Skip where `docker compose` cannot be used; fail there if the run asks for containers."""
+    from tests.support import containers  # noqa: PLC0415 - needs Docker's client, which the others do not
+
+    if reason := containers.why_no_compose():
+        if request.config.getoption("--stack") == "containers":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
 
 
 @pytest.fixture
@@ -179,6 +190,7 @@ def spark(stack: StackProvider) -> SparkCluster:
         event_log_dir=info.event_log_dir,
         connector_jars=info.connector_jars,
         slots=info.worker_slots,
+        python=info.python,
     )
 
 

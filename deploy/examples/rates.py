@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Run the query until it is stopped."""
     args = arguments()
-    spark = SparkSession.builder.appName("rates").getOrCreate()
+    spark = SparkSession.builder.getOrCreate()
 
     seconds = args.record_ms / 1000.0
 

@@ -1,35 +1,37 @@
-"""Creates the Tidegate topics that are missing, and checks those that are there.
+"""Creates the Tidegate topics that do not exist, and checks those that do.
 
-Run in a service's image with its settings; exit code 0 when the topics fit, 2 with one line when they do not.
+It runs in a service's image with the service's settings. Exit code 0: the topics fit; 2: they do not, and one line says
+why.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
 
 from tidegate.runtime.kafka import TopicsDoNotFit, ensure_topics
-from tidegate.runtime.settings import ServiceSettings, wrong_settings
+from tidegate.runtime.logs import configure
+from tidegate.runtime.service import WRONG_SET_UP, read_settings
+from tidegate.runtime.settings import ServiceSettings
+
+log = logging.getLogger("topics")
 
 
 def main() -> int:
-    """Create and check; `PARTITIONS` and `REPLICATION` say how."""
-    try:
-        settings = ServiceSettings()
-    except ValidationError as error:
-        sys.stderr.write(wrong_settings("topics", error))
-        return 2
+    """Create and check; `PARTITIONS` and `REPLICATION` say how many of each."""
+    settings = read_settings("topics", ServiceSettings)
+    configure("topics", settings)
     partitions, replication = int(os.environ.get("PARTITIONS", "8")), int(os.environ.get("REPLICATION", "1"))
     try:
         created = ensure_topics(settings, partitions=partitions, replication=replication)
     except (TopicsDoNotFit, KafkaException) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else error
-        sys.stderr.write(f"topics at {settings.bootstrap_servers}: {why}\n")
-        return 2
-    sys.stdout.write(f"created {', '.join(created)}\n" if created else "all topics are there\n")
+        log.critical("topics at %s: %s", settings.bootstrap_servers, why)
+        return WRONG_SET_UP
+    log.info("created %s", ", ".join(created) or "nothing: all topics exist")
     return 0
 
 

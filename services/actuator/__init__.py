@@ -1,1 +1,1 @@
-"""Carries out commands: stops and starts Spark jobs, one phase at a time, and tells each phase on the results topic."""
+"""Carries out commands: stops and starts Spark jobs, and publishes each phase as a result."""

@@ -1,37 +1,27 @@
-"""`python -m services.actuator`: settings from the environment, then run until SIGTERM or SIGINT."""
+"""`python -m services.actuator`: run the actuator with settings from `TIDEGATE_…` variables."""
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
-
-from pydantic import ValidationError
 
 from services.actuator.app import build
 from services.actuator.settings import ActuatorSettings
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka import TopicsDoNotFit
-from tidegate.runtime.logs import configure
-from tidegate.runtime.settings import wrong_settings
+from tidegate.runtime.service import run_service
 
 
-def main() -> int:
-    """Run the actuator; return 0 after a signal, 2 for settings or topics that do not fit, 75 if it was overtaken."""
-    try:
-        settings = ActuatorSettings()
-    except ValidationError as error:
-        sys.stderr.write(wrong_settings("actuator", error))
-        return 2
-    configure("actuator", settings)
-    try:
-        actuator = build(settings, clock=SystemClock())
-    except TopicsDoNotFit as error:
-        logging.getLogger("actuator").critical("%s", error)
-        return 2
+def run(settings: ActuatorSettings) -> int:
+    """Run until a signal; return the exit code: 0, or 75 if another actuator took over."""
+    actuator = build(settings, clock=SystemClock())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: actuator.stop())
     return actuator.run()
+
+
+def main() -> int:
+    """Run until a signal or an error; return the exit code."""
+    return run_service("actuator", ActuatorSettings, run)
 
 
 if __name__ == "__main__":

@@ -1,285 +1,64 @@
-"""The actuator's shell: takes commands from Kafka, one at a time per partition, and lets a carrier do them.
-
-A restart takes longer than a consumer may be silent, so it runs in a worker thread: its partition is paused, the main
-loop goes on polling. The offset of a command is stored when its last result is acknowledged; until then a crash, a
-rebalance or SIGTERM leaves the command on the topic, and whoever gets the partition finds in the results how far it
-came. Nothing of a partition is carried out before the results topic was read to its end.
-"""
+"""The composition root of the actuator: `build` makes the service from its settings."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import threading
 import uuid
-from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import redis
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from services.actuator.backends import Backend
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
-from services.actuator.carry import Carrier
+from services.actuator.command_log import CommandLog
+from services.actuator.consumer import Actuator, Producer
+from services.actuator.execute import CommandRunner
 from services.actuator.fence import RedisFence
-from services.actuator.ledger import Ledger
 from services.actuator.settings import ActuatorSettings
-from services.actuator.task import Abandoned
-from tidegate.events.command import ScalingCommand
-from tidegate.events.envelope import Unreadable, decode, trace_from
-from tidegate.events.result import ActionResult
-from tidegate.events.topics import COMMANDS, RESULTS
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.dead_letters import DeadLetterLimit, dead_letter
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import Publisher, TopicReader, check_topics, group_consumer, headers_of
-
-log = logging.getLogger(__name__)
-
-SPEC_SECONDS = 5.0
-"""How long a command waits for the version of the spec it was decided on to arrive."""
-
-
-class Producer(Protocol):
-    """Publishes an event and returns when the broker has it."""
-
-    def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Publish one event and wait for its acknowledgement."""
-        ...
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One partition: the command in work, and those that came before the pause took effect."""
-
-    waiting: deque[Any] = field(default_factory=deque)
-    message: Any = None
-    command: ScalingCommand | None = None
-    """Waits for its spec, until `spec_by`."""
-    spec_by: float = 0.0
-    future: Future[Any] | None = None
-    """Of the command, from its first step on."""
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    paused: bool = True
-    """At first as well: librdkafka keeps the pause of a partition that is taken away and comes back."""
-
-
-class Actuator:
-    """The service; `run` until `stop`."""
-
-    def __init__(
-        self,
-        settings: ActuatorSettings,
-        clock: Clock,
-        consumer: Consumer,
-        producer: Producer,
-        jobs: JobsView,
-        carrier: Carrier,
-        health: Health,
-        registry: CollectorRegistry,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._consumer = consumer
-        self._producer = producer
-        self._jobs = jobs
-        self._carrier = carrier
-        self._health = health
-        self._lanes: dict[int, _Lane] = {}
-        self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(settings.concurrent_commands, thread_name_prefix="carry")
-        self._limit = DeadLetterLimit(settings.dead_letter_limit)
-        self._topic = COMMANDS.named(settings.topic_prefix)
-        self._ended = Counter("tidegate_commands", "Commands that ended, by last phase.", ["phase"], registry=registry)
-
-    def stop(self) -> None:
-        """Begin nothing new; what has begun is left where the next actuator can go on."""
-        self._stopping.set()
-
-    def run(self) -> int:
-        """Carry out commands until `stop`; return the process's exit status, 0.
-
-        When another actuator has overtaken this one, which was paused or cut off for longer than its session, it is
-        `os.EX_TEMPFAIL`: what this one knows is old, and the process is to be started anew. Raises what a step failed
-        with, for the same end.
-        """
-        self._health.serve(self._settings.health_host, self._settings.health_port)
-        self._jobs.load()
-        self._consumer.subscribe(
-            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
-        try:
-            while not self._stopping.is_set():
-                self._health.beat()
-                busy = any(lane.message is not None for lane in self._lanes.values())
-                message = self._consumer.poll(0.05 if busy else 0.25)
-                self._jobs.poll()
-                if message is not None:
-                    self._take(message)
-                for partition in list(self._lanes):
-                    self._look_after(partition)
-        except Abandoned as overtaken:
-            log.warning("%s; this process ends, and begins anew from the results", overtaken)
-            return os.EX_TEMPFAIL
-        finally:
-            self._leave()
-        return 0
-
-    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        reader = TopicReader(self._settings, [RESULTS.named(self._settings.topic_prefix)])
-        try:
-            for message in reader.read_to_end():
-                try:
-                    self._carrier.ledger.take(decode(ActionResult, message.value(), headers_of(message)))
-                except Unreadable as error:
-                    # our own topic: an unreadable result may hide a start, so nothing may be done on top of it
-                    raise RuntimeError(f"results[{message.partition()}]@{message.offset()}: {error}") from error
-        finally:
-            reader.close()
-        for partition in partitions:
-            self._lanes[partition.partition] = _Lane()
-        log.info("partitions %s are ours; the ledger is up to date", [p.partition for p in partitions])
-
-    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            lane = self._lanes.pop(partition.partition, None)
-            if lane is not None:
-                lane.cancelled.set()
-        log.info("partitions %s were taken from us", [p.partition for p in partitions])
-
-    def _take(self, message: Any) -> None:
-        error = message.error()
-        if error is not None:
-            if error.code() != KafkaError._PARTITION_EOF and not error.retriable():
-                raise KafkaException(error)
-            log.warning("commands: %s", error)
-            return
-        lane = self._lanes.get(message.partition())
-        if lane is not None:
-            lane.waiting.append(message)
-            lane.paused = True
-            self._consumer.pause([TopicPartition(self._topic, message.partition())])
-
-    def _look_after(self, partition: int) -> None:
-        lane = self._lanes[partition]
-        if lane.future is not None and lane.future.done():
-            future, message = lane.future, lane.message
-            lane.future = lane.message = None
-            phase = future.result()  # a failed step ends the process: the next one starts from the results
-            self._ended.labels(phase or "repeated").inc()
-            self._store(message)
-        while lane.message is None and lane.waiting and not self._stopping.is_set():
-            self._read(lane, lane.waiting.popleft())
-        if lane.command is not None and not self._stopping.is_set():
-            self._begin(lane, lane.command)
-        if lane.paused and lane.message is None and not lane.waiting:
-            lane.paused = False
-            self._consumer.resume([TopicPartition(self._topic, partition)])
-
-    def _read(self, lane: _Lane, message: Any) -> None:
-        try:
-            lane.command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
-        except Unreadable as error:
-            self._bury(message, error)
-            self._store(message)
-            return
-        self._limit.good()
-        lane.message, lane.spec_by = message, self._clock.monotonic() + SPEC_SECONDS
-
-    def _begin(self, lane: _Lane, command: ScalingCommand) -> None:
-        """Begin the command, unless its spec may still come; other partitions do not wait for it."""
-        spec = self._jobs.get(command.job_id)
-        if (spec is None or spec.version < command.spec_version) and self._clock.monotonic() < lane.spec_by:
-            return
-        lane.command = None
-        trace_id = trace_from(headers_of(lane.message))
-        lane.future = self._pool.submit(self._carrier.carry, command, spec, lane.cancelled, trace_id)
-
-    def _bury(self, message: Any, error: Unreadable) -> None:
-        log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
-        letter = dead_letter(
-            error,
-            consumer="actuator",
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-            key=message.key(),
-            value=message.value(),
-            headers=headers_of(message),
-            seen_at=self._clock.now(),
-        )
-        self._producer.publish(letter, key=message.key())
-        self._limit.bad()
-
-    def _store(self, message: Any) -> None:
-        # not ours any more: the command is delivered to the next owner, who finds it ended
-        with contextlib.suppress(KafkaException):
-            self._consumer.store_offsets(
-                offsets=[TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
-            )
-
-    def _leave(self) -> None:
-        for lane in self._lanes.values():
-            lane.cancelled.set()
-        running = [lane.future for lane in self._lanes.values() if lane.future is not None]
-        done, late = wait(running, timeout=self._settings.leave_seconds)
-        for future in done:
-            error = future.exception()
-            if error is not None and not isinstance(error, Abandoned):
-                log.warning("a step ended with %s: %s", type(error).__name__, error)
-        if late:
-            log.warning("%d steps did not come to a place where they can be left", len(late))
-        self._pool.shutdown(wait=not late, cancel_futures=True)
-        self._consumer.close()
-        self._jobs.close()
-        self._health.close()
+from tidegate.runtime.kafka import Publisher, check_topics, group_consumer
 
 
 def build(
     settings: ActuatorSettings,
     *,
     clock: Clock,
-    consumer: Consumer | None = None,
     producer: Producer | None = None,
     redis_client: redis.Redis | None = None,
     backends: Mapping[str, Backend] | None = None,
-    owner: str | None = None,
 ) -> Actuator:
-    """Put the service together; what is not handed in is made from the settings."""
+    """Build the service; what is not passed in is made from the settings."""
     check_topics(settings)
     registry = CollectorRegistry()
     publisher = _OneAtATime(producer or Publisher(settings))
-    carrier = Carrier(
+    runner = CommandRunner(
         clock=clock,
-        ledger=Ledger(),
+        log=CommandLog(),
         fence=RedisFence(redis_client or connect_redis(settings), settings.redis_prefix),
         backends=backends or {"standalone": Standalone(), "local": Local(settings.driver_log_dir)},
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
-        owner=owner or uuid.uuid4().hex,
+        owner=uuid.uuid4().hex,
     )
     session = int(settings.session_timeout_seconds * 1000)
     return Actuator(
         settings,
         clock,
-        consumer or group_consumer(settings, settings.actuator_group, **{"session.timeout.ms": session}),
+        group_consumer(settings, settings.actuator_group, **{"session.timeout.ms": session}),
         publisher,
         JobsView(settings),
-        carrier,
+        runner,
         Health(clock, registry),
         registry,
     )
 
 
 class _OneAtATime:
-    """A producer for several threads: a flush tells of all that was sent, so only one may be under way."""
+    """A producer for several threads: a flush reports on all that was sent, so only one may publish at a time."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -291,7 +70,7 @@ class _OneAtATime:
 
 
 def connect_redis(settings: ActuatorSettings) -> redis.Redis:
-    """Return a client that never waits longer than the settings say; it connects when it is first used."""
+    """Return a client that waits at most as long as the settings say. It connects when it is first used."""
     password = settings.redis_password
     return redis.Redis.from_url(
         settings.redis_url,

@@ -1,19 +1,21 @@
-"""What a streaming query's checkpoint on a file system says: newest offset, newest commit, query id, pinned state.
+"""Reads a streaming query's checkpoint on a file system: newest offset, newest commit, query id.
 
-Layout: Spark's "Recovery semantics"; `offsets/<n>` is written before batch n runs, `commits/<n>` after it. Reading
-only: nothing here ever writes to a checkpoint.
+Spark writes `offsets/<n>` before batch n runs and `commits/<n>` after it. Nothing here ever writes to a checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tidegate.events.result import CheckpointMark, QueryCommit
+
 
 class CheckpointError(RuntimeError):
-    """The checkpoint cannot be read; the text names the file and what was found."""
+    """The checkpoint cannot be read; the message names the file and what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,11 @@ class QueryCheckpoint:
     newest_offset: int | None
     newest_commit: int | None
     commit_times: dict[int, float]
-    """Seconds since the epoch at which each commit still kept was written, by batch id."""
+    """When each commit that Spark still keeps was written, in seconds since 1970, by batch id."""
 
     @property
     def clean(self) -> bool:
-        """Whether no batch was begun that is not committed."""
+        """Whether every batch that was started is committed."""
         return self.newest_offset == self.newest_commit
 
     def first_commit_after(self, batch_id: int | None) -> tuple[int, float] | None:
@@ -46,7 +48,7 @@ def local_path(location: str) -> Path:
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))
     raise CheckpointError(
-        f"checkpoint_location {location!r}: only a path or a file: URI can be read, not {parts.scheme}:"
+        f"checkpoint_location {location!r} cannot be read: it must be a path or a file: URI, not {parts.scheme}:"
     )
 
 
@@ -60,20 +62,15 @@ def read_checkpoints(location: str) -> list[QueryCheckpoint]:
     return [_read(path) for path in sorted(root.iterdir()) if _is_checkpoint(path)]
 
 
-def pinned_state_partitions(path: Path) -> int | None:
-    """Return the number of state partitions the checkpoint is bound to, or None before its first batch."""
-    newest = max(_batches(path / "offsets"), default=None)
-    if newest is None:
-        return None
-    file = path / "offsets" / str(newest)
-    lines = file.read_text(encoding="utf-8").splitlines()
-    try:
-        conf = json.loads(lines[1])["conf"]
-        # since 4.1 the state's own setting wins over that of shuffles (SPARK-53942)
-        pinned = conf.get("spark.sql.streaming.internal.stateStore.partitions", conf["spark.sql.shuffle.partitions"])
-        return int(pinned)
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{file}: line 2 holds no shuffle partitions ({error!r})") from None
+def read_mark(location: str) -> tuple[CheckpointMark, bool]:
+    """Return the newest commits of a job's queries, as a result carries them, and whether every batch is committed."""
+    checkpoints = read_checkpoints(location)
+    times = [max(c.commit_times.values()) for c in checkpoints if c.commit_times]
+    mark = CheckpointMark(
+        queries={c.path.name: QueryCommit(query_id=c.query_id, batch_id=c.newest_commit) for c in checkpoints},
+        last_commit_at=datetime.fromtimestamp(max(times), UTC) if times else None,
+    )
+    return mark, all(c.clean for c in checkpoints)
 
 
 def _is_checkpoint(path: Path) -> bool:
@@ -81,12 +78,12 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _read(path: Path) -> QueryCheckpoint:
-    # commits are read first: a batch that begins in between makes the checkpoint look unclean, never clean
+    # commits come first: a batch that starts in between makes the checkpoint look unclean, never clean
     times = {}
     for batch_id in _batches(path / "commits"):
         try:
             times[batch_id] = (path / "commits" / str(batch_id)).stat().st_mtime
-        except FileNotFoundError:  # Spark removes old entries as it goes
+        except FileNotFoundError:  # Spark removes old commits
             continue
     return QueryCheckpoint(
         path, _query_id(path), max(_batches(path / "offsets"), default=None), max(times, default=None), times
@@ -109,4 +106,4 @@ def _query_id(path: Path) -> str | None:
     try:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{file}: a JSON object with `id` is expected, found {text[:80]!r}") from None
+        raise CheckpointError(f"{file}: expected a JSON object with `id`, found {text[:80]!r}") from None

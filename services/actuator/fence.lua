@@ -1,6 +1,6 @@
--- Compare-and-set of a job's fence. KEYS[1] the fence; ARGV: epoch, run, owner, seconds to live.
--- Returns {1} when the fence is now {epoch, run, owner}; {0, epoch, run} of what holds when that is a newer run, or
--- the same run of another owner. A key that is not a fence (wrong type, garbage) counts as absent and is replaced.
+-- Compare-and-set of a job's fence. KEYS[1]: the fence. ARGV: epoch, run, owner, seconds to live.
+-- Returns {1} if the fence is now {epoch, run, owner}. Returns {0, epoch, run} of the run that holds the fence, if that
+-- run is newer, or the same and another owner's. A key that is not a fence (wrong type, garbage) is replaced.
 local kind = redis.call('TYPE', KEYS[1])['ok']
 local epoch, run, owner
 if kind == 'hash' then

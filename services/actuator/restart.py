@@ -1,25 +1,28 @@
-"""The restart protocol as a pure machine: events in, the next action out, illegal moves raise and change nothing.
+"""The restart protocol as a pure state machine: an event goes in, the next action comes out.
 
-A command is carried out in steps, and each step is a result on the results topic, acknowledged *before* the next
-action begins. So the newest result of a command says which action was under way, and a successor that knows nothing
-else can do that action again: every action is written so that doing it twice is doing it once.
+A command is carried out in steps. Each step ends with a result on the results topic, and the broker has acknowledged
+that result *before* the next action starts. So the newest result of a command tells which action was under way, and a
+successor that knows nothing else can repeat that action: doing any action twice has the same effect as doing it once.
 
-    state      the action it stands for                    its events
-    ACCEPTED   FIND what runs; nothing was touched yet     Found · NothingRuns · Refused · Unknown · Outfenced
-    STOPPING   STOP it at a batch boundary, or by force    Gone · WouldNotStop · Outfenced
-    STOPPED    ANNOUNCE the start, or be done (`stop`)     Announced · Done · Outfenced
-    STARTING   SUBMIT the run with the attempt's size      Submitted · NotSubmitted · Refused · Outfenced
-    RUNNING    VERIFY by the first committed batch         Committed · Silent
-
-The fence is raised inside STOP and ANNOUNCE, always before the cluster is touched. An attempt that fails (it was
-not accepted by the cluster, or committed nothing in time) goes back to STOPPING once, as attempt 2, with the last good
-size; a second failure is FAILED. There is no way from anywhere to STARTING that does not pass through STOPPED: that
-is the invariant "never two writers on one checkpoint" (I4), and `tests/property/test_restart_machine.py` walks it.
+    phase      its action                                      the events that can end it
+    ACCEPTED   FIND the drivers that run; change nothing       Found · NothingRuns · Refused · Unknown · Outfenced
+    STOPPING   STOP them at a batch boundary, or by force      Gone · WouldNotStop · Outfenced
+    STOPPED    ANNOUNCE the new run; a `stop` is done here     Announced · Done · Outfenced
+    STARTING   SUBMIT the new run with the attempt's size      Submitted · NotSubmitted · Refused · Outfenced
+    RUNNING    VERIFY that it commits its first batch          Committed · Silent
 
     ACCEPTED ─Found─> STOPPING ─Gone─> STOPPED ─Announced─> STARTING ─Submitted─> RUNNING ─Committed─> VERIFIED
-        └─NothingRuns───────────────────^ │ Done                │ NotSubmitted       │ Silent           (ROLLED_BACK in
-                        ^                 └──> VERIFIED         v                    v                   attempt 2)
-                        └──────── once, attempt 2, last good size ───────────────────┘
+        │                 ^              ^ │ Done               │ NotSubmitted       │ Silent
+        └───NothingRuns───┼──────────────┘ └──> VERIFIED        v                    v
+                          └── attempt 2, last good size ────────┴────────────────────┘
+
+STOP and ANNOUNCE take the job's fence before anything changes on the cluster. An attempt fails when the cluster does
+not take the new run, or when the run commits no batch in time. The command then goes back to STOPPING once, as
+attempt 2, with the last size that worked; if that one commits, the command ends as ROLLED_BACK. A second failure, or a
+first one with no earlier size to go back to, ends it as FAILED. From any phase, Orphaned and Broken end it as FAILED.
+
+The only way to STARTING leads through STOPPED. That is the invariant "never two writers on one checkpoint" (I4);
+`tests/property/test_restart_machine.py` checks it for every order of events.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from tidegate.events.result import ActionResult, Phase
 
 
 class Action(Enum):
-    """What is to be done in a state."""
+    """What the actuator does in a phase."""
 
     ADMIT = "admit"
     FIND = "find"
@@ -44,17 +47,17 @@ class Action(Enum):
     NOTHING = "nothing"
 
 
-class Event(Enum):
-    """What can come of an action."""
+class RestartEvent(Enum):
+    """How an action can end."""
 
     ADMITTED = "admitted"
     REFUSED = "refused"
-    """It may not be done, or the job runs in an application that is not ours."""
+    """The command is not allowed, or a driver that Tidegate did not start runs the job."""
     OUTFENCED = "outfenced"
     FOUND = "found"
     NOTHING_RUNS = "nothing runs"
     UNKNOWN = "unknown"
-    """The cluster does not say what runs; nothing was touched."""
+    """The cluster does not say what runs; nothing was changed."""
     GONE = "gone"
     WOULD_NOT_STOP = "would not stop"
     ANNOUNCED = "announced"
@@ -64,22 +67,22 @@ class Event(Enum):
     COMMITTED = "committed"
     SILENT = "silent"
     ORPHANED = "orphaned"
-    """The job's spec was removed while the command was under way."""
+    """The job's spec was removed while the command was being carried out."""
     BROKEN = "broken"
-    """The job's own files, control directory or checkpoint, cannot be used."""
+    """The job's control directory or checkpoint cannot be used."""
 
 
 class IllegalMove(RuntimeError):
-    """The event cannot happen in this state; the state is as it was."""
+    """The event cannot happen in this state; the state has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartState:
     """How far a command has come. `phase` is None before its first result."""
 
     kind: CommandKind
     target: int
-    """The ordered size; 0 for `stop`."""
+    """The size the command asks for; 0 for `stop`."""
     last_good: int | None
     """The size to roll back to; None when no size is known to have worked."""
     phase: Phase | None = None
@@ -87,7 +90,7 @@ class Restart:
 
     @property
     def parallelism(self) -> int:
-        """The size this attempt aims at."""
+        """The size of this attempt."""
         return self.target if self.attempt == 1 else (self.last_good or self.target)
 
 
@@ -100,64 +103,79 @@ ACTIONS: dict[Phase | None, Action] = {
     Phase.RUNNING: Action.VERIFY,
 }
 
-MOVES: dict[tuple[Phase | None, Event], Phase] = {
-    (None, Event.ADMITTED): Phase.ACCEPTED,
-    (None, Event.REFUSED): Phase.REJECTED,
-    (Phase.ACCEPTED, Event.OUTFENCED): Phase.REJECTED,
-    (Phase.ACCEPTED, Event.REFUSED): Phase.REJECTED,
-    (Phase.ACCEPTED, Event.FOUND): Phase.STOPPING,
-    (Phase.ACCEPTED, Event.NOTHING_RUNS): Phase.STOPPED,
-    (Phase.ACCEPTED, Event.UNKNOWN): Phase.FAILED,
-    (Phase.STOPPING, Event.GONE): Phase.STOPPED,
-    (Phase.STOPPING, Event.WOULD_NOT_STOP): Phase.FAILED,
-    (Phase.STOPPING, Event.OUTFENCED): Phase.FAILED,
-    (Phase.STOPPED, Event.ANNOUNCED): Phase.STARTING,
-    (Phase.STOPPED, Event.OUTFENCED): Phase.FAILED,
-    (Phase.STOPPED, Event.DONE): Phase.VERIFIED,
-    (Phase.STARTING, Event.SUBMITTED): Phase.RUNNING,
-    (Phase.STARTING, Event.NOT_SUBMITTED): Phase.STOPPING,
-    (Phase.STARTING, Event.REFUSED): Phase.FAILED,
-    (Phase.STARTING, Event.OUTFENCED): Phase.FAILED,
-    (Phase.RUNNING, Event.COMMITTED): Phase.VERIFIED,
-    (Phase.RUNNING, Event.SILENT): Phase.STOPPING,
+_ANYWHERE = {RestartEvent.ORPHANED: Phase.FAILED, RestartEvent.BROKEN: Phase.FAILED}
+
+MOVES: dict[Phase | None, dict[RestartEvent, Phase]] = {
+    None: {
+        RestartEvent.ADMITTED: Phase.ACCEPTED,
+        RestartEvent.REFUSED: Phase.REJECTED,
+    },
+    Phase.ACCEPTED: {
+        RestartEvent.FOUND: Phase.STOPPING,
+        RestartEvent.NOTHING_RUNS: Phase.STOPPED,
+        RestartEvent.REFUSED: Phase.REJECTED,
+        RestartEvent.OUTFENCED: Phase.REJECTED,
+        RestartEvent.UNKNOWN: Phase.FAILED,
+        **_ANYWHERE,
+    },
+    Phase.STOPPING: {
+        RestartEvent.GONE: Phase.STOPPED,
+        RestartEvent.WOULD_NOT_STOP: Phase.FAILED,
+        RestartEvent.OUTFENCED: Phase.FAILED,
+        **_ANYWHERE,
+    },
+    Phase.STOPPED: {
+        RestartEvent.ANNOUNCED: Phase.STARTING,
+        RestartEvent.DONE: Phase.VERIFIED,
+        RestartEvent.OUTFENCED: Phase.FAILED,
+        **_ANYWHERE,
+    },
+    Phase.STARTING: {
+        RestartEvent.SUBMITTED: Phase.RUNNING,
+        RestartEvent.NOT_SUBMITTED: Phase.STOPPING,
+        RestartEvent.REFUSED: Phase.FAILED,
+        RestartEvent.OUTFENCED: Phase.FAILED,
+        **_ANYWHERE,
+    },
+    Phase.RUNNING: {
+        RestartEvent.COMMITTED: Phase.VERIFIED,
+        RestartEvent.SILENT: Phase.STOPPING,
+        **_ANYWHERE,
+    },
 }
 
-MOVES |= {
-    (phase, event): Phase.FAILED for phase in ACTIONS if phase is not None for event in (Event.ORPHANED, Event.BROKEN)
+ENDS_ATTEMPT = frozenset({RestartEvent.NOT_SUBMITTED, RestartEvent.SILENT})
+"""Events with which an attempt fails: the next one uses the last good size, if there is one and it was not tried."""
+
+NOT_FOR: dict[RestartEvent, frozenset[CommandKind]] = {
+    RestartEvent.ANNOUNCED: frozenset({CommandKind.STOP}),
+    RestartEvent.DONE: frozenset(CommandKind) - {CommandKind.STOP},
 }
+"""Events that cannot happen to some kinds of command: a `stop` starts nothing, and only a `stop` ends at STOPPED."""
 
 
-def begin(command: ScalingCommand, last_good: int | None) -> Restart:
-    """Return the state of a command of which nothing was done."""
-    return Restart(command.kind, command.to_parallelism, last_good)
-
-
-def resume(command: ScalingCommand, last_good: int | None, results: Iterable[ActionResult]) -> Restart:
-    """Return the state that a command's results, oldest first, tell of."""
-    state = begin(command, last_good)
+def resume(command: ScalingCommand, last_good: int | None, results: Iterable[ActionResult] = ()) -> RestartState:
+    """Return the state that a command's results, oldest first, describe."""
+    state = RestartState(command.kind, command.to_parallelism, last_good)
     for result in results:
         state = replace(state, phase=result.phase, attempt=result.attempt)
     return state
 
 
-def next_action(state: Restart) -> Action:
-    """Return what is to be done now; NOTHING when the command has ended."""
+def next_action(state: RestartState) -> Action:
+    """Return what to do now; NOTHING when the command has ended."""
     return ACTIONS.get(state.phase, Action.NOTHING)
 
 
-def advance(state: Restart, event: Event) -> Restart:
-    """Return the state after `event`; raise `IllegalMove` where it cannot happen."""
-    phase = MOVES.get((state.phase, event))
-    if phase is None:
-        raise IllegalMove(f"{event.name} cannot happen in {state.phase}, attempt {state.attempt}")
-    if (event is Event.DONE and state.kind is not CommandKind.STOP) or (
-        event is Event.ANNOUNCED and state.kind is CommandKind.STOP
-    ):
-        raise IllegalMove(f"{event.name} is not how a {state.kind} goes on from {state.phase}")
-    if phase is Phase.VERIFIED and state.attempt > 1:
-        phase = Phase.ROLLED_BACK
-    if event in (Event.SILENT, Event.NOT_SUBMITTED):
+def advance(state: RestartState, event: RestartEvent) -> RestartState:
+    """Return the state after `event`; raise `IllegalMove` if it cannot happen."""
+    phase = MOVES.get(state.phase, {}).get(event)
+    if phase is None or state.kind in NOT_FOR.get(event, ()):
+        raise IllegalMove(f"{event.name} cannot happen to a {state.kind} in {state.phase}, attempt {state.attempt}")
+    if event in ENDS_ATTEMPT:
         if state.attempt > 1 or state.last_good is None:
             return replace(state, phase=Phase.FAILED)
         return replace(state, phase=phase, attempt=2)
+    if phase is Phase.VERIFIED and state.attempt > 1:
+        phase = Phase.ROLLED_BACK
     return replace(state, phase=phase)

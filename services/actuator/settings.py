@@ -10,15 +10,15 @@ from tidegate.runtime.settings import RedisSettings
 
 
 class ActuatorSettings(RedisSettings):
-    """Settings of the actuator; those of Kafka and Redis are shared with the other services."""
+    """Settings of the actuator, with those of Kafka and Redis that all services share."""
 
     actuator_group: str = "tidegate-actuator"
     """Consumer group of the commands topic; its members share the pipelines."""
     session_timeout_seconds: float = Field(default=10.0, ge=6)
-    """After this long without a sign of life a member's pipelines go to another (the broker's minimum is 6)."""
+    """A member that is silent for this long loses its pipelines to another member. The broker's minimum is 6."""
     concurrent_commands: int = Field(default=8, ge=1)
-    """Commands carried out at the same time; of one pipeline always only one."""
+    """How many commands are carried out at the same time, of each pipeline at most one."""
     leave_seconds: float = Field(default=10.0, gt=0)
-    """At the end: how long a step that has begun may take to come to where it can be left."""
+    """How long shutdown waits for actions in progress to reach a point where they can be left."""
     driver_log_dir: Path | None = None
-    """Where the `local` backend writes its drivers' logs; the system's temporary folder when absent."""
+    """Where the `local` backend writes the logs of its drivers; by default the system's temporary folder."""

@@ -1,9 +1,9 @@
-"""The collector: measures each job once an interval, from outside, and publishes what it saw.
+"""The collector measures each job once per interval, from outside, and publishes a snapshot of it.
 
-    event logs ─ event_log ─ parse ─ run ─ log_directory ┐
-    Kafka's end offsets ─ offsets ────────────────────────┼─ snapshots ─ app ─> `snapshots` topic
-    the master's capacity ─ master ───────────────────────┘
+    event logs ─ event_log ─ parse ─ application_run ─ log_directory ┐
+    Kafka's end offsets ─ offsets ────────────────────────────────────┼─ snapshots ─ app ─> `snapshots` topic
+    the master's capacity ─ master ───────────────────────────────────┘
 
-It works on unmodified jobs, computes neither lag nor rates (the engine does, from offsets), and decides nothing. What
-could not be measured is named in the snapshot, never written as zero.
+It works on unmodified jobs and decides nothing. The engine computes lag and rates from offsets. The snapshot names what
+could not be measured; it never reports that as zero.
 """

@@ -1,31 +1,23 @@
-"""`python -m services.collector`: reads the settings, puts the collector together, runs it until SIGTERM or SIGINT."""
+"""`python -m services.collector`: run the collector with settings from `TIDEGATE_…` variables."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
-
-from confluent_kafka import KafkaException
-from pydantic import ValidationError
 
 from services.collector.app import build
 from services.collector.master import HttpMaster
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import Publisher, TopicsDoNotFit, check_topics
-from tidegate.runtime.logs import configure
-from tidegate.runtime.settings import wrong_settings
-
-log = logging.getLogger("collector")
+from tidegate.runtime.kafka import Publisher, check_topics
+from tidegate.runtime.service import run_service
 
 
 async def serve(settings: CollectorSettings) -> None:
-    """Run until a signal comes."""
+    """Run until a signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -35,7 +27,7 @@ async def serve(settings: CollectorSettings) -> None:
         settings,
         clock=SystemClock(),
         publisher=Publisher(settings),
-        jobs=lambda bury: JobsView(settings, bury),
+        jobs=lambda on_unreadable: JobsView(settings, on_unreadable),
         offsets=KafkaOffsets(settings, settings.kafka_timeout_seconds),
         master=master,
     )
@@ -48,26 +40,16 @@ async def serve(settings: CollectorSettings) -> None:
         await master.close()
 
 
-def main() -> int:
-    """Return the exit code: 0 after a signal, 2 for settings or topics that do not fit, 1 where it cannot go on."""
-    try:
-        settings = CollectorSettings()
-    except ValidationError as error:
-        sys.stderr.write(wrong_settings("collector", error))
-        return 2
-    configure("collector", settings)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request
-    try:
-        check_topics(settings)
-        asyncio.run(serve(settings))
-    except TopicsDoNotFit as error:
-        log.critical("%s", error)
-        return 2
-    except (TooManyDeadLetters, KafkaException, TimeoutError) as error:
-        log.critical("cannot go on: %s", error)
-        return 1
-    log.info("stopped")
+def run(settings: CollectorSettings) -> int:
+    """Check the topics, then measure until a signal; return the exit code."""
+    check_topics(settings)
+    asyncio.run(serve(settings))
     return 0
+
+
+def main() -> int:
+    """Run until a signal or an error; return the exit code."""
+    return run_service("collector", CollectorSettings, run)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The collector put together: rounds of measuring, each source on its own, each job as soon as its sources answered.
+"""The collector assembled: rounds of measuring, in which every source and every job proceed on their own.
 
-A round asks every source once for all jobs that are due: Kafka for all topics, each master once, each log directory
-once. Jobs that share master and directory are put together and handed to the outbox as soon as *their* sources have
-answered or run out of time, so a dead master or disk delays nobody else.
+A round asks each source once for all jobs that are due: Kafka for all topics, each master once, each log directory
+once. Jobs that share a master and a directory are assembled as soon as their sources have answered or timed out, and
+go to the delivery queue. So a dead master or disk delays nobody else.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from services.collector.application_run import Interval
+from services.collector.delivery import BulkPublisher, DeliveryQueue, Outgoing
 from services.collector.log_directory import LogDirectory
-from services.collector.metrics import Metrics
-from services.collector.outbox import Event, Outbox, Publishes
-from services.collector.owner import OwnerThread
-from services.collector.run import Interval
+from services.collector.metrics import CollectorMetrics
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
-from services.collector.snapshots import Observed, snapshot
-from services.collector.sources import Logs, Master, Offsets, Sources
+from services.collector.snapshots import SourceAnswers, snapshot
+from services.collector.sources import LogSource, MasterSource, OffsetSource, Sources
+from services.collector.worker import WorkerThread
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.dead_letters import DeadLetterLimit, dead_letter
+from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.health import Health
-from tidegate.runtime.kafka import headers_of
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +39,15 @@ JOBS_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 
 
-class Jobs(Protocol):
-    """Which jobs there are; `tidegate.runtime.jobs.JobsView` is one. Touched by one thread only."""
+class JobSource(Protocol):
+    """The job specs; `tidegate.runtime.jobs.JobsView` is one. Only one thread uses it."""
 
     def load(self) -> None:
         """Read all jobs."""
         ...
 
     def poll(self) -> list[str]:
-        """Take in what changed."""
+        """Apply changes; return the ids of changed jobs."""
         ...
 
     def __iter__(self) -> Iterator[JobSpec]: ...
@@ -62,69 +61,75 @@ class Collector:
         settings: CollectorSettings,
         *,
         clock: Clock,
-        jobs: Jobs,
+        jobs: JobSource,
         sources: Sources,
-        outbox: Outbox,
-        metrics: Metrics,
+        deliveries: DeliveryQueue,
+        metrics: CollectorMetrics,
         health: Health,
-        buried: list[DeadLetter],
+        letters: list[Outgoing],
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._jobs = jobs
         self._sources = sources
-        self._outbox = outbox
+        self._deliveries = deliveries
         self._metrics = metrics
         self._health = health
-        self._buried = buried
+        self._letters = letters
         self._schedule = Schedule()
         self._limit = DeadLetterLimit(settings.dead_letter_limit)
-        self._jobs_owner = OwnerThread("jobs")
+        self._jobs_worker = WorkerThread("jobs")
         self._specs: dict[str, JobSpec] = {}
         self._app_ids: dict[str, str] = {}
         self._rounds: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Measure until `stop` is set; raise `TooManyDeadLetters` when nothing on the jobs topic can be read."""
-        await self.load()
+        """Measure until `stop` is set; raise `TooManyDeadLetters` if nothing on the jobs topic can be read."""
+        loading, stopping = asyncio.create_task(self.load()), asyncio.create_task(stop.wait())
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():  # a broker that does not answer must not delay a stop
+            loading.cancel()
+            return
+        loading.result()
         log.info("measuring %d jobs", len(self._specs))
         while not stop.is_set():
             self.turn()
             wait = self._schedule.seconds_to_next(self._specs.values(), self._clock.now())
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(wait, self._settings.log_poll_seconds))
-        await self.settled(5.0)
+        await self.finish(5.0)
 
     async def load(self) -> None:
         """Read all jobs."""
-        await self._jobs_owner.call(90.0, self._jobs.load)
-        self._take_jobs(await self._jobs_owner.call(5.0, lambda: list(self._jobs)))
+        await self._jobs_worker.call(90.0, self._jobs.load)
+        self._take_jobs(await self._jobs_worker.call(5.0, lambda: list(self._jobs)))
 
     def turn(self) -> None:
-        """Come round once: begin a round for what is due, follow jobs and logs. Nothing is waited for here."""
+        """One pass of the main loop: start a round for the jobs that are due, follow jobs and logs. Never waits."""
         due = self._schedule.due(self._specs.values(), self._clock.now())
         self._metrics.skipped.set(self._schedule.skipped)
         if due:
-            # on its own: a round that waits for a dead source must not make the next one late
+            # a separate task: a round that waits for a dead source must not delay the next one
             task = asyncio.create_task(self.round(due))
             self._rounds.add(task)
             task.add_done_callback(self._round_ended)
         if self._following is None or self._following.done():
             if self._following is not None:
-                self._following.result()  # raises what must end the service
+                self._following.result()  # raises errors that must end the service
             self._following = asyncio.create_task(self._follow(logs=not due))
         self._health.beat()
 
-    async def settled(self, timeout_seconds: float) -> None:
-        """Wait until everything begun has ended, for at most `timeout_seconds`."""
+    async def finish(self, timeout_seconds: float) -> None:
+        """Wait for all running tasks, for at most `timeout_seconds`."""
         tasks = [*self._rounds, *([self._following] if self._following else [])]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_seconds)
 
     async def round(self, due: Mapping[str, tuple[int, Interval]]) -> None:
-        """Measure the due jobs and hand their snapshots to the outbox."""
-        begun = self._clock.monotonic()
+        """Measure the due jobs and queue their snapshots for delivery."""
+        started = self._clock.monotonic()
         groups: dict[tuple[str, str | None], list[JobSpec]] = {}
         for job_id in due:
             spec = self._specs[job_id]
@@ -140,26 +145,26 @@ class Collector:
             for where in {where for where, _ in groups}
         }
 
-        async def put_together(where: str, url: str | None, specs: list[JobSpec]) -> None:
+        async def assemble(where: str, url: str | None, specs: list[JobSpec]) -> None:
             ends, observed_at = await kafka
             master = await masters[url] if url is not None else None
             readings = await logs[where]
-            made: list[Event] = []
+            made: list[Outgoing] = []
             for spec in specs:
                 reading = readings.get(spec.job_id) if readings is not None else None
                 sequence = due[spec.job_id][0]
-                seen = Observed(sequence, observed_at, ends, reading, master, self._app_ids.get(spec.job_id))
+                seen = SourceAnswers(sequence, observed_at, ends, reading, master, self._app_ids.get(spec.job_id))
                 made.append((self._made(spec, seen), None))
-            self._outbox.put(made)
+            self._deliveries.put(made)
 
-        await asyncio.gather(*(put_together(where, url, specs) for (where, url), specs in groups.items()))
-        self._metrics.round_seconds.observe(self._clock.monotonic() - begun)
+        await asyncio.gather(*(assemble(where, url, specs) for (where, url), specs in groups.items()))
+        self._metrics.round_seconds.observe(self._clock.monotonic() - started)
 
     def close(self) -> None:
-        """End the threads and deliver what waits, for some seconds."""
-        self._outbox.close(CLOSE_SECONDS)
+        """Deliver what is queued, within a few seconds, and end the threads."""
+        self._deliveries.close(CLOSE_SECONDS)
         self._sources.close()
-        self._jobs_owner.close()
+        self._jobs_worker.close()
 
     def _wanted(self, where: str, due: Mapping[str, Interval]) -> dict[str, Interval | None]:
         return {
@@ -168,7 +173,7 @@ class Collector:
             if spec.application.event_log_dir == where
         }
 
-    def _made(self, spec: JobSpec, seen: Observed) -> MetricSnapshot:
+    def _made(self, spec: JobSpec, seen: SourceAnswers) -> MetricSnapshot:
         made = snapshot(spec, seen, self._settings.silence_seconds)
         if made.incarnation is not None:
             self._app_ids[spec.job_id] = made.incarnation
@@ -178,15 +183,15 @@ class Collector:
         return made
 
     async def _follow(self, *, logs: bool) -> None:
-        """Take in new jobs; between rounds also read what the logs have grown by."""
-        specs = await self._sources.bounded("jobs topic", self._jobs_owner.call(JOBS_SECONDS, self._poll_jobs))
+        """Apply changed specs; between rounds also read what was added to the logs."""
+        specs = await self._sources.bounded("jobs topic", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
         self._take_jobs(specs)
         if logs:
             places = {spec.application.event_log_dir for spec in self._specs.values()}
             await asyncio.gather(*(self._sources.logs(where, self._wanted(where, {})) for where in places))
 
     def _poll_jobs(self) -> list[JobSpec] | None:
-        """Return all specs if some changed; runs in the thread that owns them."""
+        """Return all specs if some changed; runs in the worker thread."""
         return list(self._jobs) if self._jobs.poll() else None
 
     def _take_jobs(self, specs: list[JobSpec] | None) -> None:
@@ -196,8 +201,8 @@ class Collector:
             self._schedule.forget(self._specs)
             self._metrics.jobs.set(len(specs))
             self._limit.good()
-        letters = [self._buried.pop(0) for _ in range(len(self._buried))]
-        self._outbox.put([(letter, letter.key) for letter in letters])
+        letters = [self._letters.pop(0) for _ in range(len(self._letters))]
+        self._deliveries.put(letters)
         self._metrics.unreadable_specs.inc(len(letters))
         for _ in letters:
             self._limit.bad()
@@ -205,56 +210,47 @@ class Collector:
     def _round_ended(self, task: asyncio.Task[None]) -> None:
         self._rounds.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a round of measuring failed, so a gap", exc_info=error)
+            log.error("a round of measuring failed, so there is a gap", exc_info=error)
 
 
 def build(
     settings: CollectorSettings,
     *,
     clock: Clock,
-    publisher: Publishes,
-    jobs: Callable[[Callable[[Any, Unreadable], None]], Jobs],
-    offsets: Offsets,
-    master: Master,
-    logs: Callable[[Path], Logs] | None = None,
+    publisher: BulkPublisher,
+    jobs: Callable[[Callable[[ConsumedRecord, Unreadable], None]], JobSource],
+    offsets: OffsetSource,
+    master: MasterSource,
+    logs: Callable[[Path], LogSource] | None = None,
     registry: CollectorRegistry | None = None,
 ) -> tuple[Collector, Health]:
-    """Return the collector and its health, wired. `jobs` is given the function that buries an unreadable spec."""
+    """Return the collector and its health page. `jobs` is given the function that handles unreadable specs."""
     registry = registry or CollectorRegistry()
-    metrics = Metrics(registry)
+    metrics = CollectorMetrics(registry)
     health = Health(clock, registry)
-    buried: list[DeadLetter] = []
+    letters: list[Outgoing] = []
 
-    def bury(message: Any, error: Unreadable) -> None:
-        buried.append(
-            dead_letter(
-                error,
-                consumer="collector",
-                topic=message.topic(),
-                partition=message.partition(),
-                offset=message.offset(),
-                key=message.key(),
-                value=message.value(),
-                headers=headers_of(message),
-                seen_at=clock.now(),
-            )
-        )
+    def unreadable(record: ConsumedRecord, error: Unreadable) -> None:
+        send_to_dead_letters(keep, record, error, consumer="collector", seen_at=clock.now())
+
+    def keep(event: DeadLetter, *, key: bytes | None) -> None:
+        letters.append((event, key))
 
     def delivered(arrived: int, lost: int) -> None:
         metrics.delivered.inc(arrived)
         metrics.undelivered.inc(lost)
 
-    def open_logs(path: Path) -> Logs:
+    def open_logs(path: Path) -> LogSource:
         return LogDirectory(path, limit_bytes=settings.log_bytes_per_poll, on_broken=metrics.broken_lines.inc)
 
     collector = Collector(
         settings,
         clock=clock,
-        jobs=jobs(bury),
+        jobs=jobs(unreadable),
         sources=Sources(settings, clock=clock, offsets=offsets, master=master, logs=logs or open_logs, metrics=metrics),
-        outbox=Outbox(publisher, settings.publish_backlog, delivered),
+        deliveries=DeliveryQueue(publisher, settings.publish_backlog, delivered),
         metrics=metrics,
         health=health,
-        buried=buried,
+        letters=letters,
     )
     return collector, health

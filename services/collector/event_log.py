@@ -1,12 +1,12 @@
 """The event log of one Spark application, read once from front to back while it grows.
 
-Spark writes either one file (`<app>[.zstd][.inprogress]`) or a folder of them, `eventlog_v2_<app>/`, holding
-`events_<n>_<app>[.zstd]`, a new one every `spark.eventLog.rolling.maxFileSize`, and `appstatus_<app>[.inprogress]`.
-The history server may replace the first n files with `events_<n>_<app>.compact`, which keeps what still matters.
+Spark writes either one file (`<app>[.zstd][.inprogress]`) or a folder, `eventlog_v2_<app>/`, with the files
+`events_<n>_<app>[.zstd]`, a new one every `spark.eventLog.rolling.maxFileSize`, and `appstatus_<app>[.inprogress]`. The
+history server may replace the first n files by `events_<n>_<app>.compact`, which keeps what still matters.
 (EventLogFileWriters.scala and EventLogFileCompactor.scala of Spark 4.2.)
 
-Each file is read from the offset where the last reading ended. A line or a zstd frame that is cut at the end of the
-file waits for its rest.
+Each file is read from the offset where the last read ended. A line or zstd frame that is cut off at the end of the file
+waits for its rest.
 """
 
 from __future__ import annotations
@@ -22,39 +22,41 @@ ROLLING_PREFIX = "eventlog_v2_"
 IN_PROGRESS = ".inprogress"
 CHUNK = 64 * 1024
 MAX_LINE = 64 * 1024 * 1024
-"""A longer line is no event: it is given up rather than kept in memory."""
+"""A longer line is not an event; it is dropped instead of kept in memory."""
 
 _CODECS = (".lz4", ".lzf", ".snappy")
 _ROLLED = re.compile(r"^events_(\d+)_(.+?)(\.compact)?$")
 
 
 class UnreadableLog(OSError):
-    """A log that cannot be followed further: damaged, shrunk, or in a codec that is not read."""
+    """A log that cannot be followed any further: damaged, truncated, or in an unsupported codec."""
 
 
 def log_stem(name: str) -> str:
-    """Return what stays the same of a log's file name while it is written and after."""
+    """Return the part of a log's file name that stays the same when the log is complete."""
     return name.removesuffix(IN_PROGRESS)
 
 
 class FileTail:
-    """The lines of one growing file, each given out once."""
+    """The lines of one growing file, each returned once."""
 
     def __init__(self, path: Path) -> None:
         if path.name.removesuffix(IN_PROGRESS).removesuffix(".compact").endswith(_CODECS):
-            raise UnreadableLog(f"{path}: only plain and zstd logs are read; set spark.eventLog.compression.codec=zstd")
+            raise UnreadableLog(
+                f"{path}: only plain and zstd logs can be read; set spark.eventLog.compression.codec=zstd"
+            )
         self.path = path
         self.modified_at = 0.0
         self._offset = 0
         self._rest = b""
-        self._giving_up = False
+        self._dropping = False
         self._damage: str | None = None
         self._zstd = ".zstd" in path.suffixes
         self._context: zstandard.ZstdDecompressor | None = None
         self._frame: zstandard.ZstdDecompressionObj | None = None
 
     def grown(self) -> bool:
-        """Whether the file holds bytes that were not read; a stat call. Raises `UnreadableLog` if it shrank."""
+        """Whether the file has unread bytes; costs a stat call. Raises `UnreadableLog` if the file shrank."""
         if self._damage is not None:
             raise UnreadableLog(self._damage)
         stat = self.path.stat()
@@ -71,11 +73,11 @@ class FileTail:
 
     @property
     def rest(self) -> bytes:
-        """The beginning of a line whose end is not written yet."""
+        """The start of a line whose end is not written yet."""
         return self._rest
 
     def lines(self, limit_bytes: int) -> Iterator[bytes]:
-        """Yield the whole lines among the next `limit_bytes` bytes, as stored."""
+        """Yield the complete lines among the next `limit_bytes` bytes, as stored."""
         if not self.grown():
             return
         with self.path.open("rb") as file:
@@ -85,10 +87,11 @@ class FileTail:
                 limit_bytes -= len(raw)
                 yield from self._split(self._unpacked(raw) if self._zstd else raw)
         if self._frame is None:
-            self._context = None  # between frames, where Spark's flushes mostly end, nothing is held: 150 kB a job
+            # Spark's flushes mostly end between frames: keep nothing there, it would be 150 kB per job
+            self._context = None
 
     def _unpacked(self, raw: bytes) -> bytes:
-        """Return what is whole so far: frames may be cut anywhere, and closed at each flush or never."""
+        """Return what can be unpacked so far. Frames may be cut off anywhere, and closed at each flush or never."""
         unpacked = []
         while raw:
             if self._frame is None:
@@ -106,27 +109,27 @@ class FileTail:
     def _split(self, data: bytes) -> list[bytes]:
         first, newline, _ = data.partition(b"\n")
         if not newline:
-            self._rest += data if not self._giving_up else b""
+            self._rest += data if not self._dropping else b""
             if len(self._rest) > MAX_LINE:
-                self._rest, self._giving_up = self._rest[:100], True  # its beginning shows in the error
+                self._rest, self._dropping = self._rest[:100], True  # the start of the line appears in the error
             return []
         lines = data.split(b"\n")
-        lines[0] = self._rest if self._giving_up else self._rest + first
-        self._giving_up = False
+        lines[0] = self._rest if self._dropping else self._rest + first
+        self._dropping = False
         self._rest = lines.pop()
         return lines
 
 
 class ApplicationLog:
-    """All files of one application's log, as one stream of lines."""
+    """All files of one application's log as one stream of lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.skipped = False
-        """Whether older files were left unread."""
+        """Whether older files were skipped."""
         self._rolling = path.is_dir()
         self._index = 0
-        self._left_behind = 0
+        self._finished_bytes = 0
         self._tail: FileTail | None = None if self._rolling else FileTail(path)
         self._files: dict[int, Path] = {}
         self._listed_at: int | None = None
@@ -134,20 +137,20 @@ class ApplicationLog:
     @property
     def bytes_read(self) -> int:
         """How many bytes, as stored, have been read of all files."""
-        return self._left_behind + (self._tail.offset if self._tail else 0)
+        return self._finished_bytes + (self._tail.offset if self._tail else 0)
 
     @property
     def modified_at(self) -> datetime | None:
-        """When the file last read was last written to."""
+        """When the current file was last written."""
         return datetime.fromtimestamp(self._tail.modified_at, UTC) if self._tail else None
 
     def lines(self, limit_bytes: int) -> Iterator[bytes]:
-        """Yield the next whole lines, of at most about `limit_bytes` bytes a file as stored.
+        """Yield the next complete lines, up to about `limit_bytes` bytes per file as stored.
 
-        Raises `UnreadableLog` or `OSError`; a damaged file is left behind as soon as a newer one is there.
+        Raises `UnreadableLog` or `OSError`; a damaged file is skipped as soon as a newer one exists.
         """
         while True:
-            newer = self._newer()  # looked for first: when there is one, the present file will not grow any more
+            newer = self._newer()  # look first: if there is one, the current file no longer grows
             if self._tail is not None:
                 try:
                     yield from self._tail.lines(limit_bytes)
@@ -157,15 +160,15 @@ class ApplicationLog:
                     if newer is None:
                         raise
                 if newer is not None and self._tail.rest:
-                    yield self._tail.rest  # a line cut for ever: counted as broken by whoever parses it
+                    yield self._tail.rest  # a line that will never be complete: the parser counts it as broken
             if newer is None:
                 return
-            self._left_behind = self.bytes_read
+            self._finished_bytes = self.bytes_read
             self._index = newer
             self._tail = FileTail(self._files[newer])
 
     def caught_up(self) -> bool:
-        """Whether everything that is written has been read."""
+        """Whether everything written has been read."""
         return self._tail is not None and self._newer() is None and not self._tail.grown()
 
     def renamed(self, path: Path) -> None:
@@ -174,30 +177,30 @@ class ApplicationLog:
             self.path = self._tail.path = path
 
     def skip_to_recent(self) -> None:
-        """Leave out all but the two newest files: the picture of now needs the newest batches, not all of them.
+        """Skip all but the two newest files: a snapshot needs the newest batches, not all of them.
 
-        Two, because a file that has just been begun may not hold a batch yet.
+        Two, because the newest file may not contain a batch yet.
         """
         indices = sorted(self._files)
         if len(indices) > 2 and indices[-2] > self._index:
-            self._left_behind = self.bytes_read
+            self._finished_bytes = self.bytes_read
             self._tail, self._index = None, indices[-2] - 1
             self.skipped = True
 
     def _newer(self) -> int | None:
-        """Return the index of the file after the present one; a stat call if no file came or went."""
+        """Return the index of the file after the current one; costs a stat call if the folder has not changed."""
         if not self._rolling:
             return None
         changed_at = self.path.stat().st_mtime_ns
         if changed_at != self._listed_at:
             self._files = _rolled_files(self.path)
-            # folder and first file are made within one tick of the file system's clock: an empty list is not kept
+            # folder and first file may appear within one tick of the file system's clock, so do not keep an empty list
             self._listed_at = changed_at if self._files else None
         return min((index for index in self._files if index > self._index), default=None)
 
 
 def _rolled_files(folder: Path) -> dict[int, Path]:
-    """Return the files to be read by index; a compact file stands for all up to its own index."""
+    """Return the files to read by index; a compact file replaces all files up to its own index."""
     plain: dict[int, Path] = {}
     compact: dict[int, Path] = {}
     for entry in folder.iterdir():

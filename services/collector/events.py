@@ -1,4 +1,4 @@
-"""Spark's events as far as the collector has a use for them: small values, read from the log by `parse`."""
+"""The Spark events that the collector uses, as small values; `parse` reads them from the log."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-Offsets = Mapping[str, Mapping[int, int]]
+PartitionOffsets = Mapping[str, Mapping[int, int]]
 """Topic to partition to offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Properties:
-    """SparkListenerEnvironmentUpdate: who the application is for."""
+class ApplicationProperties:
+    """SparkListenerEnvironmentUpdate: which job the application runs."""
 
     job_id: str | None
     app_name: str | None
@@ -45,7 +45,7 @@ class LocalCores:
 
 @dataclass(frozen=True, slots=True)
 class QueryStarted:
-    """A streaming query began; after a restart with the id it had."""
+    """A streaming query started; after a restart it has the same id."""
 
     query_id: str
     at: datetime
@@ -53,14 +53,14 @@ class QueryStarted:
 
 @dataclass(frozen=True, slots=True)
 class QueryIdle:
-    """A query that runs and finds nothing new; every 10 s at most."""
+    """A running query found no new data; at most every 10 s."""
 
     query_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTerminated:
-    """A query ended, by itself, by `stop()` or by a failure."""
+    """A query ended: by itself, through `stop()`, or by a failure."""
 
     query_id: str
     failure: str | None
@@ -77,8 +77,8 @@ class OperatorState:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """QueryProgressEvent; a trigger that ran no batch has no `add_batch_seconds` and no input."""
+class QueryProgress:
+    """QueryProgressEvent; a trigger without a batch has no `add_batch_seconds` and no input."""
 
     query_id: str
     batch_id: int
@@ -87,7 +87,7 @@ class Progress:
     add_batch_seconds: float | None
     input_records: int
     output_records: int | None
-    committed: Offsets
+    committed: PartitionOffsets
     operators: tuple[OperatorState, ...]
 
     @property
@@ -98,7 +98,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A Spark job of a micro-batch began."""
+    """A Spark job of a micro-batch started."""
 
     query_id: str
     batch_id: int
@@ -107,7 +107,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """A task ended well."""
+    """A task succeeded."""
 
     stage: tuple[int, int]
     """Stage id and attempt."""
@@ -126,15 +126,15 @@ class StageEnded:
     failed: bool
 
 
-Event = (
-    Properties
+SparkEvent = (
+    ApplicationProperties
     | ApplicationStarted
     | ApplicationEnded
     | LocalCores
     | QueryStarted
     | QueryIdle
     | QueryTerminated
-    | Progress
+    | QueryProgress
     | JobStarted
     | TaskEnded
     | StageEnded

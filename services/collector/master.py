@@ -1,8 +1,8 @@
-"""What a Spark standalone master says of capacity and of who is alive, from `/json/` of its web UI.
+"""A Spark standalone master's capacity and applications, from `/json/` of its web UI.
 
-Slots are cores of alive workers. Drivers in cluster mode sit on worker cores too; the master lists them apart, so
-their cores are left out of both total and used: slots are what executors can have. A driver in client mode takes no
-worker core. Fields: JsonProtocol.writeMasterState of Spark 4.2.
+Slots are cores of live workers. Drivers in cluster mode also use worker cores, and the master lists them separately.
+Their cores are subtracted from both total and used, so slots are what executors can get. A driver in client mode uses
+no worker core. Fields: JsonProtocol.writeMasterState of Spark 4.2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class MasterUnreachable(RuntimeError):
-    """The master gave no answer that can be used; the text says which and why."""
+    """The master gave no usable answer; the text says which master and why."""
 
 
 class _Tolerant(BaseModel):
@@ -48,7 +48,7 @@ class App(_Tolerant):
 
     @property
     def started_at(self) -> datetime:
-        """When it registered at the master."""
+        """When it registered with the master."""
         return datetime.fromtimestamp(self.start_millis / 1000, UTC)
 
 
@@ -77,11 +77,11 @@ class HttpMaster:
     """Asks masters over HTTP."""
 
     def __init__(self, timeout_seconds: float) -> None:
-        # no proxies from the environment: masters are inside
+        # masters are on the internal network: ignore proxies from the environment
         self._client = httpx.AsyncClient(timeout=timeout_seconds, trust_env=False)
 
     async def view(self, ui_url: str) -> MasterView:
-        """Return what the master at `ui_url` says; raise `MasterUnreachable`."""
+        """Return the state of the master at `ui_url`; raise `MasterUnreachable`."""
         try:
             answer = await self._client.get(f"{ui_url.rstrip('/')}/json/")
             answer.raise_for_status()
@@ -95,7 +95,7 @@ class HttpMaster:
 
 
 def parse_state(answer: bytes, where: str) -> MasterView:
-    """Return the view in a `/json/` answer; a standby or recovering master knows nothing and is unreachable."""
+    """Return the view in a `/json/` answer. A standby or recovering master knows nothing and counts as unreachable."""
     try:
         state = _State.model_validate_json(answer)
     except ValidationError as error:

@@ -1,9 +1,9 @@
-"""End offsets and partitions of the jobs' topics, asked of Kafka for all jobs at once.
+"""End offsets and partitions of the jobs' topics, read from Kafka for all jobs at once.
 
-Only measured here: lag (end offset minus committed offset) and arrival rate (growth of the end offsets) are the
-engine's. Spark's own figures are not used: without `maxOffsetsPerTrigger` its lag is always 0, and its input rate
-counts what was taken, not what arrived. A topic that was made anew has lower end offsets than before, a topic with
-added partitions has more of them: both are passed on as they are.
+The engine computes lag (end offset minus committed offset) and arrival rate (growth of the end offsets). Spark's own
+figures are not used: without `maxOffsetsPerTrigger` its lag is always 0, and its input rate counts records taken, not
+records that arrived. A recreated topic has lower end offsets than before, and a topic with added partitions has more
+of them; both are reported as they are.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tidegate.runtime.settings import ServiceSettings
 log = logging.getLogger(__name__)
 
 EndOffsets = Mapping[str, tuple[int | None, ...]]
-"""Topic to the end offset of each partition; None for a partition that could not be read. Topics that do not exist,
-or could not be described, are not in it."""
+"""Topic to the end offset of each partition; None for an unreadable partition. Topics that do not exist, or that the
+broker cannot describe, are left out."""
 
 
 class KafkaOffsets:
-    """Asks one broker connection; blocking, one caller at a time."""
+    """Asks the broker over one connection. Blocks; one caller at a time."""
 
     def __init__(self, settings: ServiceSettings, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
@@ -34,10 +34,11 @@ class KafkaOffsets:
         self._complained: set[str] = set()
 
     def end_offsets(self, topics: Collection[str]) -> EndOffsets:
-        """Return the end offsets of `topics` in two requests, whatever their number.
+        """Return the end offsets of `topics` with two requests, however many topics there are.
 
-        Raises `KafkaException` when the broker does not answer in time.
+        Raises `KafkaException` if the broker does not answer in time.
         """
+        self._admin.poll(0)  # hands librdkafka's log lines to Python's logging
         if not topics:
             return {}
         partitions = self._partitions(sorted(topics))
@@ -54,7 +55,7 @@ class KafkaOffsets:
         return {topic: tuple(ends.get((topic, p)) for p in range(len(led))) for topic, led in partitions.items()}
 
     def _partitions(self, topics: list[str]) -> dict[str, dict[int, bool]]:
-        """Return, for each topic that exists, whether each partition has a leader; without one none can be asked."""
+        """Return for each existing topic which partitions have a leader; only a leader knows the end offset."""
         futures = self._admin.describe_topics(TopicCollection(topics), request_timeout=self._timeout)
         return {
             topic: {partition.id: partition.leader is not None for partition in description.partitions}
@@ -62,18 +63,21 @@ class KafkaOffsets:
         }
 
     def _results(self, futures: Iterable[tuple[Any, Future[Any]]]) -> Iterable[tuple[Any, Any]]:
-        """Yield the answers that came; raise the error if none came, name each new one once otherwise."""
+        """Return the answers; log topics without an answer once; raise an error if nothing at all was answered."""
         answers: list[tuple[Any, Any]] = []
-        errors: dict[str, KafkaException] = {}
+        answered: set[str] = set()
+        errors: dict[str, KafkaError] = {}
         for asked, future in futures:
+            name = asked if isinstance(asked, str) else f"{asked.topic} (partitions)"
             try:
                 answers.append((asked, future.result(timeout=self._timeout + 1)))
+                answered.add(name)
             except KafkaException as error:
-                errors[str(asked)] = error
+                errors[name] = error.args[0]
         for name in errors.keys() - self._complained:
-            log.warning("no end offsets of %s: %s", name, errors[name].args[0].str())
-        self._complained = (self._complained - {str(asked) for asked, _ in answers}) | set(errors)
-        real = [error for error in errors.values() if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART]
+            log.warning("no end offsets of topic %s: %s", name, errors[name].str())
+        self._complained = (self._complained - answered) | errors.keys()
+        real = [error for error in errors.values() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART]
         if real and not answers:
-            raise real[0]
+            raise KafkaException(real[0])
         return answers

@@ -1,8 +1,8 @@
-"""One line of an event log in, one event or None out.
+"""Turns one line of an event log into one event, or None.
 
-The log holds some thirty kinds of events, most of its bytes are query plans. Lines of other kinds are told by their
-first bytes and skipped without being parsed; a line of a known kind that does not hold what it must raises
-`BrokenLine` and costs nothing but itself. Field names: Spark 4.2, JsonProtocol.scala and StreamingQueryProgress.
+The log has some thirty kinds of events, and query plans fill most of its bytes. Lines of other kinds are recognized by
+their first bytes and skipped without parsing. A line of a known kind without its fields raises `BrokenLine` and is
+skipped as well. Field names: Spark 4.2, JsonProtocol.scala and StreamingQueryProgress.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from pydantic_core import from_json
 
 from services.collector.events import (
     ApplicationEnded,
+    ApplicationProperties,
     ApplicationStarted,
-    Event,
     JobStarted,
     LocalCores,
-    Offsets,
     OperatorState,
-    Progress,
-    Properties,
+    PartitionOffsets,
     QueryIdle,
+    QueryProgress,
     QueryStarted,
     QueryTerminated,
+    SparkEvent,
     StageEnded,
     TaskEnded,
 )
 
 
 class BrokenLine(ValueError):
-    """A line that is cut, is not JSON, or lacks a field it must have."""
+    """A line that is truncated, is not JSON, or lacks a required field."""
 
 
 _KIND = re.compile(rb'\{"Event":"(?:org\.apache\.spark\.sql\.streaming\.StreamingQueryListener\$)?([\w.$]+)"')
@@ -42,14 +42,14 @@ _UNREAD = {
     b"SparkListenerTaskEnd": (b',"Task Info":{', b',"Task Metrics":{'),  # hundreds of accumulables
     b"SparkListenerJobStart": (b',"Stage Infos":[', b',"Stage IDs":['),
 }
-"""Where the unread middle of a line begins, and what comes after it."""
+"""Where the unused middle of a line starts, and what comes after it."""
 
 
-def parse(line: bytes) -> Event | None:
-    """Return the event in a line, None for one the collector has no use for; raise `BrokenLine`."""
+def parse(line: bytes) -> SparkEvent | None:
+    """Return the event in a line, or None if the collector does not use it; raise `BrokenLine`."""
     kind = _KIND.match(line)
     if kind is None:
-        _refuse_what_is_no_event(line)
+        _check_is_event(line)
         return None
     reader = _READERS.get(kind.group(1))
     if reader is None:
@@ -62,7 +62,7 @@ def parse(line: bytes) -> Event | None:
 
 
 def _shortened(kind: bytes, line: bytes) -> bytes:
-    """Return a line without the large value in its middle that nobody reads; most of the time would go into it."""
+    """Return a line without the large, unused value in its middle, which would take most of the parsing time."""
     if kind in _UNREAD:
         first, last = _UNREAD[kind]
         start, end = line.find(first), line.rfind(last)
@@ -71,7 +71,7 @@ def _shortened(kind: bytes, line: bytes) -> bytes:
     return line
 
 
-def _refuse_what_is_no_event(line: bytes) -> None:
+def _check_is_event(line: bytes) -> None:
     if not line.strip():
         return
     try:
@@ -84,7 +84,7 @@ def _refuse_what_is_no_event(line: bytes) -> None:
 
 def _millis(value: object) -> datetime:
     if not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no time in milliseconds")
+        raise TypeError(f"{value!r} is not a time in milliseconds")
     return datetime.fromtimestamp(value / 1000, UTC)
 
 
@@ -94,55 +94,55 @@ def _instant(value: str) -> datetime:
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
-def _properties(event: Any) -> Event:
+def _properties(event: Any) -> SparkEvent:
     spark = event["Spark Properties"]
-    return Properties(spark.get("spark.tidegate.job_id"), spark.get("spark.app.name"))
+    return ApplicationProperties(spark.get("spark.tidegate.job_id"), spark.get("spark.app.name"))
 
 
-def _application_started(event: Any) -> Event:
+def _application_started(event: Any) -> SparkEvent:
     return ApplicationStarted(event["App ID"], event["App Name"], _millis(event["Timestamp"]))
 
 
-def _application_ended(event: Any) -> Event:
+def _application_ended(event: Any) -> SparkEvent:
     return ApplicationEnded(_millis(event["Timestamp"]), bool(event.get("ExitCode")))
 
 
-def _executor_added(event: Any) -> Event | None:
-    if event["Executor ID"] != "driver":  # the master says what executors there are
+def _executor_added(event: Any) -> SparkEvent | None:
+    if event["Executor ID"] != "driver":  # the master knows the executors
         return None
     return LocalCores(_count(event["Executor Info"]["Total Cores"]))
 
 
-def _query_started(event: Any) -> Event:
+def _query_started(event: Any) -> SparkEvent:
     return QueryStarted(event["id"], _instant(event["timestamp"]))
 
 
-def _query_idle(event: Any) -> Event:
+def _query_idle(event: Any) -> SparkEvent:
     return QueryIdle(event["id"])
 
 
-def _query_terminated(event: Any) -> Event:
+def _query_terminated(event: Any) -> SparkEvent:
     return QueryTerminated(event["id"], event.get("exception"))
 
 
-def _progress(event: Any) -> Event:
+def _progress(event: Any) -> SparkEvent:
     progress = event["progress"]
     durations = progress["durationMs"]
     add_batch = durations.get("addBatch")
     sources = progress["sources"]
     written = progress.get("sink", {}).get("numOutputRows", -1)
-    return Progress(
+    return QueryProgress(
         query_id=progress["id"],
         batch_id=_count(progress["batchId"]),
         started_at=_instant(progress["timestamp"]),
         duration_seconds=_count(durations["triggerExecution"]) / 1000,
         add_batch_seconds=None if add_batch is None else _count(add_batch) / 1000,
         input_records=sum(_count(source["numInputRows"]) for source in sources),
-        output_records=None if written < 0 else _count(written),  # -1: the sink does not count
+        output_records=None if written < 0 else _count(written),  # -1: the sink does not count records
         committed=_committed(source.get("endOffset") for source in sources),
         operators=tuple(
             OperatorState(
@@ -156,10 +156,10 @@ def _progress(event: Any) -> Event:
     )
 
 
-def _committed(end_offsets: Any) -> Offsets:
-    """Offsets of all Kafka sources; those of other sources (a file log, a rate) have another shape and are left out.
+def _committed(end_offsets: Any) -> PartitionOffsets:
+    """Return the offsets of all Kafka sources; those of other sources (a file log, a rate) look different.
 
-    Where two sources of one query read a partition, the lower offset holds: what is behind it is not all done.
+    If two sources of a query read the same partition, the lower offset counts: only up to there is everything done.
     """
     committed: dict[str, dict[int, int]] = {}
     for end in end_offsets:
@@ -176,7 +176,7 @@ def _committed(end_offsets: Any) -> Offsets:
     return committed
 
 
-def _job_started(event: Any) -> Event | None:
+def _job_started(event: Any) -> SparkEvent | None:
     properties = event.get("Properties") or {}
     batch, query = properties.get("streaming.sql.batchId"), properties.get("sql.streaming.queryId")
     if batch is None or query is None:  # a job outside a micro-batch
@@ -184,7 +184,7 @@ def _job_started(event: Any) -> Event | None:
     return JobStarted(query, int(batch), _millis(event["Submission Time"]))
 
 
-def _task_ended(event: Any) -> Event | None:
+def _task_ended(event: Any) -> SparkEvent | None:
     if event["Task End Reason"]["Reason"] != "Success":
         return None
     metrics = event["Task Metrics"]
@@ -195,7 +195,7 @@ def _task_ended(event: Any) -> Event | None:
     )
 
 
-def _stage_ended(event: Any) -> Event:
+def _stage_ended(event: Any) -> SparkEvent:
     info = event["Stage Info"]
     return StageEnded(
         (info["Stage ID"], info["Stage Attempt ID"]),
@@ -207,7 +207,7 @@ def _stage_ended(event: Any) -> Event:
 
 
 def _stage_name(info: Any) -> str:
-    """Return the operators of a stage, first to last: Spark's own name is the same line of code for all of them."""
+    """Return the operators of a stage, in order. Spark's own name is the same line of code for every stage."""
     operators: list[str] = []
     for rdd in sorted(info.get("RDD Info", ()), key=lambda rdd: int(rdd["RDD ID"])):
         operator = from_json(rdd["Scope"])["name"] if rdd.get("Scope") else ""
@@ -216,7 +216,7 @@ def _stage_name(info: Any) -> str:
     return " > ".join(operators)[:300] or str(info["Stage Name"])[:300]
 
 
-_READERS: Mapping[bytes, Callable[[Any], Event | None]] = {
+_READERS: Mapping[bytes, Callable[[Any], SparkEvent | None]] = {
     b"SparkListenerEnvironmentUpdate": _properties,
     b"SparkListenerApplicationStart": _application_started,
     b"SparkListenerApplicationEnd": _application_ended,

@@ -1,8 +1,7 @@
-"""When each job's snapshot is due: at the multiples of its interval on the wall clock, the same for any collector.
+"""When each job's snapshot is due: at the multiples of its interval on the wall clock, the same for every collector.
 
-What comes round too late is skipped, not made up for: end offsets read now are not those of then, so a paused
-collector leaves a gap, and a gap is a gap. If the clock steps back, nothing is due until it has passed the newest
-instant that was measured: sequences only rise.
+An overdue snapshot is skipped, because end offsets read now are not those of then: a paused collector leaves a gap. If
+the clock steps back, nothing is due until it has passed the newest measured instant, so sequences only rise.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from services.collector.run import Interval
+from services.collector.application_run import Interval
 from tidegate.events.job import JobSpec
 
 log = logging.getLogger(__name__)
 
 LATE_SHARE = 0.5
-"""The share of its interval by which a snapshot may be late."""
+"""How late a snapshot may be, as a share of its interval."""
 
 
 class Schedule:
@@ -28,21 +27,21 @@ class Schedule:
         self._fresh: set[str] = set()
         self._stepped_back: set[str] = set()
         self.skipped = 0
-        """Snapshots left out because their time had passed."""
+        """Snapshots skipped because they were overdue."""
 
     def due(self, specs: Iterable[JobSpec], now: datetime) -> dict[str, tuple[int, Interval]]:
-        """Return sequence and interval of the jobs whose snapshot is due, and count them as done."""
+        """Return sequence and interval of the jobs whose snapshot is due, and mark them as done."""
         due = {}
         epoch = now.timestamp()
         for spec in specs:
             sequence = int(epoch // spec.interval_seconds) * spec.interval_seconds
             newest = self._newest.get(spec.job_id)
             if newest is None and sequence < epoch:
-                self._newest[spec.job_id] = sequence  # its end had passed before the job was known
+                self._newest[spec.job_id] = sequence  # this interval ended before the job was known
                 self._fresh.add(spec.job_id)
                 continue
             if newest is not None and sequence <= newest:
-                self._tell_step(spec, newest, sequence, now)
+                self._warn_of_step(spec, newest, sequence, now)
                 continue
             self._stepped_back.discard(spec.job_id)
             first = newest is None or spec.job_id in self._fresh
@@ -57,21 +56,21 @@ class Schedule:
                 due[spec.job_id] = sequence, Interval(start, end, first=first or missed > 0)
             if missed:
                 self.skipped += missed
-                log.warning("job %s: %d snapshots skipped, their time had passed", spec.job_id, missed)
+                log.warning("job %s: skipped %d overdue snapshots", spec.job_id, missed)
         return due
 
     def seconds_to_next(self, specs: Iterable[JobSpec], now: datetime) -> float:
-        """Return the seconds until the next snapshot of any job is due, infinity when there is no job."""
+        """Return the seconds until the next snapshot of any job is due; infinity without jobs."""
         epoch = now.timestamp()
         waits = ((epoch // spec.interval_seconds + 1) * spec.interval_seconds - epoch for spec in specs)
         return min(waits, default=float("inf"))
 
     def forget(self, present: Mapping[str, object]) -> None:
-        """Drop jobs that are no more."""
+        """Drop jobs that no longer exist."""
         for job_id in self._newest.keys() - present.keys():
             del self._newest[job_id]
 
-    def _tell_step(self, spec: JobSpec, newest: int, sequence: int, now: datetime) -> None:
+    def _warn_of_step(self, spec: JobSpec, newest: int, sequence: int, now: datetime) -> None:
         if sequence < newest - spec.interval_seconds and spec.job_id not in self._stepped_back:
             self._stepped_back.add(spec.job_id)
             until = datetime.fromtimestamp(newest, UTC)

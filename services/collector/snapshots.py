@@ -1,22 +1,22 @@
-"""What the sources said of one job, put together to a MetricSnapshot. Pure.
+"""Assembles a MetricSnapshot from the sources' answers about one job. Pure.
 
-State, from the master where the job has one, and from the log:
+The state comes from the master if the job has one, and from the log:
 
-    the log's last word is the application's end        stopped, or failed if a query or the exit code says so
-    application alive at the master                     running; starting before its first query; stopped or failed
-                                                        when all its queries have ended
-    application gone at the master                      stopped; failed if the master, or a query in the log, says so
-    no log, and no application of the job's name        stopped, without an incarnation: it was never started
-    master silent, and the log does not tell            unknown, `job_state` missing
-    no master to ask (`local[n]`)                       running while the log is written to (an idle query writes every
-                                                        10 s), unknown when it is silent for longer than that
+    the log ends with the application's end              stopped; failed if a query or the exit code says so
+    the application is active at the master              running; starting before its first query; stopped or failed
+                                                         once all its queries have ended
+    the application is no longer active at the master    stopped; failed if the master or a query in the log says so
+    no log, and no application with the job's name       stopped without an incarnation: it never started
+    no answer from the master or the log                 unknown, with `job_state` missing
+    no master (`local[n]`)                               running while the log grows (an idle query writes every 10 s),
+                                                         unknown after a longer silence
 
-So an idle query is running, without batches and with no part missing, and a dead one is not running.
+So an idle query counts as running, without batches and with nothing missing; a dead one does not count as running.
 
-Committed offsets come from the newest progress. Until a new run has committed, those of the run before hold, as the
-checkpoint is the same. A partition the query has not seen yet (just added) has no committed offset: null, and
-`committed_offsets` is named missing until it has. Where the broker has fewer partitions than the query committed
-(the topic was made anew) the end offsets are null there.
+Committed offsets come from the newest progress. Until a new run has committed, those of the previous run apply, because
+the checkpoint is the same. A partition that the query has not seen yet (just added) has the committed offset null, and
+`committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query has
+committed (the topic was recreated), the end offsets are null there.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from services.collector.events import Offsets
+from services.collector.application_run import Reading
+from services.collector.events import PartitionOffsets
 from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
-from services.collector.run import Reading
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, snapshot_id
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What each source said of one job in one interval; None where it did not answer."""
+class SourceAnswers:
+    """Each source's answer about one job in one interval; None for no answer."""
 
     sequence: int
     observed_at: datetime
@@ -43,15 +43,15 @@ class Observed:
     logs: JobReading | None
     master: MasterView | None
     last_app_id: str | None = None
-    """The run seen last, for when the log does not answer."""
+    """The newest known run, in case the log does not answer."""
 
 
-def snapshot(spec: JobSpec, seen: Observed, silence_seconds: float) -> MetricSnapshot:
-    """Return the job's snapshot; what is not known is missing and named."""
+def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
+    """Return the job's snapshot, which names what is missing."""
     has_master = spec.application.master_ui_url is not None
     run = _present_run(seen)
     app = _app(spec, seen, run)
-    named_only = app is not None and (run is None or run.app_id != app.id)  # alive, but its log is not there yet
+    named_only = app is not None and (run is None or run.app_id != app.id)  # active, but without a log so far
     state = _state_by_master(seen, run, app, named_only) if has_master else _state_by_log(seen, run, silence_seconds)
     alive = state in (ClusterState.STARTING, ClusterState.RUNNING)
     incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
@@ -101,12 +101,12 @@ def snapshot(spec: JobSpec, seen: Observed, silence_seconds: float) -> MetricSna
     )
 
 
-def _active(seen: Observed) -> dict[str, App]:
+def _active(seen: SourceAnswers) -> dict[str, App]:
     return dict(seen.master.active) if seen.master is not None else {}
 
 
-def _present_run(seen: Observed) -> Reading | None:
-    """Return the newest run; in a handover the older one for as long as it is the one that works."""
+def _present_run(seen: SourceAnswers) -> Reading | None:
+    """Return the newest run; during a handover the older one as long as it does the work."""
     if seen.logs is None or not seen.logs.runs:
         return None
     newest = seen.logs.runs[-1]
@@ -116,8 +116,8 @@ def _present_run(seen: Observed) -> Reading | None:
     return newest
 
 
-def _app(spec: JobSpec, seen: Observed, run: Reading | None) -> App | None:
-    """Return the job's application at the master: by the log's application id, else the newest of the job's name."""
+def _app(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> App | None:
+    """Return the job's application at the master: by the log's application id, or else the newest of the job's name."""
     if seen.master is None:
         return None
     app_id = run.app_id if run is not None else seen.last_app_id
@@ -129,10 +129,10 @@ def _app(spec: JobSpec, seen: Observed, run: Reading | None) -> App | None:
     return seen.master.completed.get(app_id) if app_id is not None else None
 
 
-def _state_by_master(seen: Observed, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:
+def _state_by_master(seen: SourceAnswers, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:
     if app is not None and app.id in _active(seen):
         if run is None and seen.logs is None:
-            return ClusterState.RUNNING  # alive is known; how far it is would be in the log, which is named missing
+            return ClusterState.RUNNING  # it is active; only the log, which is missing, knows its progress
         if named_only or run is None or not run.query_seen:
             return ClusterState.STARTING
         if not run.query_active:
@@ -147,7 +147,7 @@ def _state_by_master(seen: Observed, run: Reading | None, app: App | None, named
     return _ended(run) if run is not None else ClusterState.STOPPED
 
 
-def _state_by_log(seen: Observed, run: Reading | None, silence_seconds: float) -> ClusterState:
+def _state_by_log(seen: SourceAnswers, run: Reading | None, silence_seconds: float) -> ClusterState:
     if seen.logs is None:
         return ClusterState.UNKNOWN
     if run is None:
@@ -164,21 +164,21 @@ def _ended(run: Reading) -> ClusterState:
     return ClusterState.FAILED if run.failure else ClusterState.STOPPED
 
 
-def _committed(seen: Observed) -> Offsets | None:
+def _committed(seen: SourceAnswers) -> PartitionOffsets | None:
     if seen.logs is None:
         return None
     return next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
 
 
-def _slots(seen: Observed, state: ClusterState, app: App | None, run: Reading | None) -> int | None:
+def _slots(seen: SourceAnswers, state: ClusterState, app: App | None, run: Reading | None) -> int | None:
     if app is not None and app.id in _active(seen):
         return app.cores
     if state in (ClusterState.STARTING, ClusterState.RUNNING):
         return run.local_cores if run is not None else None
-    return None if state is ClusterState.UNKNOWN else 0  # nothing runs, so nothing is granted: known, not missing
+    return None if state is ClusterState.UNKNOWN else 0  # nothing runs, so 0 slots is a measurement and not missing
 
 
-def _sources(spec: JobSpec, ends: EndOffsets | None, committed: Offsets | None) -> tuple[SourceOffsets, ...]:
+def _sources(spec: JobSpec, ends: EndOffsets | None, committed: PartitionOffsets | None) -> tuple[SourceOffsets, ...]:
     """Return the offsets of the spec's topics; both rows are as long as the longer one, unknown offsets are null."""
     sources = []
     for topic in spec.sources:

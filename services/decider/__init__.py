@@ -1,1 +1,1 @@
-"""The decider: from snapshots to decisions and commands, on Faust, with Redis for what must be taken atomically."""
+"""The decider turns snapshots into decisions and commands, on Faust, with cooldowns and slots reserved in Redis."""

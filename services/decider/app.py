@@ -1,12 +1,12 @@
-"""The decider put together: `build` takes every dependency, `run` makes them from settings and runs until a signal.
+"""The decider assembled: `build` takes every dependency, `run` creates them from settings and runs until a signal.
 
     jobs ──thread──> specs ─┐
     snapshots, results ──agent──> Lanes ──> Handler ──> decisions, commands, dead letters, states
-                                               └──> Redis, mended by a task when it has forgotten
+                                               └──> Redis, which a task rebuilds after a loss
 
-One agent takes snapshots and results and hands them to lanes, one for each partition number, which handle one record
-at a time. Whatever the handler cannot handle ends the process with the record unacknowledged; a supervisor starts it
-again and the same record gives the same ids.
+One agent reads snapshots and results and passes them to lanes, one per partition number. A lane handles one record at
+a time. If the handler fails, the process exits without acknowledging the record. Its supervisor restarts it, and the
+same record gives the same ids again.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from typing import Any, NoReturn
 import faust
 from prometheus_client import CollectorRegistry
 
-from services.decider.handler import Handler, Incoming
+from services.decider.faust_app import RAW, drop, new_app, prepare_topics, still_assigned
+from services.decider.handler import Handler
 from services.decider.lanes import Lanes
-from services.decider.ledger import RedisLedger, connect
-from services.decider.metrics import Metrics
+from services.decider.metrics import DeciderMetrics
 from services.decider.outbox import KafkaOutbox
-from services.decider.ports import Ledger, Outbox, Specs
-from services.decider.rebuild import read_standing
+from services.decider.ports import Outbox, Reservations, Specs
+from services.decider.rebuild import read_holds
+from services.decider.reservations import RedisReservations, connect
 from services.decider.settings import DeciderSettings
-from services.decider.shell import RAW, let_go, new_app, prepare_topics, still_ours
-from services.decider.specs import SpecsInForce
+from services.decider.specs import CurrentSpecs
 from services.decider.watchdog import Watchdog
 from tidegate.events.decision import RedisView
 from tidegate.events.topics import RESULTS, SNAPSHOTS
 from tidegate.runtime.clock import Clock, SystemClock
-from tidegate.runtime.dead_letters import DeadLetterLimit
+from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit
 from tidegate.runtime.health import Health
+from tidegate.runtime.logs import log_stopped
 
 log = logging.getLogger(__name__)
 
 
-def die(why: str, error: BaseException | None = None) -> NoReturn:
-    """End the process at once: nothing is acknowledged, committed or flushed on the way out."""
-    log.critical("%s; the process ends and what was in work is repeated", why, exc_info=error)
+def exit_at_once(why: str, error: BaseException | None = None) -> NoReturn:
+    """Exit without acknowledging, committing or flushing anything."""
+    log.critical("%s; the process exits, and its successor repeats the unfinished records", why, exc_info=error)
+    log_stopped("decider", os.EX_SOFTWARE)
     logging.shutdown()
     os._exit(os.EX_SOFTWARE)
 
@@ -52,20 +54,20 @@ def build(
     settings: DeciderSettings,
     *,
     specs: Specs,
-    ledger: Ledger,
+    reservations: Reservations,
     clock: Clock,
-    metrics: Metrics,
+    metrics: DeciderMetrics,
     beat: Callable[[], None] = lambda: None,
     wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
-    on_error: Callable[[str, BaseException], None] = die,
+    on_error: Callable[[str, BaseException], None] = exit_at_once,
 ) -> faust.App:
     """Return the Faust app of the decider. `wrap` may put something between the handler and its outbox."""
     app = new_app(settings)
-    names = consumed(settings)
+    names = consumed_topics(settings)
     outbox = KafkaOutbox(settings)
     handler = Handler(
         specs=specs,
-        ledger=ledger,
+        reservations=reservations,
         outbox=wrap(outbox),
         clock=clock,
         metrics=metrics,
@@ -78,7 +80,7 @@ def build(
         try:
             await outbox.states.ready()
             await handle[message.topic](
-                Incoming(
+                ConsumedRecord(
                     message.topic,
                     message.partition,
                     message.offset,
@@ -88,18 +90,18 @@ def build(
                 )
             )
         except Exception as error:
-            on_error(f"{message.topic}/{message.partition} offset {message.offset} could not be handled", error)
-            raise  # for an `on_error` that returns: the agent ends, and nothing more is acknowledged
+            on_error(f"cannot handle {message.topic}/{message.partition} offset {message.offset}", error)
+            raise  # if `on_error` returns, this ends the agent, and nothing more is acknowledged
 
     @app.agent(app.topic(*names, **RAW), name="decider", concurrency=1)  # type: ignore[untyped-decorator]
     async def decide(stream: Any) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                lanes = Lanes(tasks, work, ours=partial(still_ours, app), drop=partial(let_go, app))
+                lanes = Lanes(tasks, work, may_start=partial(still_assigned, app), drop=partial(drop, app))
                 async for event in stream.noack().events():
                     await lanes.put(event.message.partition, event)
         except Exception as error:
-            on_error("the agent broke off", error)  # Faust would start it anew, behind what was in the lanes
+            on_error("the agent failed", error)  # Faust would restart it after the records that were in the lanes
             raise
 
     async def revoked(*_: Any, **__: Any) -> None:
@@ -108,55 +110,55 @@ def build(
     app.on_partitions_revoked.connect(revoked, weak=False)
 
     @app.task  # type: ignore[untyped-decorator]
-    async def mend() -> None:
-        """Keep the heart beating and the glance fresh, and rebuild the ledger when it has forgotten."""
+    async def maintain() -> None:
+        """Every second: signal health, refresh the cached views, and rebuild the reservations if Redis lost them."""
         while True:
             beat()
-            await mend_ledger(settings, specs, ledger, clock, metrics)
+            await rebuild_reservations(settings, specs, reservations, clock, metrics)
             await asyncio.sleep(1.0)
 
     return app
 
 
-def consumed(settings: DeciderSettings) -> list[str]:
+def consumed_topics(settings: DeciderSettings) -> list[str]:
     """Return the topics the agent reads: snapshots, results."""
     return [topic.named(settings.topic_prefix) for topic in (SNAPSHOTS, RESULTS)]
 
 
 def headers_of(found: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """Return a record's headers as pairs; Faust hands them on as a list or as a mapping."""
+    """Return a record's headers as pairs; Faust gives a list or a mapping."""
     if not found:
         return ()
     return tuple(found.items() if hasattr(found, "items") else found)
 
 
-async def mend_ledger(settings: DeciderSettings, specs: Specs, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
-    """Rebuild the ledger from the topics if it has forgotten; leave it as it is if that cannot be done now."""
-    if await ledger.refresh() is not RedisView.REBUILDING:
+async def rebuild_reservations(
+    settings: DeciderSettings, specs: Specs, reservations: Reservations, clock: Clock, metrics: DeciderMetrics
+) -> None:
+    """Rebuild the reservations from the topics if Redis lost them; leave them alone if the topics cannot be read."""
+    if await reservations.refresh() is not RedisView.REBUILDING:
         return
     try:
-        holds = await asyncio.to_thread(read_standing, settings, specs, clock.now())
-    except Exception as error:  # noqa: BLE001 - whatever it is, nothing is granted meanwhile, and it is tried again
-        log.warning("the topics cannot be read to rebuild redis: %s", error)
+        holds = await asyncio.to_thread(read_holds, settings, specs, clock.now())
+    except Exception as error:  # noqa: BLE001 - nothing is granted until a later attempt succeeds
+        log.warning("cannot read the topics to rebuild redis: %s", error)
         return
-    if await ledger.restore(holds):
-        await ledger.refresh()
+    if await reservations.restore(holds):
+        await reservations.refresh()
         metrics.rebuilds.inc()
         log.info("redis rebuilt from the topics: %d holds", len(holds))
 
 
 def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox) -> NoReturn:
     """Run the decider until SIGTERM or SIGINT."""
-    for chatty in ("faust", "mode", "aiokafka"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
     clock = SystemClock()
     registry = CollectorRegistry()
     health = Health(clock, registry)
     health.serve(settings.health_host, settings.health_port)
     partitions = prepare_topics(settings)
-    specs = SpecsInForce(settings, clock, poll_seconds=settings.jobs_poll_seconds)
-    specs.start(on_failure=lambda error: die("the jobs topic cannot be followed", error))
-    ledger = RedisLedger(
+    specs = CurrentSpecs(settings, clock, poll_seconds=settings.jobs_poll_seconds)
+    specs.start(on_failure=lambda error: exit_at_once("cannot follow the jobs topic", error))
+    reservations = RedisReservations(
         connect(settings),
         clock,
         prefix=settings.redis_prefix,
@@ -165,30 +167,30 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     )
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    metrics = Metrics(registry)
-    # Before the first snapshot, so that a first start does not begin with a hold.
-    loop.run_until_complete(mend_ledger(settings, specs, ledger, clock, metrics))
-    app = build(settings, specs=specs, ledger=ledger, clock=clock, metrics=metrics, beat=health.beat, wrap=wrap)
-    # Until the first assignment all partitions are watched: a start that hangs must end as well. The set is handed over
-    # by Faust's signal; asking `app.consumer` from the watchdog's thread would create the consumer there.
-    own = frozenset((name, p) for name in consumed(settings) for p in range(partitions))
+    metrics = DeciderMetrics(registry)
+    # Before the first snapshot, so that the very first decision finds Redis ready.
+    loop.run_until_complete(rebuild_reservations(settings, specs, reservations, clock, metrics))
+    app = build(
+        settings, specs=specs, reservations=reservations, clock=clock, metrics=metrics, beat=health.beat, wrap=wrap
+    )
+    # Until the first assignment the watchdog watches all partitions, so that a start that hangs ends as well. Faust's
+    # signal reports the assignment; reading `app.consumer` in the watchdog's thread would create the consumer there.
+    own = frozenset((name, p) for name in consumed_topics(settings) for p in range(partitions))
 
     @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
-    async def assigned_now(_app: faust.App, assigned: Any, **_: Any) -> None:
+    async def partitions_assigned(_app: faust.App, assigned: Any, **_: Any) -> None:
         nonlocal own
-        own = frozenset((p.topic, p.partition) for p in assigned if p.topic in consumed(settings))
+        own = frozenset((p.topic, p.partition) for p in assigned if p.topic in consumed_topics(settings))
 
     watchdog = Watchdog(
         settings,
         clock,
-        group=settings.group,
         partitions=lambda: own,
-        patience_seconds=settings.stall_seconds,
-        on_stall=die,
+        on_stall=exit_at_once,
         on_lag=metrics.lag_records.set,
     )
     watchdog.start()
     worker = faust.Worker(app, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
     worker.execute_from_commandline()
-    raise SystemExit(0)  # it never returns; Faust says so only in a comment
+    raise SystemExit(0)  # never reached; Faust's signature does not say so

@@ -1,6 +1,6 @@
--- What every script of the ledger begins with. Times are epoch seconds given by the caller: a key's time to live only
--- sweeps up. A key of a type or content that is not ours means that the view cannot be trusted: the marker goes, which
--- denies every change until the whole view has been rebuilt from the topics.
+-- The beginning of every script. Times are epoch seconds given by the caller; a key's time to live only cleans up.
+-- A key with a wrong type or content means that the view cannot be trusted. The script then deletes the marker, which
+-- refuses every change until the view has been rebuilt from the topics.
 
 local REBUILDING = 'rebuilding'
 
@@ -20,7 +20,7 @@ local function cooldown_at(key)
   return decoded(raw) or false
 end
 
--- Returns the job's own entry (or nil) and the slots of all others, or false if the key is damaged.
+-- Returns true, the job's own entry (or nil) and the slots of all other jobs; or false if the key is damaged.
 local function pool_at(key, job, now)
   local flat = redis.pcall('HGETALL', key)
   if flat.err then return false end

@@ -1,262 +1,212 @@
-"""Handling: a snapshot becomes a decision, a result becomes memory. Everything outside is a port.
+"""The handler turns a snapshot into a decision and stores results. Everything outside is a port.
 
-The order is the guarantee. For a snapshot: see, decide, reserve, publish the decision, publish the command, keep the
-state; only then does the caller acknowledge the snapshot. Each step waits for the one before to be acknowledged, so a
-crash anywhere repeats the snapshot from the state before it, and with it the same decision id and command id; the
-reservation is owned by that id and says yes again; the actuator drops the command it has seen.
+The order is the guarantee. For a snapshot: look, decide, reserve, publish the decision, publish the command, store the
+state. Only then does the caller acknowledge the snapshot. Each step waits for the acknowledgement of the one before, so
+after a crash the snapshot is repeated from the previous state, with the same decision id and command id. The
+reservation belongs to that id and is granted again; the actuator ignores the command it has seen.
 
-A snapshot ends as exactly one of: a decision; a dead letter (unreadable, or of a job nobody has declared); dropped,
-because its sequence has been decided on. What the handler raises is not for going on: the process must end, with the
-event unacknowledged.
+A snapshot ends as exactly one of: a decision; a dead letter (unreadable, or of an undeclared job); dropped, because
+its sequence was decided before. After any exception from the handler the process must exit without acknowledging the
+record.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
-from services.decider.metrics import Metrics
-from services.decider.ports import Answer, Ledger, Outbox, Specs, TooLargeToPublish, View, hold_for
-from services.decider.records import JobRecord, key_of
-from tidegate.engine.decide import ENGINE_VERSION
+from services.decider.job_memory import JobMemory, key_of
+from services.decider.metrics import DeciderMetrics
+from services.decider.ports import Outbox, Reservations, Specs
+from tidegate.engine.links import Link
+from tidegate.engine.reservations import Answer
+from tidegate.engine.round import Reply, Request, Reserve
 from tidegate.engine.state import JobState
-from tidegate.events.decision import Decision, Neighbour, Observed, decision_id
+from tidegate.events.decision import Decision, Neighbour, Observed
 from tidegate.events.envelope import Unreadable, decode, trace_from
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.dead_letters import DeadLetterLimit, bare, dead_letter
+from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
 
 log = logging.getLogger(__name__)
 
 CONSUMER = "decider"
 CATCH_UP_EVERY_SECONDS = 5.0
 AHEAD_SECONDS = 300.0
-"""How far a snapshot's clock may be ahead of ours. It is decided on and held by a guard until there, and then the job
-is without decisions for as long as the clock was ahead; from there on it is buried."""
+"""How far a snapshot's clock may be ahead of ours. Up to here a guard holds the decision, and the job gets no decisions
+until our clock has caught up; a snapshot further ahead goes to the dead letters."""
 DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
-"""Phases in which the master shows none of the job's slots as used, though all of them are spoken for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """One record as it came from Kafka."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-class BrokenPromise(RuntimeError):
-    """The engine ordered a command although it was told that the reservation was refused."""
+"""Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
 
 
 class Handler:
-    """Handles one record of a partition at a time; the state of a job is with the outbox, the live object beside it."""
+    """Handles one record of a partition at a time. The outbox has each job's state, the handler the live object."""
 
     def __init__(
-        self, *, specs: Specs, ledger: Ledger, outbox: Outbox, clock: Clock, metrics: Metrics, limit: DeadLetterLimit
+        self,
+        *,
+        specs: Specs,
+        reservations: Reservations,
+        outbox: Outbox,
+        clock: Clock,
+        metrics: DeciderMetrics,
+        limit: DeadLetterLimit,
     ) -> None:
         self._specs = specs
-        self._ledger = ledger
+        self._reservations = reservations
         self._outbox = outbox
         self._clock = clock
         self._metrics = metrics
         self._limit = limit
-        self._live: dict[bytes, tuple[bytes, JobRecord]] = {}
+        self._live: dict[bytes, tuple[bytes, JobMemory]] = {}
         self._warned: dict[str, float] = {}
         self._waited_at: dict[int, float] = {}
 
-    async def snapshot(self, incoming: Incoming) -> None:
-        """Decide on a snapshot, or bury it, or drop it because it has been decided on."""
-        began = self._clock.monotonic()
+    async def snapshot(self, record: ConsumedRecord) -> None:
+        """Decide on a snapshot, send it to the dead letters, or drop it because it was decided before."""
+        started = self._clock.monotonic()
         try:
-            snapshot = decode(MetricSnapshot, incoming.value, incoming.headers, incoming.key)
+            snapshot = decode(MetricSnapshot, record.value, record.headers, record.key)
             self._refuse_the_future(snapshot)
-            spec = await self._spec_of(snapshot, incoming.partition)
+            spec = await self._spec_of(snapshot, record.partition)
         except Unreadable as error:
-            self._metrics.snapshots.labels("buried").inc()
-            await self._bury(incoming, error)
+            self._metrics.snapshots.labels("dead_lettered").inc()
+            await self._send_to_dead_letters(record, error)
             return
         self._limit.good()
         key = key_of(spec.pipeline_id, spec.job_id)
-        record = self._record(key)
-        if snapshot.sequence <= record.state.last_sequence:
+        memory = self._memory_of(key)
+        if snapshot.sequence <= memory.state.last_sequence:
             self._metrics.snapshots.labels("dropped").inc()
             return
-        state, decision = await self._decide(record, snapshot, spec)
-        trace = trace_from(incoming.headers)
+        state, decision = await self._decide(memory, snapshot, spec)
+        trace = trace_from(record.headers)
         await self._outbox.publish(decision, trace_id=trace)
         if decision.command is not None:
             await self._outbox.publish(decision.command, trace_id=trace)
             self._metrics.commands.labels(decision.command.kind.value).inc()
-        await self._keep(incoming.partition, key, record.decided(state, decision))
+        await self._keep(record.partition, key, memory.after(state, decision))
         self._metrics.snapshots.labels("decided").inc()
-        self._metrics.decide_seconds.observe(self._clock.monotonic() - began)
+        self._metrics.decide_seconds.observe(self._clock.monotonic() - started)
 
-    async def result(self, incoming: Incoming) -> None:
-        """Remember a result for the job's next snapshot, and give back what its command held."""
+    async def result(self, record: ConsumedRecord) -> None:
+        """Store a result for the job's next snapshot, and release what its command held."""
         try:
-            result = decode(ActionResult, incoming.value, incoming.headers, incoming.key)
+            result = decode(ActionResult, record.value, record.headers, record.key)
         except Unreadable as error:
-            self._metrics.results.labels("buried").inc()
-            await self._bury(incoming, error)
+            self._metrics.results.labels("dead_lettered").inc()
+            await self._send_to_dead_letters(record, error)
             return
         self._limit.good()
         spec = self._specs.get(result.job_id)
         if spec is None or spec.pipeline_id != result.pipeline_id:
             self._metrics.results.labels("dropped").inc()
             return
-        # The ledger first: repeated after a crash it changes nothing, left out it would leave the slots promised.
+        # Redis first: a repeat after a crash changes nothing there, but an omission would leave the slots held.
         if result.phase.terminal:
-            await self._ledger.settle(spec.job_id, spec.pool_id, result.command_id, None)
+            await self._reservations.release(spec.job_id, spec.pool_id, result.command_id)
         elif result.phase in DOWN:
-            await self._ledger.settle(spec.job_id, spec.pool_id, result.command_id, result.parallelism)
+            await self._reservations.adjust(spec.job_id, spec.pool_id, result.command_id, result.parallelism)
         key = key_of(spec.pipeline_id, spec.job_id)
-        record = self._record(key)
-        if result.result_id in record.seen:
+        memory = self._memory_of(key)
+        if result.result_id in memory.seen:
             self._metrics.results.labels("dropped").inc()
             return
-        await self._keep(incoming.partition, key, record.told(result))
+        await self._keep(record.partition, key, memory.with_result(result))
         self._metrics.results.labels("taken").inc()
 
     def _refuse_the_future(self, snapshot: MetricSnapshot) -> None:
-        """Raise `Unreadable` for a sequence that no clock should give: decided on, it would shut out all before it."""
+        """Raise `Unreadable` for a sequence too far in the future: a decision on it would block all earlier ones."""
         ahead = snapshot.sequence - self._clock.now().timestamp()
         if ahead > AHEAD_SECONDS:
-            detail = (
-                f"sequence: {snapshot.sequence} is {ahead:.0f} s in the future, at most {AHEAD_SECONDS:g} are taken"
-            )
+            detail = f"sequence: {snapshot.sequence} is {ahead:.0f} s in the future; the limit is {AHEAD_SECONDS:g} s"
             self._warn(snapshot.job_id, detail)
             raise _Unwanted("INVALID", detail)
 
     async def _spec_of(self, snapshot: MetricSnapshot, partition: int) -> JobSpec:
-        """Return the spec in force, or raise `Unreadable` for a snapshot that nobody has asked for."""
+        """Return the current spec, or raise `Unreadable` for a snapshot of an unknown job or another pipeline."""
         spec = self._specs.get(snapshot.job_id)
         if (spec is None or spec.pipeline_id != snapshot.pipeline_id) and self._may_wait(partition):
-            # A job just declared may be measured before its spec is seen here.
+            # The collector may measure a new job before its spec arrives here.
             await self._specs.caught_up()
             spec = self._specs.get(snapshot.job_id)
         if spec is None:
-            self._warn(snapshot.job_id, "it is not on the jobs topic")
-            # Readable, so no sign of a wrong topic or version: it does not count towards the limit.
+            self._warn(snapshot.job_id, "the job is not on the jobs topic")
+            # It is readable, so not a sign of a wrong topic or version, and does not count towards the limit.
             raise _Unwanted("NO_JOB", f"job_id: {snapshot.job_id!r} is not on the jobs topic")
         if spec.pipeline_id != snapshot.pipeline_id:
-            self._warn(snapshot.job_id, f"it came as of pipeline {snapshot.pipeline_id}")
+            self._warn(snapshot.job_id, f"they belong to pipeline {snapshot.pipeline_id}")
             detail = f"pipeline_id: {snapshot.pipeline_id!r}, but version {spec.version} of {spec.job_id!r} has"
             raise _Unwanted("WRONG_KEY", f"{detail} {spec.pipeline_id!r}")
         return spec
 
-    async def _decide(self, record: JobRecord, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
-        """Return the state after the decision and the decision, whose command (if any) has been reserved.
-
-        The first look may be a second old: that is enough to see that there is nothing to do. Only a fresh look lets
-        a command out.
-        """
-        look = self._ledger.view
-        view = self._ledger.glance(spec.job_id, spec.pool_id) or await look(spec.job_id, spec.pool_id)
-        state, decision = engine().step(record.state, snapshot, spec, self._observed(record, snapshot, spec, view))
-        if decision.command is not None:
-            fresh = await look(spec.job_id, spec.pool_id)
-            if fresh != view:
-                state, decision = engine().step(
-                    record.state, snapshot, spec, self._observed(record, snapshot, spec, fresh)
-                )
-        if decision.command is None:
-            return state, decision
-        pool = snapshot.pool
-        free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
-        answer = await self._ledger.reserve(hold_for(spec, decision.command, snapshot.slots_granted or 0), free)
-        self._metrics.reservations.labels(answer.value).inc()
-        if answer is Answer.TAKEN:
-            return state, decision
-        now_seen = self._observed(record, snapshot, spec, await look(spec.job_id, spec.pool_id))
-        state, decision = engine().step(record.state, snapshot, spec, replace(now_seen, reservation_refused=True))
-        if decision.command is not None:
-            raise BrokenPromise(f"decision {decision.decision_id} of {spec.job_id} has a command nobody reserved")
-        return state, decision
-
-    def _observed(self, record: JobRecord, snapshot: MetricSnapshot, spec: JobSpec, view: View) -> Observed:
-        """Return everything else this decision will depend on."""
-        owner, until = view.cooldown_owner, view.cooldown_until
-        if owner is not None and owner == decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION):
-            owner = until = None  # taken for this very decision, before a crash: it does not stand in its way
-        return Observed(
+    async def _decide(self, record: JobMemory, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
+        """Take one decision round: return the state after it and the decision, whose command is reserved."""
+        known = Observed(
             at=self._clock.now(),
-            redis=view.redis,
-            cooldown_until=until,
-            cooldown_owner=owner,
-            pool_reserved=view.pool_reserved,
             results=record.pending,
-            neighbours=tuple(self._neighbours(spec)),
+            neighbours=tuple(self._neighbour(spec, link) for link in self._specs.links(spec.job_id)),
         )
+        round_ = engine().round(record.state, snapshot, spec, known)
+        request = next(round_)
+        while True:
+            reply = await self._reply(request)
+            try:
+                request = round_.send(reply)
+            except StopIteration as ended:
+                outcome: tuple[JobState, Decision] = ended.value
+                return outcome
 
-    def _neighbours(self, spec: JobSpec) -> Iterable[Neighbour]:
-        for link in self._specs.links(spec.job_id):
-            found = self._live.get(key_of(spec.pipeline_id, link.job_id))
-            record = found[1] if found else None
-            yield Neighbour(
-                job_id=link.job_id,
-                upstream=link.upstream,
-                topics=link.topics,
-                parallelism=record.parallelism if record else None,
-                evidence=record.evidence if record else None,
-            )
+    async def _reply(self, request: Request) -> Reply:
+        """Answer a question of the round from Redis. A cached view is at most a few seconds old."""
+        if isinstance(request, Reserve):
+            answer = await self._reservations.reserve(request.hold, request.free)
+            self._metrics.reservations.labels(answer.value).inc()
+            return answer is Answer.TAKEN
+        cached = None if request.fresh else self._reservations.cached_view(request.job_id, request.pool_id)
+        return cached or await self._reservations.view(request.job_id, request.pool_id)
 
-    def _record(self, key: bytes) -> JobRecord:
-        """Return the job's record: the live one if the outbox still holds what it was written as."""
+    def _neighbour(self, spec: JobSpec, link: Link) -> Neighbour:
+        found = self._live.get(key_of(spec.pipeline_id, link.job_id))
+        return link.neighbour(found[1].parallelism, found[1].evidence) if found else link.neighbour(None, None)
+
+    def _memory_of(self, key: bytes) -> JobMemory:
+        """Return the job's memory: the live object if the outbox still has its bytes."""
         kept = self._outbox.kept(key)
         if kept is None:
             self._live.pop(key, None)
-            return JobRecord(JobState.new())
+            return JobMemory(JobState.new())
         live = self._live.get(key)
         if live is not None and live[0] is kept:
             return live[1]
         try:
-            record = JobRecord.from_bytes(kept)
+            memory = JobMemory.from_bytes(kept)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            # Going on without the memory is safe (cooldown and fence are elsewhere too); standing still is not.
-            log.warning("the state of %s cannot be read and begins anew: %s", key.decode(), error)
+            # Continuing without it is safe, because cooldown and fence are kept elsewhere; standing still is not.
+            log.warning("cannot read the state of %s, which starts from scratch: %s", key.decode(), error)
             self._metrics.states_lost.inc()
-            return JobRecord(JobState.new())
-        self._live[key] = (kept, record)
-        return record
+            return JobMemory(JobState.new())
+        self._live[key] = (kept, memory)
+        return memory
 
-    async def _keep(self, partition: int, key: bytes, record: JobRecord) -> None:
-        raw = record.to_bytes()
+    async def _keep(self, partition: int, key: bytes, memory: JobMemory) -> None:
+        raw = memory.to_bytes()
         await self._outbox.keep(partition, key, raw)
-        self._live[key] = (raw, record)
+        self._live[key] = (raw, memory)
 
-    async def _bury(self, incoming: Incoming, error: Unreadable) -> None:
+    async def _send_to_dead_letters(self, record: ConsumedRecord, error: Unreadable) -> None:
         """Publish the record to the dead letters; past the limit raise `TooManyDeadLetters` instead."""
         if not isinstance(error, _Unwanted):
             self._limit.bad()
-        letter = dead_letter(
-            error,
-            consumer=CONSUMER,
-            topic=incoming.topic,
-            partition=incoming.partition,
-            offset=incoming.offset,
-            key=incoming.key,
-            value=incoming.value,
-            headers=incoming.headers,
-            seen_at=self._clock.now(),
-        )
-        try:
-            await self._outbox.publish(letter, key=incoming.key)
-        except TooLargeToPublish:
-            await self._outbox.publish(bare(letter))
+        publish = self._outbox.publish
+        await send_to_dead_letters(publish, record, error, consumer=CONSUMER, seen_at=self._clock.now())
 
     def _may_wait(self, partition: int) -> bool:
-        """Whether to wait for newer specs: at most every five seconds, so that strangers' snapshots delay nobody.
+        """Return whether to wait for newer specs: at most every five seconds, so that unknown jobs delay nobody.
 
-        A partition waits for itself: the wait of one says nothing of jobs declared while it lasted.
+        Each partition waits for itself, because a job may be declared while another partition waits.
         """
         now = self._clock.monotonic()
         if now - self._waited_at.get(partition, float("-inf")) < CATCH_UP_EVERY_SECONDS:
@@ -265,7 +215,7 @@ class Handler:
         return True
 
     def _warn(self, job_id: str, why: str) -> None:
-        """Warn of a job's snapshots at most once a minute."""
+        """Warn about a job's snapshots at most once a minute."""
         now = self._clock.monotonic()
         if now - self._warned.get(job_id, -60.0) >= 60.0:
             self._warned[job_id] = now
@@ -273,4 +223,4 @@ class Handler:
 
 
 class _Unwanted(Unreadable):
-    """A snapshot that can be read, and that there is nothing to decide on."""
+    """A readable snapshot that must not lead to a decision."""

@@ -1,7 +1,7 @@
-"""Rebuilding the ledger: what the topics say is held now, should Redis have forgotten.
+"""Rebuilding the reservations from the topics after Redis lost them.
 
-A cooldown runs from its command's time in the log. The slots of a command are held until its last result, or until
-they lapse. Commands are few (the reason why cooldowns exist), so their topic is read whole.
+A cooldown runs from its command's time in the log. A command holds its slots until its last result, or until they
+expire. Commands are few (that is what cooldowns are for), so their topic is read in full.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from services.decider.handler import DOWN
-from services.decider.ports import Hold, Specs, hold_for
+from services.decider.ports import Specs
+from tidegate.engine.reservations import Hold, hold_for
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.result import ActionResult
@@ -23,10 +24,10 @@ from tidegate.runtime.settings import ServiceSettings
 E = TypeVar("E", ScalingCommand, ActionResult)
 
 
-def standing(
+def holds_in_force(
     commands: Iterable[ScalingCommand], results: Iterable[ActionResult], specs: Specs, now: datetime
 ) -> list[Hold]:
-    """Return the newest hold of each job that still holds something at `now`, in the order of job ids."""
+    """Return the newest hold of each job that still holds something at `now`, ordered by job id."""
     newest: dict[str, ActionResult] = {}
     ended: set[str] = set()
     for result in results:
@@ -51,20 +52,22 @@ def standing(
 
 
 def _merged(before: Hold | None, hold: Hold) -> Hold:
-    """Return the newer hold, with the cooldown of the one before if that lasts longer (a stop or start has none)."""
+    """Return the newer hold, with the older cooldown if that lasts longer (a stop or start has no cooldown)."""
     if before is None or before.cooldown_until <= hold.cooldown_until:
         return hold
     return replace(hold, cooldown_until=before.cooldown_until)
 
 
-def read_standing(settings: ServiceSettings, specs: Specs, now: datetime) -> list[Hold]:
-    """Read the topics and return what is held. Blocks; unreadable records hold nothing."""
+def read_holds(settings: ServiceSettings, specs: Specs, now: datetime) -> list[Hold]:
+    """Read the topics and return what is held; unreadable records hold nothing. Blocks."""
     commands = list(_read(settings, COMMANDS.named(settings.topic_prefix), ScalingCommand, None))
     if not commands:
         return []
-    # Results of a command come after it; the minute covers clocks that differ.
+    # A command comes before its results; the minute allows for clocks that differ.
     since = min(command.issued_at for command in commands) - timedelta(minutes=1)
-    return standing(commands, _read(settings, RESULTS.named(settings.topic_prefix), ActionResult, since), specs, now)
+    return holds_in_force(
+        commands, _read(settings, RESULTS.named(settings.topic_prefix), ActionResult, since), specs, now
+    )
 
 
 def _read(settings: ServiceSettings, topic: str, model: type[E], since: datetime | None) -> Iterable[E]:

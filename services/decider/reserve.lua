@@ -1,4 +1,4 @@
--- Takes a hold, whole or not at all. Asked again by the same decision it answers as before.
+-- Takes a hold completely or not at all. The same decision gets the same answer again.
 -- KEYS: cooldown, pool, marker.
 -- ARGV: now, job, decision, cooldown until (0: none), slots, slots until (0: none), free slots of the pool (-1: unknown).
 -- Returns {'taken' | 'cooldown' | 'pool' | 'rebuilding'}.

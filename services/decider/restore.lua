@@ -1,5 +1,5 @@
--- Replaces the whole view by what the topics say, and writes the marker last. Atomic: of several deciders that rebuild
--- at once the first one counts, and nobody's later reservation is overwritten.
+-- Replaces the whole view with what the topics say, and writes the marker last. If several deciders rebuild at once, the
+-- first one counts, and no later reservation is overwritten.
 -- KEYS: marker. ARGV: now, prefix, holds as a JSON array.
 -- Returns {'restored'} or {'already'}.
 local now, prefix = tonumber(ARGV[1]), ARGV[2]

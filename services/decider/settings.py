@@ -8,18 +8,18 @@ from tidegate.runtime.settings import RedisSettings
 
 
 class DeciderSettings(RedisSettings):
-    """Settings of the decider, beside those of every service that speaks to Redis."""
+    """Settings of the decider, in addition to those of every service that uses Redis."""
 
     redis_retry_seconds: float = Field(default=2.0, gt=0)
-    """After a failure Redis is left alone for this long, so that an outage costs one timeout and not one a message."""
+    """Pause after a failed call to Redis, so that an outage costs one timeout instead of one per message."""
     jobs_poll_seconds: float = Field(default=0.2, gt=0)
-    """How often changed job specs are looked for."""
+    """How often the decider looks for changed job specs."""
     session_timeout_seconds: float = Field(default=10.0, ge=6)
-    """A decider not heard of for this long is given up and another takes its pipelines; 6 is the broker's minimum."""
+    """Without a heartbeat for this long, another decider takes over the pipelines; 6 is the broker's minimum."""
     stall_seconds: float = Field(default=60.0, gt=0)
-    """Without progress for this long while there is lag the process ends, so that its supervisor starts it anew."""
+    """After this long with lag but no progress, the process exits so that its supervisor restarts it."""
     replication_factor: int = Field(default=1, ge=1)
-    """Of the state's changelog topic, when it has to be created."""
+    """Replication of the state's changelog topic when the decider creates it."""
 
     @property
     def group(self) -> str:
@@ -28,5 +28,5 @@ class DeciderSettings(RedisSettings):
 
     @property
     def changelog(self) -> str:
-        """The compacted topic that keeps the state."""
+        """The compacted topic that stores the state."""
         return f"{self.group}-state-changelog"

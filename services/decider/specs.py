@@ -1,7 +1,7 @@
-"""The specs in force: a thread owns the view of the jobs topic, everyone else reads what it last published.
+"""The current specs: one thread follows the jobs topic, everyone else reads the book it last published.
 
-The published mapping is replaced as a whole and never changed, so the event loop reads it without a lock. A spec that
-cannot be read, or that the engine would refuse, goes to the dead letters, and the version before it stays in force.
+A book never changes; the thread replaces it, so the event loop reads it without a lock. A spec that cannot be read, or
+that the engine would refuse, goes to the dead letters, and the previous version still applies.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from services.decider.handler import CONSUMER
-from services.decider.ports import Link
+from tidegate.engine.links import Link, find_links
 from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.dead_letters import dead_letter
+from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import Publisher, headers_of
+from tidegate.runtime.kafka import Publisher
 from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
@@ -34,22 +32,17 @@ class SpecBook:
 
     def __init__(self, specs: Iterable[JobSpec]) -> None:
         self._specs = {spec.job_id: spec for spec in specs}
-        pipelines: dict[str, list[JobSpec]] = defaultdict(list)
-        for job_id in sorted(self._specs):
-            pipelines[self._specs[job_id].pipeline_id].append(self._specs[job_id])
-        self._links = {
-            spec.job_id: tuple(_links(spec, jobs)) for jobs in pipelines.values() if len(jobs) > 1 for spec in jobs
-        }
+        self._links = find_links(self._specs.values())
 
     def get(self, job_id: str) -> JobSpec | None:
         """Return the job's spec, or None."""
         return self._specs.get(job_id)
 
     async def caught_up(self) -> None:
-        """A book never changes."""
+        """Return at once: a book never changes."""
 
     def links(self, job_id: str) -> tuple[Link, ...]:
-        """Return the jobs linked to this one, in the order of their ids."""
+        """Return the jobs linked to this one, ordered by id."""
         return self._links.get(job_id, ())
 
     def __len__(self) -> int:
@@ -57,18 +50,8 @@ class SpecBook:
         return len(self._specs)
 
 
-def _links(spec: JobSpec, jobs: Iterable[JobSpec]) -> Iterable[Link]:
-    for other in jobs:
-        if other.job_id == spec.job_id:
-            continue
-        for upstream, one, two in ((True, other, spec), (False, spec, other)):
-            shared = tuple(sorted(set(one.sinks) & set(two.sources)))
-            if shared:
-                yield Link(other.job_id, upstream, shared)
-
-
-class SpecsInForce:
-    """The `Specs` of a running decider. `start` returns when the topic has been read to its end."""
+class CurrentSpecs:
+    """The `Specs` of a running decider."""
 
     def __init__(self, settings: ServiceSettings, clock: Clock, *, poll_seconds: float) -> None:
         self._settings = settings
@@ -84,11 +67,11 @@ class SpecsInForce:
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
 
     def start(self, on_failure: Callable[[BaseException], None], timeout_seconds: float = 60.0) -> None:
-        """Load the topic, then follow it; `on_failure` is called from the thread when that ends by an error."""
+        """Load the topic, then follow it in a thread, which calls `on_failure` if it fails. Return after loading."""
         self._on_failure = on_failure
         self._thread.start()
         if not self._ready.wait(timeout_seconds):
-            raise TimeoutError(f"the jobs topic could not be read in {timeout_seconds:g} s")
+            raise TimeoutError(f"could not read the jobs topic within {timeout_seconds:g} s")
         if self._failure is not None:
             raise self._failure
 
@@ -102,20 +85,20 @@ class SpecsInForce:
         return self._book.get(job_id)
 
     async def caught_up(self) -> None:
-        """Return when a poll that began after the call has ended; after `CATCH_UP_SECONDS` at the latest."""
-        wanted = self._polls + 2  # the poll that runs now may have begun before
+        """Return when a poll that started after the call has ended, or after `CATCH_UP_SECONDS`."""
+        wanted = self._polls + 2  # the current poll may have started before the call
         deadline = self._clock.monotonic() + CATCH_UP_SECONDS
-        while self._polls < wanted and self._clock.monotonic() < deadline:  # noqa: ASYNC110 - counted by a thread
+        while self._polls < wanted and self._clock.monotonic() < deadline:  # noqa: ASYNC110 - a thread counts
             await asyncio.sleep(self._poll_seconds / 4)
 
     def links(self, job_id: str) -> tuple[Link, ...]:
-        """Return the jobs linked to this one, in the order of their ids."""
+        """Return the jobs linked to this one, ordered by id."""
         return self._book.links(job_id)
 
     def _run(self) -> None:
         try:
             self._follow()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the decider must not go on with old specs
+        except BaseException as error:  # noqa: BLE001 - the decider must not continue with old specs, whatever the error
             self._failure = error
             if self._ready.is_set() and self._on_failure is not None:
                 self._on_failure(error)
@@ -123,11 +106,11 @@ class SpecsInForce:
             self._ready.set()
 
     def _follow(self) -> None:
-        view = JobsView(self._settings, self._bury, check=engine().check)
+        view = JobsView(self._settings, self._refused, check=engine().check)
         try:
             view.load()
             self._book = SpecBook(view)
-            log.info("%d jobs under Tidegate", len(self._book))
+            log.info("read the specs of %d jobs", len(self._book))
             self._ready.set()
             while not self._stopping.wait(self._poll_seconds):
                 changed = view.poll()
@@ -140,19 +123,8 @@ class SpecsInForce:
             if self._publisher is not None:
                 self._publisher.close()
 
-    def _bury(self, message: Any, error: Unreadable) -> None:
-        """Bury an unusable spec. Read again after a restart it is buried again, as the same letter by its id."""
+    def _refused(self, record: ConsumedRecord, error: Unreadable) -> None:
+        """Send an unusable spec to the dead letters. After a restart it goes there again, with the same letter id."""
         if self._publisher is None:
             self._publisher = Publisher(self._settings)
-        letter = dead_letter(
-            error,
-            consumer=CONSUMER,
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-            key=message.key(),
-            value=message.value(),
-            headers=headers_of(message),
-            seen_at=self._clock.now(),
-        )
-        self._publisher.publish(letter, key=message.key() or b"")
+        send_to_dead_letters(self._publisher.publish, record, error, consumer=CONSUMER, seen_at=self._clock.now())

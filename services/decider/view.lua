@@ -1,6 +1,6 @@
--- What is held by a job and in its pool.
+-- Returns what a job holds, and what others hold in its pool.
 -- KEYS: cooldown, pool, marker. ARGV: now, job.
--- Returns {'rebuilding'} or {'ok', decision that holds the cooldown or '', until, slots held by others}.
+-- Returns {'rebuilding'} or {'ok', decision that owns the cooldown or '', until, slots held by others}.
 local now = tonumber(ARGV[1])
 if redis.call('EXISTS', KEYS[3]) == 0 then return {REBUILDING} end
 local cooldown = cooldown_at(KEYS[1])

@@ -1,36 +1,37 @@
-"""The watchdog: a consumer that has quietly stopped consuming is ended, so that its supervisor starts it anew.
+"""The watchdog ends a process that has silently stopped consuming, so that its supervisor restarts it.
 
-It asks the broker and nobody else: the group's committed offsets and the log ends of the partitions this process has.
-A dead fetcher, a hung recovery and a rebalance that never ends all look the same from there: lag, and no progress. So
-does a lane that hangs, once it is full, for then the agent stands still.
+It asks only the broker, for the group's committed offsets and the log ends of this process's partitions. From there a
+dead fetcher, a hung recovery, an endless rebalance and a hung lane (once its queue is full) all look alike: there is
+lag, and no progress.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from services.decider.settings import DeciderSettings
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
 Partition = tuple[str, int]
 
 
-class Progress:
-    """Tells a stall from idleness: lag over `patience_seconds` in which no committed offset has moved."""
+class StallDetector:
+    """Distinguishes a stall from idleness: a stall is lag for `stall_seconds` in which no committed offset moved."""
 
-    def __init__(self, patience_seconds: float) -> None:
-        self._patience = patience_seconds
+    def __init__(self, stall_seconds: float) -> None:
+        self._stall_seconds = stall_seconds
         self._since: float | None = None
         self._committed: dict[Partition, int] = {}
 
     def stalled(self, committed: dict[Partition, int], ends: dict[Partition, int], now: float) -> bool:
-        """Take in what the broker says at `now` (seconds that never step); return whether the patience is over."""
+        """Record what the broker said at `now` (monotonic seconds); return whether the process has stalled."""
         lag = any(ends[p] > committed.get(p, 0) for p in ends)
         if not lag or committed != self._committed:
             self._since = None
@@ -39,58 +40,50 @@ class Progress:
             return False
         if self._since is None:
             self._since = now
-        return now - self._since >= self._patience
+        return now - self._since >= self._stall_seconds
 
 
 class Watchdog:
-    """Asks the broker every few seconds, in a thread of its own, and calls `on_stall` once."""
+    """Asks the broker every few seconds, in its own thread, and calls `on_stall` once."""
 
     def __init__(
         self,
-        settings: ServiceSettings,
+        settings: DeciderSettings,
         clock: Clock,
         *,
-        group: str,
         partitions: Callable[[], Iterable[Partition]],
-        patience_seconds: float,
         on_stall: Callable[[str], None],
-        on_lag: Callable[[int], None] = lambda _: None,
+        on_lag: Callable[[int], None],
     ) -> None:
-        self._consumer = Consumer({**settings.kafka(), "group.id": group, "enable.auto.commit": False})
+        self._consumer = Consumer({**settings.kafka(), "group.id": settings.group, "enable.auto.commit": False})
         self._clock = clock
         self._partitions = partitions
-        self._progress = Progress(patience_seconds)
-        self._every = min(5.0, patience_seconds / 4)
+        self._detector = StallDetector(settings.stall_seconds)
+        self._every = min(5.0, settings.stall_seconds / 4)
         self._on_stall = on_stall
         self._on_lag = on_lag
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the watch."""
-        self._stopping.set()
-        self._thread.join(timeout=10)
+        """Start the thread, which ends with the process."""
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._every):
+        while True:
+            time.sleep(self._every)
+            self._consumer.poll(0)  # subscribed to nothing: only passes librdkafka's log lines to Python's logging
             try:
                 committed, ends = self._ask()
             except KafkaException as error:
-                # An unreachable broker is no stall of ours: nobody can make progress.
-                log.warning("the broker does not say how far the group is: %s", error)
+                # An unreachable broker is not our stall: nobody can make progress.
+                log.warning("the broker does not tell the group's offsets: %s", error)
                 continue
             self._on_lag(sum(max(0, ends[p] - committed.get(p, 0)) for p in ends))
-            if self._progress.stalled(committed, ends, self._clock.monotonic()):
-                self._on_stall(f"no progress with lag on {sorted(p for p in ends if ends[p] > committed.get(p, 0))}")
+            if self._detector.stalled(committed, ends, self._clock.monotonic()):
+                self._on_stall(f"no progress, with lag on {sorted(p for p in ends if ends[p] > committed.get(p, 0))}")
                 return
-        self._consumer.close()
 
     def _ask(self) -> tuple[dict[Partition, int], dict[Partition, int]]:
-        """Return committed offsets and log ends. A partition never committed counts from its beginning."""
+        """Return committed offsets and log ends. A partition without a committed offset counts from its beginning."""
         committed: dict[Partition, int] = {}
         ends: dict[Partition, int] = {}
         asked = [TopicPartition(*partition) for partition in self._partitions()]

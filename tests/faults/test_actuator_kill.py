@@ -1,4 +1,4 @@
-"""The actuator killed in each phase of a restart, and paused past its session: F7 and F6 of the fault list.
+"""The actuator is killed in each phase of a restart, or paused until its session is over: faults F7 and F6.
 
 On real Kafka, Redis and Spark.
 """
@@ -12,21 +12,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.actuator import Rig
+from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 
 DELICATE = "after:starting"
-"""The driver may have been submitted and may not: in every `make test`; the other instants are in `make faults`."""
+"""The driver may have been submitted or not. `make test` runs this point; `make faults` runs the others too."""
 
 POINTS = ["after:accepted", "after:stopping", "before:stopped", DELICATE, "before:running", "after:running"]
 
 
 @pytest.fixture(scope="module")
-def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A job that runs at size 2 under load; its actuator has gone."""
-    rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"))
+def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActuatorRig]:
+    """A job that runs at size 2 under load; its actuator has ended."""
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"))
     try:
         rig.load()
         actuator = rig.start_actuator()
@@ -41,22 +42,20 @@ def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == DELICATE else pytest.mark.slow) for p in POINTS])
-def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
-    """The successor ends the restart: one start at the cluster, never two writers, no record lost or doubled."""
+def test_a_successor_ends_the_command(rig: ActuatorRig, point: str) -> None:
+    """The successor completes the restart: one start, never two writers, no record lost or processed twice."""
     before = rig.drivers()
     size = rig.results()[-1].parallelism
     records = rig.records
     with rig.watched() as samples:
         victim = rig.start_actuator(kill=point)
         command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
-        assert victim.wait(300) == -9, "the actuator was to die by SIGKILL"
+        assert victim.wait(300) == -9, "the actuator should die by SIGKILL"
         successor = rig.start_actuator()
         end = rig.wait_for_end(command)
         assert end.phase is Phase.VERIFIED, end  # I2: one terminal result
         assert end.parallelism == 6 - size
-        deadline = time.monotonic() + 120
-        while len(rig.outputs()) < records and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     results = rig.results(command.command_id)
     assert [r.phase for r in results if r.phase.terminal] == [Phase.VERIFIED]
     new = set(rig.drivers()) - set(before)
@@ -74,28 +73,23 @@ def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["after:accepted", "after:starting"])
-def test_a_paused_actuator_that_goes_on_changes_nothing(rig: Rig, point: str) -> None:
-    """Paused before the stop, or after the fence was taken and before the submission, until a successor is done."""
+def test_a_paused_actuator_that_goes_on_changes_nothing(rig: ActuatorRig, point: str) -> None:
+    """It is paused before the stop, or between fence and submission, until its successor is done."""
     size = rig.results()[-1].parallelism
     records = rig.records
     with rig.watched() as samples:
         paused = rig.start_actuator(pause=point)
         command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
-        deadline = time.monotonic() + 120
         phase = Phase(point.partition(":")[2])
-        while phase not in {r.phase for r in rig.results(command.command_id)}:
-            assert time.monotonic() < deadline, rig.results(command.command_id)
-            time.sleep(0.3)
+        assert wait_until(lambda: f"{phase}" in rig.phases(command), 120), rig.results(command.command_id)
         successor = rig.start_actuator()
         assert rig.wait_for_end(command).phase is Phase.VERIFIED
         (good,) = [driver for driver, state in rig.drivers().items() if state == "RUNNING"]
         paused.send_signal(signal.SIGCONT)
-        time.sleep(30)  # what it might still do it does at once; a driver it submits would have started by then
-        deadline = time.monotonic() + 120
-        while len(rig.outputs()) < records and time.monotonic() < deadline:
-            time.sleep(1)
+        time.sleep(30)  # it would act at once, and a driver that it submits would have started by then
+        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     ends = [r.phase for r in rig.results(command.command_id) if r.phase.terminal]
-    assert ends == [Phase.VERIFIED], "I2: one end, and nothing takes it back"
+    assert ends == [Phase.VERIFIED], "I2: one end, which nothing changes"
     assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [good], "I3, I5"
     assert rig.most_at_once(samples) == 1, "I4: one application at a time"
     counts = rig.outputs()
@@ -103,4 +97,4 @@ def test_a_paused_actuator_that_goes_on_changes_nothing(rig: Rig, point: str) ->
     assert max(counts.values()) == 1, "I4: nobody else has written"
     for actuator in (paused, successor):
         actuator.terminate()
-        assert actuator.wait(30) in (0, os.EX_TEMPFAIL), "ended, or gone by itself since it was overtaken"
+        assert actuator.wait(30) in (0, os.EX_TEMPFAIL), "stopped, or ended by itself because it was overtaken"

@@ -1,4 +1,4 @@
-"""The actuator's shell on real Kafka and Redis; the cluster is a stand-in whose drivers come up idle at once."""
+"""The actuator on real Kafka and Redis. The cluster is a fake whose drivers start at once and are idle."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ import pytest
 import redis
 from confluent_kafka import Producer
 
-from services.actuator.app import Actuator, build
-from services.actuator.backends import DriverState, Run
+from services.actuator.app import build
+from services.actuator.backends import DriverState, Submission
+from services.actuator.consumer import Actuator
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
-from services.decider.specs import SpecsInForce
+from services.decider.specs import CurrentSpecs
 from tests.support.events import job
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import decode
@@ -36,15 +38,15 @@ from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 
 
 class IdleCluster:
-    """Drivers that come up at once, find nothing to do, and end when they are asked to."""
+    """A cluster whose drivers start at once, have no data, and end when asked."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, Submission] = {}
         self.most_alive = 0
         self.submit_seconds = 0.0
 
-    def submit(self, run: Run) -> str:
-        """Start a driver that says at once who it is and that it is idle."""
+    def submit(self, run: Submission) -> str:
+        """Start a driver that reports at once who it is and that it is idle."""
         time.sleep(self.submit_seconds)
         driver = f"driver-1-{len(self.runs)}"
         self.runs[driver] = run
@@ -55,7 +57,7 @@ class IdleCluster:
         return driver
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
-        """Return whether the driver was asked to stop."""
+        """Return ENDED once the driver was asked to stop."""
         run = self.runs.get(submission_id)
         if run is None:
             return DriverState.ABSENT
@@ -63,11 +65,11 @@ class IdleCluster:
         return DriverState.ENDED if marker is not None and marker[0] > run.token else DriverState.RUNNING
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
-        """Refuse: nothing here needs force."""
+        """Fail: no driver here needs force."""
         raise AssertionError(f"{spec.job_id}: {submission_id} was killed")
 
     def applications(self, spec: JobSpec) -> dict[str, str]:
-        """Return the applications of the drivers that live, by their jobs' names."""
+        """Return the applications of the live drivers, named after their jobs."""
         return {f"app-{d}": self.runs[d].spec.job_id for d in self.live_drivers(spec)}
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
@@ -76,7 +78,7 @@ class IdleCluster:
 
 
 class Shell:
-    """Actuators in threads of this process, and what the topics say."""
+    """Actuators in threads of this process, and readers of their topics."""
 
     def __init__(self, kafka: str, redis_url: str, folder: Path) -> None:
         tag = uuid.uuid4().hex[:8]
@@ -118,7 +120,7 @@ class Shell:
         def run() -> None:
             try:
                 actuator.run()
-            except BaseException as error:  # noqa: BLE001 - looked at by `close`
+            except BaseException as error:  # noqa: BLE001 - `close` checks it
                 failures.append(error)
 
         thread = threading.Thread(target=run, daemon=True)
@@ -147,7 +149,7 @@ class Shell:
         return command
 
     def results(self) -> list[ActionResult]:
-        """Return all results, each as it stands on the topic."""
+        """Return all results on the topic."""
         return [decode(ActionResult, m.value(), m.headers(), m.key()) for m in self._read(RESULTS)]
 
     def letters(self) -> list[DeadLetter]:
@@ -156,16 +158,14 @@ class Shell:
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 60.0) -> ActionResult:
         """Return the command's terminal result."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            ends = [r for r in self.results() if r.command_id == command.command_id and r.phase.terminal]
-            if ends:
-                return ends[-1]
-            time.sleep(0.1)
-        raise AssertionError(f"not ended in {seconds:g} s: {self.results()} {self.actuators}")
+        ends = wait_until(
+            lambda: [r for r in self.results() if r.command_id == command.command_id and r.phase.terminal], seconds
+        )
+        assert ends, f"the command did not end within {seconds:g} s: {self.results()} {self.actuators}"
+        return ends[-1]
 
     def close(self) -> None:
-        """End the actuators; none of them may have failed."""
+        """Stop the actuators; none of them may have failed."""
         for actuator, _, _ in self.actuators:
             actuator.stop()
         for _, thread, failures in self.actuators:
@@ -184,13 +184,13 @@ class Shell:
 
 @pytest.fixture
 def shell(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[Shell]:
-    """Topics of their own and a cluster stand-in; no actuator yet."""
+    """Its own topics and a fake cluster; no actuator yet."""
     shell = Shell(kafka, redis_url, tmp_path)
     yield shell
     shell.close()
 
 
-def test_poison_is_buried_and_its_neighbours_live(shell: Shell) -> None:
+def test_unreadable_commands_are_dead_lettered_and_the_others_carried_out(shell: Shell) -> None:
     """Unreadable commands become dead letters with their bytes; the commands around them are carried out (F38, I1)."""
     spec = shell.add_job("a")
     first = shell.command(spec, CommandKind.START, 2, 1)
@@ -207,8 +207,8 @@ def test_poison_is_buried_and_its_neighbours_live(shell: Shell) -> None:
     assert shell.cluster.most_alive == 1
 
 
-def test_poison_too_large_for_a_dead_letter_is_buried_without_its_bytes(shell: Shell) -> None:
-    """A record that base64 makes larger than an event may be is buried as well, and the one behind it done (F38)."""
+def test_a_record_too_large_for_a_dead_letter_is_dead_lettered_without_its_bytes(shell: Shell) -> None:
+    """If base64 makes a record too large for an event, its letter has no bytes; the next record is handled (F38)."""
     spec = shell.add_job("a")
     producer = Producer({"bootstrap.servers": shell.settings.bootstrap_servers, "partitioner": "murmur2_random"})
     producer.produce(COMMANDS.named(shell.settings.topic_prefix), b"{" + 900_000 * b"x", b"a")
@@ -219,7 +219,7 @@ def test_poison_too_large_for_a_dead_letter_is_buried_without_its_bytes(shell: S
     decider = DeciderSettings(
         bootstrap_servers=shell.settings.bootstrap_servers, topic_prefix=shell.settings.topic_prefix
     )
-    specs = SpecsInForce(decider, SystemClock(), poll_seconds=0.1)
+    specs = CurrentSpecs(decider, SystemClock(), poll_seconds=0.1)
     failures: list[BaseException] = []
     specs.start(on_failure=failures.append)
     specs.stop()
@@ -247,13 +247,13 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_a_header_whose_name_is_no_text_is_passed_over(shell: Shell) -> None:
-    """A record with such a header is judged by its value; here it is buried, and the one behind it done (F38)."""
+def test_a_header_whose_name_is_not_text_is_ignored(shell: Shell) -> None:
+    """A record with such a header is judged by its value: here a dead letter; the next record is handled (F38)."""
     spec = shell.add_job("a")
     topics = [topic.named(shell.settings.topic_prefix) for topic in (COMMANDS, JOBS)]
     subprocess.run(
         [sys.executable, "-c", HEADER, shell.settings.bootstrap_servers, *topics],
-        env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"},  # only its Python code can be made to write such a thing
+        env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"},  # only its Python code can write such a header
         check=True,
         timeout=60,
     )
@@ -263,7 +263,7 @@ def test_a_header_whose_name_is_no_text_is_passed_over(shell: Shell) -> None:
 
 
 def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
-    """Repeated, old, expired and unknown: each command has one end, and one start at most (I2, I3)."""
+    """Repeated, old, expired and unknown commands each have one end and cause at most one start (I2, I3)."""
     spec = shell.add_job("a")
     start = shell.command(spec, CommandKind.START, 2, 5)
     shell.publisher.publish(start)
@@ -279,7 +279,7 @@ def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
 
 
 def test_commands_of_a_removed_job_hold_up_only_their_partition(shell: Shell) -> None:
-    """While one waits for a spec that does not come, another partition's commands are carried out (I2)."""
+    """While a command waits for a spec that never comes, those of other partitions are carried out (I2)."""
     specs = [shell.add_job(f"job-{number}") for number in range(8)]
     gone = shell.command(specs[0].model_copy(update={"job_id": "gone"}), CommandKind.START, 2, 1)
     for spec in specs:
@@ -297,7 +297,7 @@ def test_commands_of_a_removed_job_hold_up_only_their_partition(shell: Shell) ->
 
 
 def test_redis_down_does_not_stop_the_actuator(shell: Shell) -> None:
-    """Without Redis the ledger and the control directory decide: a new command is done, an old one not (F21)."""
+    """Without Redis, the log and the control directory decide: they let a new command through, not an old one (F21)."""
     nowhere = redis.Redis(host="127.0.0.1", port=1, socket_timeout=0.2, socket_connect_timeout=0.2)
     spec = shell.add_job("a")
     start = shell.command(spec, CommandKind.START, 2, 5)
@@ -309,7 +309,7 @@ def test_redis_down_does_not_stop_the_actuator(shell: Shell) -> None:
 
 
 def test_redis_emptied_does_not_let_an_old_epoch_in(shell: Shell) -> None:
-    """After FLUSHALL a fresh actuator refuses by the ledger what was accepted before (F20, I5)."""
+    """After FLUSHALL, a new actuator still refuses an epoch that was accepted before (F20, I5)."""
     spec = shell.add_job("a")
     actuator = shell.start()
     assert shell.wait_for_end(shell.command(spec, CommandKind.START, 2, 5)).phase is Phase.VERIFIED
@@ -323,7 +323,7 @@ def test_redis_emptied_does_not_let_an_old_epoch_in(shell: Shell) -> None:
 
 
 def test_two_actuators_share_the_work(shell: Shell) -> None:
-    """Two actuators started at once carry every command out once, whatever the rebalance does (F9, I3, I4)."""
+    """Two actuators that start at once carry out every command once, whatever the rebalance does (F9, I3, I4)."""
     shell.cluster.submit_seconds = 0.3
     specs = [shell.add_job(f"job-{number}") for number in range(6)]
     commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
@@ -334,9 +334,9 @@ def test_two_actuators_share_the_work(shell: Shell) -> None:
     assert sorted(run.spec.job_id for run in shell.cluster.runs.values()) == [spec.job_id for spec in specs]
 
 
-def test_a_partition_that_comes_back_is_taken_up_again(shell: Shell) -> None:
-    """A partition that was taken away in the middle of a command, and came back, is consumed again (F14, I2)."""
-    shell.cluster.submit_seconds = 3.0  # long enough for the rebalance to come in between
+def test_a_partition_that_comes_back_is_consumed_again(shell: Shell) -> None:
+    """A partition that is lost during a command and comes back is consumed again (F14, I2)."""
+    shell.cluster.submit_seconds = 3.0  # long enough for a rebalance during the submission
     specs = [shell.add_job(f"job-{number}") for number in range(6)]
     commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
     shell.start()
@@ -353,12 +353,12 @@ def test_a_partition_that_comes_back_is_taken_up_again(shell: Shell) -> None:
 
 
 def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path: Path) -> None:
-    """Runs of one epoch follow each other, an older epoch is refused, and garbage in the key is replaced (F24)."""
+    """Runs of one epoch are numbered, an older epoch is refused, and garbage in the key is replaced (F24)."""
     fence = RedisFence(shell.redis, shell.settings.redis_prefix)
     ours, theirs = Control(tmp_path / "ours", "a"), Control(tmp_path / "theirs", "a")
     key = f"{shell.settings.redis_prefix}fence:a"
     assert fence.take(ours, "a", 5, "x") == Token(5, 1)
-    assert fence.take(theirs, "a", 5, "y") == Token(5, 2), "the control directory did not know, Redis did"
+    assert fence.take(theirs, "a", 5, "y") == Token(5, 2), "only Redis knew about the first run"
     assert fence.take(ours, "a", 4, "x") is None
     assert 0 < shell.redis.ttl(key) <= 30 * 86_400
     shell.redis.set(key, "garbage")

@@ -1,4 +1,4 @@
-"""End offsets from a real broker: passed on as they are, in bounded time."""
+"""End offsets from a real broker: reported unchanged, in bounded time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.poll import poll_until
 
 
 class Topics:
@@ -35,16 +37,16 @@ class Topics:
 
     def until(self, topic: str, partitions: int) -> None:
         """Wait until the broker shows a topic with that many partitions, and answers for each of them."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
+
+        def shown() -> bool:
             found = self.admin.list_topics(timeout=10).topics.get(topic)
-            if (len(found.partitions) if found else 0) == partitions and self._answered(topic, partitions):
-                return
-            time.sleep(0.1)
-        raise TimeoutError(f"{topic} did not get {partitions} partitions")
+            return (len(found.partitions) if found else 0) == partitions and self._answered(topic, partitions)
+
+        if not poll_until(shown, time.monotonic() + 20, 0.1, SystemClock()):
+            raise TimeoutError(f"{topic} did not get {partitions} partitions")
 
     def _answered(self, topic: str, partitions: int) -> bool:
-        """Whether the leaders know that they lead; they are named a moment before."""
+        """Return whether the leaders answer; the broker lists them a moment earlier."""
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
         answers = self.admin.list_offsets(asked).values() if asked else []
         return all(answer.exception(timeout=10) is None for answer in answers)
@@ -57,7 +59,7 @@ class Topics:
         self.until(topic, 0)
 
     def fill(self, topic: str, *records: int) -> None:
-        """Produce so many records to each partition."""
+        """Produce a number of records to each partition."""
         for partition, count in enumerate(records):
             for _ in range(count):
                 self.producer.produce(topic, b"x", partition=partition)
@@ -74,7 +76,7 @@ def topics(kafka: str) -> Iterator[Topics]:
 
 
 def test_all_topics_are_asked_at_once(topics: Topics) -> None:
-    """Partition counts and end offsets of many topics come in one call; one that does not exist is left out."""
+    """One call returns partition counts and end offsets of many topics; a missing topic is left out."""
     one, many = topics.make("one", 1), [topics.make(f"t{number}", 4) for number in range(10)]
     topics.fill(one, 7)
     topics.fill(many[3], 1, 2, 3)
@@ -82,8 +84,8 @@ def test_all_topics_are_asked_at_once(topics: Topics) -> None:
     assert ends == {one: (7,)} | dict.fromkeys(many, (0, 0, 0, 0)) | {many[3]: (1, 2, 3, 0)}
 
 
-def test_added_partitions_and_a_topic_made_anew_are_told_as_they_are(topics: Topics) -> None:
-    """More partitions, or offsets that fell, are facts for the engine to judge, not smoothed over here (F40)."""
+def test_added_partitions_and_a_recreated_topic_are_reported_unchanged(topics: Topics) -> None:
+    """More partitions, or lower offsets, are for the engine to judge; the collector reports them unchanged (F40)."""
     offsets = KafkaOffsets(topics.settings, 10.0)
     topic = topics.make("changing", 2)
     topics.fill(topic, 5, 5)
@@ -100,15 +102,15 @@ def test_added_partitions_and_a_topic_made_anew_are_told_as_they_are(topics: Top
 
 
 def test_no_topics_are_no_call() -> None:
-    """Without jobs there is nothing to ask, also when no broker is there."""
+    """Without jobs there is no call, so a missing broker does not matter."""
     settings = CollectorSettings(bootstrap_servers="127.0.0.1:1")
     assert KafkaOffsets(settings, 1.0).end_offsets([]) == {}
 
 
 def test_a_broker_that_is_not_there_costs_a_bounded_time() -> None:
-    """Without a broker the call fails within its time; nothing is taken for zero."""
+    """Without a broker the call fails within its time limit and reports no zeros."""
     offsets = KafkaOffsets(CollectorSettings(bootstrap_servers="127.0.0.1:1"), 1.0)
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises((KafkaException, TimeoutError)):
         offsets.end_offsets(["some-topic"])
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5

@@ -7,15 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.actuator.ledger import Ledger
-from services.actuator.restart import ACTIONS, Action, Event, IllegalMove, Restart, advance, begin, next_action, resume
+from services.actuator.restart import (
+    ACTIONS,
+    Action,
+    IllegalMove,
+    RestartEvent,
+    RestartState,
+    advance,
+    next_action,
+    resume,
+)
+from tests.support.command_log import command_log
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import TERMINAL, ActionResult, Phase, result_id
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KINDS = st.sampled_from(CommandKind)
 LAST_GOOD = st.one_of(st.none(), st.integers(1, 16))
-EVENTS = st.lists(st.sampled_from(Event), max_size=60)
+EVENTS = st.lists(st.sampled_from(RestartEvent), max_size=60)
 
 
 def _command(kind: CommandKind) -> ScalingCommand:
@@ -35,9 +44,9 @@ def _command(kind: CommandKind) -> ScalingCommand:
     )
 
 
-def _walk(kind: CommandKind, last_good: int | None, events: list[Event]) -> list[Restart]:
-    """Return the states that a list of events leads through; illegal ones must change nothing and are passed over."""
-    states = [begin(_command(kind), last_good)]
+def _walk(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> list[RestartState]:
+    """Return the states that the events lead through; an illegal event must change nothing and is skipped."""
+    states = [resume(_command(kind), last_good)]
     for event in events:
         before = states[-1]
         try:
@@ -47,7 +56,7 @@ def _walk(kind: CommandKind, last_good: int | None, events: list[Event]) -> list
     return states
 
 
-def _result(state: Restart) -> ActionResult:
+def _result(state: RestartState) -> ActionResult:
     assert state.phase is not None
     return ActionResult(
         result_id=result_id("c", state.phase, state.attempt),
@@ -64,8 +73,8 @@ def _result(state: Restart) -> ActionResult:
 
 
 @given(KINDS, LAST_GOOD, EVENTS)
-def test_starting_comes_only_from_stopped(kind: CommandKind, last_good: int | None, events: list[Event]) -> None:
-    """No order of events leads to a start that does not pass through STOPPED: never two writers (I4)."""
+def test_starting_comes_only_from_stopped(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> None:
+    """In any order of events, a start comes only after STOPPED: never two writers (I4)."""
     for before, after in pairwise(_walk(kind, last_good, events)):
         if after.phase is Phase.STARTING:
             assert before.phase is Phase.STOPPED
@@ -75,21 +84,21 @@ def test_starting_comes_only_from_stopped(kind: CommandKind, last_good: int | No
 
 @given(KINDS, LAST_GOOD, EVENTS)
 def test_a_size_is_started_once_and_rolled_back_once(
-    kind: CommandKind, last_good: int | None, events: list[Event]
+    kind: CommandKind, last_good: int | None, events: list[RestartEvent]
 ) -> None:
-    """A command starts its own size at most once and the last good size at most once after it (I3)."""
+    """A command starts its own size at most once, and after that the last good size at most once (I3)."""
     sizes = [state.parallelism for state in _walk(kind, last_good, events) if state.phase is Phase.STARTING]
     assert sizes in ([], [5], [5, last_good])
     assert not (kind is CommandKind.STOP and sizes)
 
 
 @given(KINDS, LAST_GOOD, EVENTS)
-def test_an_end_is_an_end(kind: CommandKind, last_good: int | None, events: list[Event]) -> None:
-    """After a terminal phase nothing is done and no event is legal; before it there is always something to do (I2)."""
+def test_an_end_is_an_end(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> None:
+    """After a terminal phase there is no action and no legal event; before it there is always an action (I2)."""
     for state in _walk(kind, last_good, events):
         if state.phase in TERMINAL:
             assert next_action(state) is Action.NOTHING
-            for event in Event:
+            for event in RestartEvent:
                 with pytest.raises(IllegalMove):
                     advance(state, event)
         else:
@@ -97,27 +106,27 @@ def test_an_end_is_an_end(kind: CommandKind, last_good: int | None, events: list
 
 
 @given(KINDS, LAST_GOOD, EVENTS)
-def test_results_tell_the_state(kind: CommandKind, last_good: int | None, events: list[Event]) -> None:
-    """At any point the results alone, some of them read twice, bring a successor to the same state."""
+def test_results_describe_the_state(kind: CommandKind, last_good: int | None, events: list[RestartEvent]) -> None:
+    """At any point a successor gets to the same state from the results alone, even if it reads some twice."""
     states = _walk(kind, last_good, events)
     told = [_result(state) for state in states[1:]]
-    ledger = Ledger([*told, *told[: len(told) // 2]])
-    if not ledger.ended("c"):
-        assert resume(_command(kind), last_good, ledger.results("c")) == states[-1]
+    log = command_log([*told, *told[: len(told) // 2]])
+    if not log.ended("c"):
+        assert resume(_command(kind), last_good, log.results("c")) == states[-1]
     assert len({result.result_id for result in told}) == len(told), "two phases share a result id"
-    assert ledger.ended("c") == (states[-1].phase in TERMINAL)
+    assert log.ended("c") == (states[-1].phase in TERMINAL)
 
 
 @given(KINDS, LAST_GOOD)
 def test_every_path_ends(kind: CommandKind, last_good: int | None) -> None:
-    """From every reachable state each legal event leads on, and no path is longer than eleven steps."""
-    frontier = {begin(_command(kind), last_good)}
+    """Every path of legal events ends after at most eleven steps."""
+    frontier = {resume(_command(kind), last_good)}
     for _ in range(11):
-        frontier = {after for state in frontier for event in Event if (after := _try(state, event)) is not None}
+        frontier = {after for state in frontier for event in RestartEvent if (after := _try(state, event)) is not None}
     assert not frontier
 
 
-def _try(state: Restart, event: Event) -> Restart | None:
+def _try(state: RestartState, event: RestartEvent) -> RestartState | None:
     try:
         return advance(state, event)
     except IllegalMove:
@@ -125,5 +134,5 @@ def _try(state: Restart, event: Event) -> Restart | None:
 
 
 def test_every_phase_has_an_action_or_is_an_end() -> None:
-    """The table of actions and the set of terminal phases together name every phase."""
+    """Every phase either has an action or ends the command."""
     assert {phase for phase in ACTIONS if phase} | TERMINAL == set(Phase)

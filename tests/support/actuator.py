@@ -1,7 +1,7 @@
-"""A rig around the actuator: a real job, real servers, and an actuator process that dies or stands still at a point.
+"""A test rig for the actuator: a real job, real servers, and an actuator process that dies or pauses at a given point.
 
-Run as a program it is that process: the service as `build()` makes it, with a producer that sends it a signal before
-or after the result of a phase is acknowledged. There is no fault code in the product.
+Run as a program, this file is that process: the service as `build()` makes it, with a producer that sends the process a
+signal before or after it publishes the result of a phase. So the product contains no code for faults.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typing_extensions import override
 
 from services.actuator.app import build
-from services.actuator.backends import LAUNCHER, Run
+from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
 from services.actuator.settings import ActuatorSettings
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec, Scaling
@@ -46,7 +47,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RATES = ROOT / "deploy" / "examples" / "rates.py"
 
 
-class Rig:
+class ActuatorRig:
     """One job on the stack, under topics of its own prefix."""
 
     def __init__(self, info: StackInfo, folder: Path, *, job_id: str | None = None, **application: Any) -> None:
@@ -117,7 +118,7 @@ class Rig:
         return Control(self.spec.application.control_dir, self.job_id)
 
     def load(self, records_per_second: int = 100) -> None:
-        """Feed the input topic until `close`."""
+        """Write records to the input topic until `close`."""
 
         def feed() -> None:
             producer = Producer({"bootstrap.servers": self.info.bootstrap_servers, "linger.ms": 20})
@@ -132,15 +133,15 @@ class Rig:
         self._threads[-1].start()
 
     def stop_load(self) -> None:
-        """Feed no more; returns when every record is in the topic."""
+        """Stop the load; return when every record is in the topic."""
         self._stop.set()
         for thread in self._threads:
             thread.join(30)
 
     def submit_by_hand(self, parallelism: int = 2) -> str:
-        """Run the job's script without the launcher, as somebody does who knows nothing of Tidegate; return the id."""
+        """Run the job's script without the launcher, as somebody without Tidegate would; return the driver's id."""
         with contextlib.closing(_ByHand()) as cluster:
-            self.by_hand.append(cluster.submit(Run(self.spec, Token(0), parallelism)))
+            self.by_hand.append(cluster.submit(Submission(self.spec, Token(0), parallelism)))
         return self.by_hand[-1]
 
     def kill_driver(self, driver: str) -> None:
@@ -148,7 +149,7 @@ class Rig:
         httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{driver}", timeout=10, trust_env=False)
 
     def start_actuator(self, kill: str | None = None, pause: str | None = None) -> subprocess.Popen[bytes]:
-        """Start an actuator; at a point such as `after:stopping` or `before:running` it is killed, or paused, there."""
+        """Start an actuator that is killed or paused at a point such as `after:stopping` or `before:running`."""
         command = [sys.executable, "-m", "tests.support.actuator"]
         command += ["--kill", kill] if kill else []
         command += ["--pause", pause] if pause else []
@@ -169,7 +170,7 @@ class Rig:
     def command(
         self, kind: CommandKind, to: int, *, before: int = 0, ttl_seconds: float = 120.0, epoch: int | None = None
     ) -> ScalingCommand:
-        """Publish a command, of the next epoch unless another is given."""
+        """Publish a command, by default of the next epoch."""
         self.epoch = self.epoch + 1 if epoch is None else epoch
         now = datetime.now(UTC)
         command = ScalingCommand(
@@ -190,7 +191,7 @@ class Rig:
         return command
 
     def results(self, command_id: str | None = None) -> list[ActionResult]:
-        """Return what the results topic holds (of a command), in order."""
+        """Return all results, or those of one command, in order."""
         reader = TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])
         try:
             found = [decode(ActionResult, m.value(), m.headers(), m.key()) for m in reader.read_to_end(30)]
@@ -199,41 +200,45 @@ class Rig:
         return [result for result in found if command_id in (None, result.command_id)]
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 280.0) -> ActionResult:
-        """Return a command's last result; fails with all that came when it does not end in time."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            found = self.results(command.command_id)
-            if found and found[-1].phase.terminal:
-                return found[-1]
-            time.sleep(0.3)
+        """Return the last result of a command; fail with all its results if it does not end in time."""
+
+        def ended() -> ActionResult | None:
+            newest = self.results(command.command_id)[-1:]
+            return newest[0] if newest and newest[0].phase.terminal else None
+
+        end = wait_until(ended, seconds, 0.3)
+        if end is not None:
+            return end
         logs = "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob("actuator-*.log")))
-        raise AssertionError(f"not ended in {seconds:g} s: {self.results(command.command_id)}\n{logs}")
+        raise AssertionError(
+            f"the command did not end within {seconds:g} s: {self.results(command.command_id)}\n{logs}"
+        )
 
     def phases(self, command: ScalingCommand) -> list[str]:
-        """Return a command's phases in the order of their results, each result once."""
+        """Return the phases of a command in order, each result once."""
         return list({r.result_id: f"{r.phase}" for r in self.results(command.command_id)}.values())
 
     def drivers(self) -> dict[str, str]:
-        """Return state by id of every driver that the master ever had for this job, by the driver's own word."""
+        """Return the state, by id, of every driver of this job that the master ever had and that has arrived."""
         ours = {str(facts["submission_id"]) for t in self.control.runs() if (facts := self.control.running(t))}
         view = self.master()
         listed = {d["id"]: d["state"] for d in [*view["activedrivers"], *view["completeddrivers"]]}
         return {driver: state for driver, state in listed.items() if driver in ours}
 
     def applications(self) -> set[str]:
-        """Return the ids of every application of this job that came to start a query."""
+        """Return the ids of all applications of this job that started a query."""
         found = (self.control.running(token) or {} for token in self.control.runs())
         return {str(facts["application_id"]) for facts in found if "application_id" in facts}
 
     def master(self) -> dict[str, Any]:
-        """Return what the master says of its cluster."""
+        """Return what the master says about its cluster."""
         with httpx.Client(trust_env=False, timeout=10) as client:
             answer: dict[str, Any] = client.get(f"{self.info.spark_ui}/json/").raise_for_status().json()
         return answer
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[list[set[str]]]:
-        """Sample the master's live applications; yields the list of samples."""
+        """Sample the master's live applications; yield the list of samples."""
         samples: list[set[str]] = []
         done = threading.Event()
 
@@ -251,12 +256,12 @@ class Rig:
             thread.join(15)
 
     def most_at_once(self, samples: list[set[str]]) -> int:
-        """Return how many applications of this job were alive in the same sample, at most."""
+        """Return how many applications of this job were alive at the same time, at most."""
         ours = self.applications()
         return max((len(sample & ours) for sample in samples), default=0)
 
     def outputs(self) -> dict[tuple[int, int], int]:
-        """Return how often each input record, by (partition, offset), is in the output topic."""
+        """Return how often each input record, by partition and offset, is in the output topic."""
         consumer = Consumer(
             {"bootstrap.servers": self.info.bootstrap_servers, "group.id": self.tag, "enable.auto.commit": False}
         )
@@ -280,11 +285,11 @@ class Rig:
         return counts
 
     def close(self) -> None:
-        """End the actuators and the job's drivers."""
+        """Stop the actuators and the job's drivers."""
         self.stop_load()
         for process in self.actuators:
             if process.poll() is None:
-                process.send_signal(signal.SIGCONT)  # one that is paused takes no other signal
+                process.send_signal(signal.SIGCONT)  # a paused process handles no other signal
                 process.terminate()
         for process in self.actuators:
             try:
@@ -302,16 +307,16 @@ def _clean_environment() -> dict[str, str]:
 
 
 class _ByHand(Standalone):
-    """Submits a job's script as it is."""
+    """Submits a job's script without the launcher."""
 
     @override
-    def arguments(self, run: Run) -> list[str]:
-        words, app = super().arguments(run), run.spec.application
+    def arguments(self, submission: Submission) -> list[str]:
+        words, app = super().arguments(submission), submission.spec.application
         return [*words[: words.index(str(LAUNCHER))], app.script, *app.args]
 
 
 class SignallingProducer:
-    """A publisher that sends its process a signal at a named result."""
+    """A publisher that sends its own process a signal at the result of one phase."""
 
     def __init__(self, publisher: Publisher, what: signal.Signals, when: str, phase: Phase) -> None:
         self._publisher = publisher
@@ -320,7 +325,7 @@ class SignallingProducer:
         self._phase = phase
 
     def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Publish, and signal where that was asked for."""
+        """Publish; before or after that, send the signal if this is the phase."""
         here = isinstance(event, ActionResult) and event.phase is self._phase
         if here and self._when == "before":
             os.kill(os.getpid(), self._what)
@@ -330,7 +335,7 @@ class SignallingProducer:
 
 
 def main() -> int:
-    """Be an actuator; return its exit status."""
+    """Run an actuator; return its exit status."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kill")
     parser.add_argument("--pause")

@@ -1,13 +1,14 @@
 """The stack in containers: the official images with the settings and ports of the embedded stack.
 
-All of them use the host's network, so that every address is the same inside and outside; this needs Linux. Spark's
-image has no Python packages of ours: jobs that import more than pyspark need an image that has them, named by
+All containers use the host's network, so that an address means the same inside and outside; this needs Linux. Spark's
+image lacks our Python packages: a job that imports more than pyspark needs an image that has them, named in
 TIDEGATE_SPARK_IMAGE.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -36,17 +37,26 @@ ROOT = Path(__file__).parents[2]
 
 
 def why_no_docker() -> str | None:
-    """Why containers cannot be used here; None if they can."""
-    # In a process of its own: the client leaks a socket when nobody answers, which the tests would be blamed for.
+    """Return why containers cannot be used here, or None if they can."""
+    # In its own process: the client leaks a socket when nobody answers, and pytest would blame a test for that.
     command = [sys.executable, "-c", "import docker; docker.from_env(timeout=5).ping()"]
     asked = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     if asked.returncode == 0:
         return None
-    return f"Docker does not answer: {asked.stderr.strip().splitlines()[-1]}"
+    return f"no Docker daemon answers: {asked.stderr.strip().splitlines()[-1]}"
+
+
+def why_no_compose() -> str | None:
+    """Return why `docker compose` cannot be used here, or None if it can."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return "there is no docker command on this machine"
+    asked = subprocess.run([docker, "compose", "version"], check=False, capture_output=True, text=True, timeout=60)
+    return why_no_docker() if asked.returncode == 0 else "the docker command has no Compose plugin"
 
 
 class Contained(Controllable):
-    """One container; its health is asked in the way of the embedded component."""
+    """One container; its health check is the embedded component's."""
 
     def __init__(self, image: str, command: list[str], component: Component, info: StackInfo, **options: Any) -> None:
         self._component = component
@@ -56,7 +66,7 @@ class Contained(Controllable):
         self._started = False
 
     def mount(self, path: Path) -> None:
-        """Makes a folder of the host visible, read-only, at the same path."""
+        """Mount a folder of the host read-only at the same path."""
         self._container.with_volume_mapping(str(path), str(path), "ro")
 
     @override
@@ -78,17 +88,27 @@ class Contained(Controllable):
             self._container.start()
             self._started = True
         else:
-            # Docker's start does nothing to a container that runs.
+            # Docker's `start` does nothing if the container runs.
             self._container.get_wrapped_container().start()
         deadline = time.monotonic() + START_SECONDS
         while not self._component.healthy(self._info):
+            if self._ended():
+                raise self._failure("ended while it started")
             if time.monotonic() > deadline:
-                output = b"\n".join(self._container.get_logs())[-2000:].decode(errors="replace")
-                raise StackError(f"container {self._component.name} not healthy after {START_SECONDS:g} s:\n{output}")
+                raise self._failure(f"is not healthy after {START_SECONDS:g} s")
             time.sleep(0.2)
 
+    def _ended(self) -> bool:
+        container = self._container.get_wrapped_container()
+        container.reload()
+        return container.status in ("exited", "dead")
+
+    def _failure(self, what: str) -> StackError:
+        output = b"\n".join(self._container.get_logs())[-2000:].decode(errors="replace")
+        return StackError(f"container {self._component.name} {what}; its log ends with:\n{output}")
+
     def close(self) -> None:
-        """Removes the container."""
+        """Remove the container."""
         if self._started:
             self._container.stop()
 
@@ -120,7 +140,7 @@ class ContainerProvider:
         self.spark_worker = self._spark(SparkWorker(work_dir, 0))
 
     def need(self, *, kafka: bool = False, redis: bool = False, spark: bool = False) -> StackInfo:
-        """Starts the chosen containers and returns when they are healthy."""
+        """Start the chosen containers and return when they are healthy."""
         if kafka:
             self.kafka.start()
         if redis:
@@ -131,7 +151,7 @@ class ContainerProvider:
         return self.info
 
     def close(self) -> None:
-        """Removes all containers."""
+        """Remove all containers."""
         for contained in (self.spark_worker, self.spark_master, self.redis, self.kafka):
             contained.close()
 
@@ -148,7 +168,9 @@ class ContainerProvider:
     def _redis(self) -> Contained:
         component = Redis(self.info.work_dir)
         component.prepare(self.info)
-        return Contained(REDIS_IMAGE, component.command(self.info), component, self.info)
+        program, *words = component.command(self.info)
+        # The image's entry point gives up root and could then not read the settings: only their owner may.
+        return Contained(REDIS_IMAGE, words, component, self.info, entrypoint=program)
 
     def _spark(self, component: SparkMaster | SparkWorker) -> Contained:
         component.prepare(self.info)

@@ -45,6 +45,8 @@ class SparkCluster:
     event_log_dir: Path
     connector_jars: tuple[Path, ...]
     slots: int
+    python: Path
+    """The interpreter of drivers and executors, as the workers know it."""
 
 
 class StackProvider(Protocol):

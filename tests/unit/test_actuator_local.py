@@ -1,22 +1,22 @@
-"""The local backend with a stand-in for `spark-submit`."""
+"""The local backend, with a stand-in for `spark-submit`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from services.actuator.backends import Run
+from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from tests.support.events import job
+from tests.support.wait import wait_until
 from tidegate.launcher.control import Token
 
 
 def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job's script is somebody else's code: of our variables it sees those of the embedded stack alone."""
+    """A job's script is not our code: of our variables it sees only those of the embedded stack."""
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text("#!/bin/sh\nenv\n")
@@ -25,11 +25,8 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     monkeypatch.setenv("TIDEGATE_REDIS_PASSWORD", "hunter2")
     monkeypatch.setenv("TIDEGATE_STACK_ID", "stack-1")
     backend, spec = Local(tmp_path), job("rates")
-    driver = backend.submit(Run(spec, Token(1), 2))
-    deadline = time.monotonic() + 20
-    while backend.state(spec, driver).alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    driver = backend.submit(Submission(spec, Token(1), 2))
+    assert wait_until(lambda: not backend.state(spec, driver).alive, 20)
     seen = (tmp_path / "rates-1-1.log").read_text()
     assert "TIDEGATE_STACK_ID=stack-1" in seen
     assert "hunter2" not in seen
@@ -46,7 +43,7 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     ids=["spark-submit", "python", "another job", "the launcher's"],
 )
 def test_a_driver_that_names_the_job_is_seen(tmp_path: Path, words: list[str], seen: bool) -> None:
-    """A stranger's driver on this machine is known by its command line; our own are not among the strangers' (I4)."""
+    """A foreign driver on this machine is found by its command line, and our own drivers are not counted (I4)."""
     command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     with subprocess.Popen([*command, "org.apache.spark.deploy.SparkSubmit", *words], stdout=subprocess.PIPE) as driver:
         try:

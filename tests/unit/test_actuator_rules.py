@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from services.actuator.admission import CODES, refusal
-from services.actuator.backends import Run
-from services.actuator.checkpoint import CheckpointError, local_path, pinned_state_partitions, read_checkpoints
-from services.actuator.ledger import Ledger
+from services.actuator.backends import Submission
+from services.actuator.checkpoint import CheckpointError, local_path, read_checkpoints, read_mark
+from tests.support.command_log import command_log
 from tests.support.events import START, job
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
-from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
 from tidegate.launcher.control import Token
 
 BACKENDS = frozenset({"standalone"})
@@ -41,7 +41,7 @@ def command(kind: CommandKind = CommandKind.RESCALE, *, to: int = 4, epoch: int 
 def refused(
     spec: JobSpec | None = None, *, of: ScalingCommand | None = None, epoch: int = -1, seconds: float = 0
 ) -> str | None:
-    """Return the code of the refusal, or None."""
+    """Return the code with which a command is refused, or None."""
     found = refusal(
         of or command(), spec or job(), epoch=epoch, backends=BACKENDS, now=START + timedelta(seconds=seconds)
     )
@@ -52,32 +52,32 @@ def refused(
     return found[0]
 
 
-def test_a_fresh_command_of_the_newest_epoch_begins() -> None:
-    """Nothing stands against a command that is newer than all before, in time and within bounds."""
+def test_a_new_command_in_time_and_within_bounds_starts() -> None:
+    """A command that is newer than all before it, in time and within the bounds is not refused."""
     assert refused() is None
 
 
-def test_a_command_of_an_old_epoch_does_not_begin() -> None:
-    """An epoch that was accepted before, or an older one, is refused (I5)."""
+def test_a_command_of_an_old_epoch_does_not_start() -> None:
+    """A command of an epoch that was already accepted, or of an older one, is refused (I5)."""
     assert refused(epoch=6) is None
     assert refused(epoch=7) == "STALE_EPOCH"
     assert refused(epoch=8) == "STALE_EPOCH"
 
 
 def test_an_expired_command_does_not_begin() -> None:
-    """From the instant of its expiry on a command is void (I8)."""
+    """A command is refused from the moment it expires (I8)."""
     assert refused(seconds=119.9) is None
     assert refused(seconds=120) == "EXPIRED"
 
 
 @pytest.mark.parametrize("size", [0, 17, 1_000_000])
 def test_a_size_outside_the_bounds_is_refused(size: int) -> None:
-    """Sizes outside min and max of the spec never reach the cluster (I7)."""
+    """A size below the spec's minimum or above its maximum never reaches the cluster (I7)."""
     assert refused(of=command(to=size)) == "INVALID_SIZE"
 
 
-def test_a_size_of_broken_executors_is_refused() -> None:
-    """With two cores per executor an odd size cannot be."""
+def test_a_size_must_be_whole_executors() -> None:
+    """With two cores per executor, an odd size is refused."""
     spec = job(executor_cores=2, min_parallelism=2)
     assert refused(spec, of=command(to=4)) is None
     assert refused(spec, of=command(to=5)) == "INVALID_SIZE"
@@ -85,27 +85,27 @@ def test_a_size_of_broken_executors_is_refused() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.ADVISE])
 def test_a_paused_job_is_not_rescaled(mode: Mode) -> None:
-    """A job that is paused or only advised keeps its size, unless an operator asks by hand."""
+    """A job in mode paused or advise keeps its size, unless an operator gives the command by hand."""
     assert refused(job(mode=mode)) == "PAUSED"
     assert refused(job(mode=mode), of=command(manual=True)) is None
 
 
-def test_a_job_not_meant_to_run_is_only_stopped() -> None:
-    """`running: false` refuses starts and rescales, and lets a stop through."""
+def test_a_job_that_should_not_run_is_only_stopped() -> None:
+    """With `running: false`, starts and rescales are refused and a stop is not."""
     assert refused(job(running=False), of=command(CommandKind.START)) == "NOT_MEANT_TO_RUN"
     assert refused(job(running=False), of=command(CommandKind.STOP, to=0)) is None
 
 
 def test_unknown_jobs_and_wrong_pipelines_are_refused() -> None:
-    """A command must name a job that exists and the pipeline it belongs to."""
+    """A command must name a job that exists, and its pipeline."""
     found = refusal(command(), None, epoch=-1, backends=BACKENDS, now=START)
     assert found is not None
     assert found[0] == "NO_SUCH_JOB"
     assert refused(job(pipeline_id="other")) == "OTHER_PIPELINE"
 
 
-def test_a_checkpoint_elsewhere_is_refused_before_anything_is_touched() -> None:
-    """A checkpoint that cannot be read cannot be verified, so the job is not stopped for it."""
+def test_a_checkpoint_that_cannot_be_read_is_refused_before_anything_changes() -> None:
+    """A run whose checkpoint cannot be read could not be verified, so the old one is not stopped."""
     spec = job()
     app = spec.application.model_copy(update={"checkpoint_location": "s3a://bucket/ck"})
     assert refused(spec.model_copy(update={"application": app})) == "UNREADABLE_CHECKPOINT"
@@ -123,7 +123,7 @@ def _checkpoint(root: Path, *, offsets: list[int], commits: list[int], conf: dic
 
 
 def test_a_checkpoint_tells_batches_and_query(tmp_path: Path) -> None:
-    """Batch ids compare as numbers, checksum files do not count, and an uncommitted batch makes a stop unclean."""
+    """Batch ids are compared as numbers, checksum files do not count, and an uncommitted batch makes a stop unclean."""
     _checkpoint(tmp_path / "a", offsets=[8, 9, 10], commits=[8, 9])
     (found,) = read_checkpoints(f"file://{tmp_path}/a")
     assert (found.query_id, found.newest_offset, found.newest_commit, found.clean) == ("q-1", 10, 9, False)
@@ -132,8 +132,8 @@ def test_a_checkpoint_tells_batches_and_query(tmp_path: Path) -> None:
     assert found.first_commit_after(9) is None
 
 
-def test_a_folder_of_checkpoints_is_read_whole(tmp_path: Path) -> None:
-    """A job of several queries keeps one checkpoint per query under its location; one that is not there yet is none."""
+def test_all_checkpoints_of_a_folder_are_read(tmp_path: Path) -> None:
+    """A job with several queries has one checkpoint per query; before the first run there is none."""
     assert read_checkpoints(str(tmp_path / "later")) == []
     _checkpoint(tmp_path / "a", offsets=[0], commits=[0])
     _checkpoint(tmp_path / "b", offsets=[1], commits=[0])
@@ -141,21 +141,23 @@ def test_a_folder_of_checkpoints_is_read_whole(tmp_path: Path) -> None:
     assert [c.path.name for c in read_checkpoints(str(tmp_path))] == ["a", "b"]
 
 
-def test_pinned_state_partitions_are_read(tmp_path: Path) -> None:
-    """The state's own setting wins over that of shuffles; before the first batch nothing is pinned."""
-    assert pinned_state_partitions(tmp_path) is None
-    _checkpoint(tmp_path / "a", offsets=[0], commits=[0], conf={"spark.sql.shuffle.partitions": "6"})
-    assert pinned_state_partitions(tmp_path / "a") == 6
-    both = {"spark.sql.shuffle.partitions": "6", "spark.sql.streaming.internal.stateStore.partitions": "3"}
-    _checkpoint(tmp_path / "b", offsets=[0], commits=[0], conf=both)
-    assert pinned_state_partitions(tmp_path / "b") == 3
+def test_a_mark_has_the_newest_commit_of_each_query(tmp_path: Path) -> None:
+    """A result carries query id and newest batch by checkpoint folder, and the time of the last commit of all."""
+    _checkpoint(tmp_path / "a", offsets=[8, 9, 10], commits=[8, 9])
+    _checkpoint(tmp_path / "b", offsets=[0], commits=[])
+    found, clean = read_mark(str(tmp_path))
+    assert not clean
+    assert found.queries == {
+        "a": QueryCommit(query_id="q-1", batch_id=9),
+        "b": QueryCommit(query_id="q-1", batch_id=None),
+    }
+    assert found.last_commit_at == datetime.fromtimestamp(1009, UTC)
+    assert read_mark(str(tmp_path / "later")) == (CheckpointMark(), True)
 
 
 def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:
-    """Files that are not what Spark writes are refused with their path and what was found."""
+    """A file that Spark did not write is refused, with its path and what it holds."""
     _checkpoint(tmp_path / "a", offsets=[0], commits=[0])
-    with pytest.raises(CheckpointError, match="line 2 holds no shuffle partitions"):
-        pinned_state_partitions(tmp_path / "a")
     (tmp_path / "a" / "metadata").write_text("{}")
     with pytest.raises(CheckpointError, match="metadata"):
         read_checkpoints(str(tmp_path / "a"))
@@ -179,42 +181,42 @@ def _result(phase: Phase, *, of: str = "c", epoch: int = 7, size: int = 4, **mor
     )
 
 
-def test_the_ledger_knows_epoch_and_last_good_size() -> None:
+def test_the_log_knows_epoch_and_last_good_size() -> None:
     """Only accepted commands raise the epoch, and only sizes that committed a batch are good."""
-    ledger = Ledger([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.REJECTED, of="d", epoch=99)])
-    assert (ledger.job("rates").epoch, ledger.job("rates").last_good) == (7, 4)
-    ledger.take(_result(Phase.ACCEPTED, of="e", epoch=8, size=9))
-    ledger.take(_result(Phase.FAILED, of="e", epoch=8, size=9))
-    assert (ledger.job("rates").epoch, ledger.job("rates").last_good) == (8, 4)
-    assert ledger.ended("e")
-    assert not ledger.ended("unheard of")
+    log = command_log([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.REJECTED, of="d", epoch=99)])
+    assert (log.job("rates").epoch, log.job("rates").last_good) == (7, 4)
+    log.add(_result(Phase.ACCEPTED, of="e", epoch=8, size=9))
+    log.add(_result(Phase.FAILED, of="e", epoch=8, size=9))
+    assert (log.job("rates").epoch, log.job("rates").last_good) == (8, 4)
+    assert log.ended("e")
+    assert not log.ended("unheard of")
 
 
-def test_the_ledger_keeps_drivers_until_the_job_is_stopped() -> None:
-    """What was submitted after the last proven stop may live; what was before cannot."""
-    ledger = Ledger([_result(Phase.RUNNING, submission_id="driver-1")])
-    assert ledger.submissions() == {"driver-1"}
-    ledger.take(_result(Phase.STOPPING, of="d", submission_id="driver-1"))
-    assert ledger.job("rates").submissions == ["driver-1"]
-    ledger.take(_result(Phase.STOPPED, of="d"))
-    assert ledger.submissions() == frozenset()
+def test_the_log_keeps_drivers_until_the_job_is_stopped() -> None:
+    """A driver submitted after the last stop may be alive; an earlier one cannot be."""
+    log = command_log([_result(Phase.RUNNING, submission_id="driver-1")])
+    assert log.submissions() == {"driver-1"}
+    log.add(_result(Phase.STOPPING, of="d", submission_id="driver-1"))
+    assert log.job("rates").submissions == ["driver-1"]
+    log.add(_result(Phase.STOPPED, of="d"))
+    assert log.submissions() == frozenset()
 
 
 def test_a_stop_leaves_the_last_good_size() -> None:
-    """A verified stop has size 0, which is not a size to roll back to."""
-    ledger = Ledger([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
-    assert ledger.job("rates").last_good == 4
+    """A verified stop has size 0, and nobody rolls back to that."""
+    log = command_log([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
+    assert log.job("rates").last_good == 4
 
 
 def test_the_example_job_is_a_job() -> None:
-    """The example of deploy/ is a valid JobSpec, and its script takes the arguments it is given."""
+    """The example in deploy/ is a valid JobSpec, and its script accepts the arguments."""
     examples = Path(__file__).resolve().parents[2] / "deploy" / "examples"
     spec = JobSpec.model_validate_json(json.dumps(yaml.safe_load((examples / "job.yaml").read_text())))
     assert spec.job_id == "rates"
     script = (examples / Path(spec.application.script).name).read_text()
     for argument in spec.application.args:
         assert f'"{argument.partition("=")[0]}"' in script
-    Run(spec, Token(1), spec.scaling.min_parallelism).spark_conf()
+    Submission(spec, Token(1), spec.scaling.min_parallelism).spark_conf()
 
 
 def test_tidegate_owns_the_size_of_a_run() -> None:
@@ -227,7 +229,7 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
         "a": "b",
     }
     spec = spec.model_copy(update={"application": spec.application.model_copy(update={"conf": conf})})
-    run = Run(spec, Token(7, 2), 6)
+    run = Submission(spec, Token(7, 2), 6)
     found = run.spark_conf()
     assert found["spark.cores.max"] == "6"
     assert found["spark.dynamicAllocation.enabled"] == "false"
@@ -241,20 +243,20 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
 
 
 def test_a_result_read_twice_changes_nothing() -> None:
-    """A repeated STOPPED, read after the next start, does not make the ledger forget the new driver."""
+    """A STOPPED result that is read again after the next start does not make the log forget the new driver."""
     stopped = _result(Phase.STOPPED)
-    ledger = Ledger([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
-    ledger.take(stopped)
-    assert ledger.job("rates").submissions == ["driver-2"]
+    log = command_log([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
+    log.add(stopped)
+    assert log.job("rates").submissions == ["driver-2"]
 
 
-def test_of_a_command_that_has_ended_only_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger of a process that lives for months holds what is under way, and bounded ids of what was."""
-    monkeypatch.setattr("services.actuator.ledger.ENDED_KEPT", 2)
-    ledger = Ledger([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.ACCEPTED)])
-    assert ledger.ended("c")
-    assert ledger.results("c") == []
+def test_only_the_id_of_an_ended_command_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process that runs for months, the log holds running commands and a limited number of ended ids."""
+    monkeypatch.setattr("services.actuator.command_log.ENDED_KEPT", 2)
+    log = command_log([_result(Phase.ACCEPTED), _result(Phase.VERIFIED), _result(Phase.ACCEPTED)])
+    assert log.ended("c")
+    assert log.results("c") == []
     for name in ("d", "e"):
-        ledger.take(_result(Phase.REJECTED, of=name))
-    assert [ledger.ended(name) for name in ("c", "d", "e")] == [False, True, True]
-    assert ledger.job("rates").last_good == 4
+        log.add(_result(Phase.REJECTED, of=name))
+    assert [log.ended(name) for name in ("c", "d", "e")] == [False, True, True]
+    assert log.job("rates").last_good == 4

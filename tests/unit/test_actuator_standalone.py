@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Run
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.backends.standalone import Standalone
 from tests.support.events import job
 from tidegate.events.job import JobSpec
@@ -44,7 +44,7 @@ def _answering(answer: Any, asked: list[httpx.Request] | None = None, status: in
     ],
 )
 def test_states_of_drivers(said: str, state: DriverState) -> None:
-    """Every state of Spark's DriverState is known; whatever may still come to run counts as alive (I4)."""
+    """Every state of Spark's DriverState is known; a driver that may still start counts as alive (I4)."""
     answer = {"action": "SubmissionStatusResponse", "success": True, "driverState": said}
     assert _answering(answer).state(_spec(), "driver-1-1") is state
     with_reason = {**answer, "message": "Exception from the cluster: ..."}
@@ -52,7 +52,7 @@ def test_states_of_drivers(said: str, state: DriverState) -> None:
 
 
 def test_a_driver_the_master_does_not_know() -> None:
-    """Only a plain "not found" is an absence."""
+    """Only a plain "not found" means that the driver is absent."""
     answer = {"action": "SubmissionStatusResponse", "success": False, "submissionId": "driver-1-1"}
     assert _answering(answer).state(_spec(), "driver-1-1") is DriverState.ABSENT
 
@@ -68,14 +68,14 @@ def test_a_driver_the_master_does_not_know() -> None:
         httpx.ReadTimeout("slow"),
     ],
 )
-def test_a_master_that_cannot_say_is_not_taken_for_an_absence(answer: Any) -> None:
-    """A recovering, failing or silent master is unreachable: nothing may be started on its word (I4, F29)."""
+def test_a_master_that_cannot_tell_does_not_mean_absent(answer: Any) -> None:
+    """A recovering, failing or silent master is unreachable, so nothing is started (I4, F29)."""
     with pytest.raises(BackendUnreachable):
         _answering(answer).state(_spec(), "driver-1-1")
 
 
 def test_a_standby_master_knows_nothing() -> None:
-    """Who is alive is told only by a master that is ALIVE."""
+    """Only a master that is ALIVE is asked who is alive."""
     with pytest.raises(BackendUnreachable, match="RECOVERING"):
         _answering({"status": "RECOVERING", "activeapps": []}).applications(_spec())
     alive = {
@@ -90,9 +90,9 @@ def test_a_standby_master_knows_nothing() -> None:
 
 
 def test_a_submission_carries_script_and_size() -> None:
-    """The launcher runs, the user's script and the size are its arguments; a refusal keeps the master's words."""
+    """A submission runs the launcher with the user's script and the size; a refusal keeps the master's message."""
     asked: list[httpx.Request] = []
-    run = Run(_spec(), Token(7, 1), 4)
+    run = Submission(_spec(), Token(7, 1), 4)
     cluster = _answering({"success": True, "submissionId": "driver-1-1"}, asked)
     assert cluster.submit(run) == "driver-1-1"
     assert asked[0].url == "http://master:6066/v1/submissions/create"
@@ -105,7 +105,7 @@ def test_a_submission_carries_script_and_size() -> None:
 
 
 def test_missing_addresses_are_named() -> None:
-    """A spec without the addresses that the backend needs is refused by the field's name."""
+    """A spec without an address that the backend needs is refused, with the name of the field."""
     with pytest.raises(BackendRefused, match=r"application\.rest_url"):
         _answering({}).state(job(), "driver-1-1")
     with pytest.raises(BackendRefused, match=r"application\.master_ui_url"):

@@ -1,4 +1,4 @@
-"""The decider's smaller parts: what stands in the log, what a stall is, who reads states, headers, settings."""
+"""The decider's smaller parts: holds from the log, stalls, reading states, dead letters, headers, settings."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ import pytest
 from pydantic import ValidationError
 
 from services.decider.app import headers_of
-from services.decider.outbox import States
-from services.decider.rebuild import standing
+from services.decider.outbox import KafkaOutbox, States
+from services.decider.rebuild import holds_in_force
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecBook
-from services.decider.watchdog import Progress
+from services.decider.watchdog import StallDetector
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.envelope import Headers, Unreadable, decode
 from tidegate.events.result import Phase
+from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
+from tidegate.runtime.producer import TooLarge
 
 SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120}, "stabilization": {"seconds": 0}})
 
 
 def ordered() -> ScalingCommand:
-    """Return the command an overloaded job is given."""
+    """Return the command for an overloaded job."""
     state = JobState.new()
     for each in steady(8, rate=800, capacity=400):
         state, decision = step(state, each, SPEC, observed(each))
@@ -33,33 +37,33 @@ def ordered() -> ScalingCommand:
     raise AssertionError("no command")
 
 
-def test_a_cooldown_stands_from_the_commands_time() -> None:
-    """I6: the cooldown runs from the log's time, whenever it is rebuilt, and not beyond."""
+def test_a_cooldown_runs_from_the_commands_time() -> None:
+    """I6: a rebuilt cooldown runs from the command's time in the log, and no longer."""
     command = ordered()
     book = SpecBook([SPEC])
-    (hold,) = standing([command], [], book, command.issued_at + timedelta(seconds=1))
+    (hold,) = holds_in_force([command], [], book, command.issued_at + timedelta(seconds=1))
     assert hold.cooldown_until == command.issued_at.timestamp() + 60
     assert hold.decision_id == command.command_id
     assert hold.slots == command.to_parallelism - command.from_parallelism
     done = result(command.command_id, Phase.VERIFIED, 9)
-    assert standing([command], [done], book, command.issued_at + timedelta(seconds=59))[0].slots_until == 0
-    assert standing([command], [done], book, command.issued_at + timedelta(seconds=61)) == []
+    assert holds_in_force([command], [done], book, command.issued_at + timedelta(seconds=59))[0].slots_until == 0
+    assert holds_in_force([command], [done], book, command.issued_at + timedelta(seconds=61)) == []
 
 
-def test_slots_stand_while_a_command_is_open() -> None:
-    """An open command holds its slots, all of them while the job is down, until they lapse."""
+def test_an_open_command_holds_its_slots() -> None:
+    """An open command holds its slots, and all of the job's slots while it is down, until they expire."""
     command = ordered()
     book = SpecBook([SPEC])
     down = result(command.command_id, Phase.STOPPED, 9, parallelism=command.to_parallelism)
-    (hold,) = standing([command], [down], book, command.issued_at + timedelta(seconds=90))
+    (hold,) = holds_in_force([command], [down], book, command.issued_at + timedelta(seconds=90))
     assert hold.slots == command.to_parallelism
     longest = 60.0 + 2 * 180.0  # one stop and two starts, each with its deadline
     assert hold.slots_until == command.expires_at.timestamp() + longest
-    assert standing([command], [down], book, command.expires_at + timedelta(seconds=longest + 1)) == []
+    assert holds_in_force([command], [down], book, command.expires_at + timedelta(seconds=longest + 1)) == []
 
 
 def test_a_start_does_not_shorten_a_cooldown() -> None:
-    """A start after a rescale holds nothing itself, and the rescale's cooldown goes on."""
+    """A start after a rescale has no cooldown of its own, and the rescale's cooldown continues."""
     command = ordered()
     start = command.model_copy(
         update={
@@ -70,46 +74,46 @@ def test_a_start_does_not_shorten_a_cooldown() -> None:
         }
     )
     ends = [result(c.command_id, Phase.VERIFIED, 9) for c in (command, start)]
-    (hold,) = standing([command, start], ends, SpecBook([SPEC]), command.issued_at + timedelta(seconds=30))
+    (hold,) = holds_in_force([command, start], ends, SpecBook([SPEC]), command.issued_at + timedelta(seconds=30))
     assert hold.cooldown_until == command.issued_at.timestamp() + 60
 
 
 def test_a_job_without_spec_holds_nothing() -> None:
-    """A removed job cannot be scaled, so nothing is held for it."""
+    """A removed job cannot be rescaled, so it holds nothing."""
     command = ordered()
-    assert standing([command], [], SpecBook([]), command.issued_at) == []
+    assert holds_in_force([command], [], SpecBook([]), command.issued_at) == []
 
 
 def test_lag_without_progress_is_a_stall() -> None:
-    """Only lag over the whole patience in which nothing was committed is a stall."""
-    progress = Progress(60.0)
+    """A stall is lag for the whole time limit, in which nothing was committed."""
+    detector = StallDetector(60.0)
     p = ("t", 0)
-    assert not progress.stalled({p: 5}, {p: 9}, 0.0)
-    assert not progress.stalled({p: 5}, {p: 9}, 59.0)
-    assert not progress.stalled({p: 6}, {p: 9}, 61.0)  # it moved
-    assert not progress.stalled({p: 6}, {p: 9}, 120.0)
-    assert progress.stalled({p: 6}, {p: 9}, 121.0)
+    assert not detector.stalled({p: 5}, {p: 9}, 0.0)
+    assert not detector.stalled({p: 5}, {p: 9}, 59.0)
+    assert not detector.stalled({p: 6}, {p: 9}, 61.0)  # it moved
+    assert not detector.stalled({p: 6}, {p: 9}, 120.0)
+    assert detector.stalled({p: 6}, {p: 9}, 121.0)
 
 
-def test_idleness_is_no_stall() -> None:
-    """With nothing to do nothing has to move, and the patience begins anew with the next lag."""
-    progress = Progress(60.0)
+def test_idleness_is_not_a_stall() -> None:
+    """Without lag no offset has to move, and the time limit starts again with the next lag."""
+    detector = StallDetector(60.0)
     p = ("t", 0)
-    assert not progress.stalled({p: 9}, {p: 9}, 0.0)
-    assert not progress.stalled({p: 9}, {p: 9}, 1000.0)
-    assert not progress.stalled({p: 9}, {p: 10}, 2000.0)
-    assert progress.stalled({p: 9}, {p: 11}, 2060.0)
+    assert not detector.stalled({p: 9}, {p: 9}, 0.0)
+    assert not detector.stalled({p: 9}, {p: 9}, 1000.0)
+    assert not detector.stalled({p: 9}, {p: 10}, 2000.0)
+    assert detector.stalled({p: 9}, {p: 11}, 2060.0)
 
 
 def test_losing_a_partition_is_not_a_stall() -> None:
-    """After a rebalance other offsets count, so the patience begins anew."""
-    progress = Progress(60.0)
-    assert not progress.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
-    assert not progress.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
+    """After a rebalance other offsets count, so the time limit starts again."""
+    detector = StallDetector(60.0)
+    assert not detector.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
+    assert not detector.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
 
 
-def test_states_are_read_once_for_all_who_wait() -> None:
-    """Records begun at once read the states once between them; taken away while being read, they are read once more."""
+def test_states_are_read_once_for_all_lanes() -> None:
+    """Lanes that start together share one read of the states; a revocation during the read causes another one."""
     reads: list[int] = []
 
     def read() -> dict[bytes, bytes]:
@@ -132,15 +136,57 @@ def test_states_are_read_once_for_all_who_wait() -> None:
     asyncio.run(play())
 
 
+class SmallTopics:
+    """A producer whose topics accept records of up to 2,000 bytes."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes,
+        headers: Headers | None = None,
+        *,
+        partition: int | None = None,
+    ) -> None:
+        """Keep the value, or raise `TooLarge`."""
+        if len(value) > 2000:
+            raise TooLarge(f"{topic} key {key!r} partition {partition}: {headers}")
+        self.values.append(value)
+
+
+def test_a_dead_letter_that_is_too_large_goes_without_its_bytes() -> None:
+    """A poison record too large for the dead letters does not stop the service: its place and reason are kept."""
+    producer = SmallTopics()
+    outbox = KafkaOutbox(DeciderSettings(), producer)
+    record = ConsumedRecord("tidegate.snapshots", 0, 7, b"key", b"x" * 5000)
+    error = Unreadable("NOT_JSON", "no JSON")
+    asyncio.run(send_to_dead_letters(outbox.publish, record, error, consumer="decider", seen_at=START))
+    (value,) = producer.values
+    letter = decode(DeadLetter, value)
+    assert (letter.value, letter.offset, letter.code) == (None, 7, "NOT_JSON")
+    assert "bytes left out" in letter.error
+
+
+def test_an_event_that_is_too_large_is_an_error() -> None:
+    """Only a dead letter may lose bytes; any other event that is too large raises."""
+    outbox = KafkaOutbox(DeciderSettings(), SmallTopics())
+    spec = job().model_copy(update={"sources": tuple(f"topic-{number}" for number in range(500))})
+    with pytest.raises(TooLarge):
+        asyncio.run(outbox.publish(spec))
+
+
 def test_headers_come_as_list_or_mapping() -> None:
-    """Whatever Faust hands on, headers are pairs; none is an empty tuple."""
+    """Headers are pairs, whether Faust gives a list, a mapping or nothing."""
     assert headers_of(None) == ()
     assert headers_of([("a", b"1"), ("a", None)]) == (("a", b"1"), ("a", None))
     assert headers_of({"a": b"1"}) == (("a", b"1"),)
 
 
-def test_settings_name_what_is_wrong() -> None:
-    """A session shorter than a broker allows is refused by name; names of group and changelog follow the prefix."""
+def test_wrong_settings_are_named() -> None:
+    """A session shorter than brokers allow is refused by name; group and changelog take the topic prefix."""
     with pytest.raises(ValidationError, match="session_timeout_seconds"):
         DeciderSettings(session_timeout_seconds=1)
     settings = DeciderSettings(topic_prefix="blue.")

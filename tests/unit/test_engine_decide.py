@@ -12,9 +12,10 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, snapshot, steady
-from tidegate.engine.decide import KEYFRAME_EVERY, MAX_FAILURES, AlreadyDecided
+from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
 from tidegate.engine.memory import Recorded
 from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.supervisor import MAX_FAILURES
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, RedisView, Status
@@ -54,7 +55,7 @@ def test_an_overloaded_job_is_scaled_up() -> None:
     assert last.command is not None
     assert last.command.command_id == last.decision_id
     assert last.command.to_parallelism == last.final_parallelism > 8 - 1
-    assert last.sentence.startswith("Scale up from 4 to 8 slots: 800 records/s arrive")
+    assert last.sentence.startswith("Scale up from 4 to 8 slots: a load of 800 records/s")
     assert decisions[0].status is Status.FINE
     assert codes(decisions[0]) == ["WINDOW_FILLING"]
 
@@ -214,8 +215,7 @@ def test_a_job_that_should_run_is_started() -> None:
     assert decision.command is not None
     assert (decision.command.kind, decision.command.to_parallelism) == (CommandKind.START, 3)
     assert (
-        decision.sentence
-        == "Start with 3 slots: the job is meant to run and does not (stopped), so it is started with 3 slots."
+        decision.sentence == "Start with 3 slots: the job should be running and is stopped, so it starts with 3 slots."
     )
 
 
@@ -264,7 +264,7 @@ def test_during_a_restart_the_decision_says_so() -> None:
     assert decision.command is None
     assert decision.status is Status.PENDING_SCALE_UP
     assert decision.sentence == (
-        "Wait: the job is on its way to 8 slots, ordered 30 s ago (stopped), so nothing can be measured."
+        "Wait: the job is changing to 8 slots, ordered 30 s ago (stopped), so there is nothing to measure."
     )
 
 
@@ -305,7 +305,7 @@ def test_a_job_not_meant_to_run_is_stopped_and_left_stopped() -> None:
     shot = snapshot(6, state=ClusterState.STOPPED, slots=None)
     _, decision = step(state, shot, off, observed(shot, results=(done,)))
     assert decision.command is None
-    assert decision.sentence == "Stay stopped: the job is stopped, as its spec wants."
+    assert decision.sentence == "Stay stopped: the job is stopped, as its spec says."
 
 
 def test_unknown_is_not_dead() -> None:

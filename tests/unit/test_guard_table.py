@@ -145,14 +145,14 @@ ROWS = [
         lambda: growth(late=600.0),
         held,
         "SNAPSHOT_STALE",
-        "the measurements are 600 s old, more than the 40 s they may be",
+        "the measurements are 600 s old, and the limit is 40 s",
     ),
     Row(
         "complete",
         lambda: growth(last={"missing": (Part.JOB_STATE,)}),
         held,
         "METRICS_INCOMPLETE",
-        "measurements are missing (job_state), and what is unknown is not acted on",
+        "some measurements are missing (job_state), and nothing changes without them",
     ),
     Row(
         "state_limits",
@@ -163,7 +163,7 @@ ROWS = [
         )[1],
         held,
         "HALTED_RESUMABLE",
-        "it was stopped for the size of its state",
+        "the job was stopped because its state is too large",
     ),
     Row("paused", lambda: growth(job(mode=Mode.PAUSED)), held, "PAUSED", "the job is paused"),
     Row(
@@ -171,28 +171,28 @@ ROWS = [
         lambda: growth(job(interactive=True)),
         held,
         "INTERACTIVE",
-        "the job is interactive, so it is pinned to its size of 4 slots",
+        "the job is interactive, so it keeps its 4 slots",
     ),
     Row(
         "excluded_periods",
         lambda: growth(job(guards=guards(excluded_periods={"periods": "12:00:00-13:00:00 && * * * ? * 1"}))),
         held,
         "EXCLUDED_PERIOD",
-        "it is within the excluded period 12:00:00-13:00:00 && * * * ? * 1 (UTC), in which nothing is changed",
+        "nothing changes in the excluded period 12:00:00-13:00:00 && * * * ? * 1 (UTC)",
     ),
     Row(
         "in_flight",
         lambda: growth(state=JobState(in_flight=InFlight("c-1", "rescale", 6, LAST - 20, LAST + 100), parallelism=4)),
         held,
         "COMMAND_IN_FLIGHT",
-        "the change to 6 slots ordered 21 s ago is still under way (ordered)",
+        "the change to 6 slots, ordered 21 s ago, is still under way (ordered)",
     ),
     Row(
         "stabilization",
         lambda: growth(job(guards=guards(stabilization={"seconds": 600}))),
         held,
         "STABILIZING",
-        "the job started 60 s ago and is given 600 s to settle",
+        "the job started 60 s ago and gets 600 s to settle",
     ),
     Row(
         "scale_down_grace",
@@ -201,14 +201,14 @@ ROWS = [
         ),
         held,
         "SCALE_DOWN_GRACE",
-        "the last growth is 100 s old and nothing is taken away for 600 s after one",
+        "the last scale-up was 100 s ago and nothing is removed for 600 s after one",
     ),
     Row(
         "scale_down_window",
         lambda: shrinking(job(guards=guards(scale_down_window={"seconds": 600})), **remembered(shrink=(LAST - 100, 3))),
         at_least(3),
         "SCALE_DOWN_WINDOW",
-        "fewer slots have been wanted for 0 s, and that must last 600 s",
+        "fewer slots have been proposed for only 0 s of the required 600 s",
     ),
     Row(
         "steps",
@@ -230,14 +230,14 @@ ROWS = [
         lambda: growth(last=state_of(GB, partitions=6)),
         at_most(6),
         "STATE_PARTITIONS",
-        "the state has 6 partitions, fixed in the checkpoint, and a slot without one has nothing to do",
+        "the state has 6 partitions, fixed by the checkpoint, and a slot without one has nothing to do",
     ),
     Row(
         "single_task",
         lambda: growth(last=stage(1, 9.0, 9.0, 9.0)),
         held,
         "SINGLE_TASK",
-        "100% of the time goes into stages of a single task, which more slots do not make faster",
+        "100% of the time goes into single-task stages, which more slots do not speed up",
     ),
     Row(
         "skew",
@@ -251,28 +251,28 @@ ROWS = [
         stuck,
         held,
         "CONSUMER_STUCK",
-        "no offset has been committed for 60 s while 5000 records arrived: the job is stuck, not too small",
+        "no offset was committed for 60 s while 5000 records arrived, so the job is stuck rather than too small",
     ),
     Row(
         "ineffective",
         lambda: growth(**remembered(growth=Growth(LAST - 600, 2, 4, 395.0))),
         held,
         "SCALE_UP_INEFFECTIVE",
-        "the growth from 2 to 4 slots brought 1% of what was expected, so no more are added",
+        "the scale-up from 2 to 4 slots brought 1% of the expected gain, so no more are added",
     ),
     Row(
         "downstream",
         lambda: growth(neighbours=(behind(),)),
         held,
         "DOWNSTREAM_BEHIND",
-        "reports downstream is 700 s behind and falling back, so more from here would only wait there",
+        "reports downstream is 700 s behind and falling further behind, so more output would only wait there",
     ),
     Row(
         "memory_pressure",
         lambda: shrinking(last={"gc_ratio": 0.4}),
         held,
         "MEMORY_PRESSURE",
-        "40% of the run time goes into garbage collection, so no memory is taken away",
+        "40% of the run time goes into garbage collection, so no memory is removed",
     ),
     Row(
         "state_size",
@@ -286,7 +286,7 @@ ROWS = [
         idle_growth,
         held,
         "DRAINS_SOONER",
-        "the lag will be gone in 11 s at the present size, and a restart takes 25 s",
+        "at this size the lag is gone in 11 s, and a restart takes 25 s",
     ),
     Row(
         "restart_budget",
@@ -303,7 +303,7 @@ ROWS = [
         lambda: asked(5, executor_cores=2, min_parallelism=2),
         lambda decision: decision.final_parallelism % 2 == 0,
         "EXECUTOR_CORES",
-        "an executor has 2 cores, so sizes are multiples of it",
+        "an executor has 2 cores, so the size must be a multiple of 2",
     ),
     Row(
         "quota",
@@ -320,14 +320,14 @@ ROWS = [
         ),
         held,
         "COOLDOWN",
-        "the last change is 100 s old and the cooldown lasts 600 s",
+        "the last change was 100 s ago and the cooldown lasts 600 s",
     ),
     Row(
         "redis",
         lambda: growth(redis=RedisView.UNREACHABLE),
         held,
         "REDIS_UNREACHABLE",
-        "Redis does not answer as it should, so cooldown and pool cannot be checked and nothing is changed",
+        "Redis cannot be used, so the cooldown and the pool cannot be checked and nothing changes",
     ),
     Row(
         "advise",
@@ -341,14 +341,14 @@ ROWS = [
         lambda: growth(last=full_pool()),
         at_most(6),
         "POOL_EXHAUSTED",
-        "pool default has 2 free slots of 6, and 12 more are wanted",
+        "that takes 12 more slots, and pool default has 2 of 6 free",
     ),
     Row(
         "reservation",
         lambda: growth(reservation_refused=True),
         held,
         "RESERVATION_LOST",
-        "another job took the slots or the cooldown first; it is tried again at the next snapshot",
+        "another decision reserved the slots or the cooldown first, so the next snapshot tries again",
     ),
 ]
 
@@ -397,7 +397,7 @@ def test_the_largest_wish_of_the_window_is_followed() -> None:
     state = state._replace(history=History(shrink=(AT, 3)))
     _, decision = decide(spec, shots[7:], state=state)
     assert decision.final_parallelism == 3
-    assert "3 is the largest size wanted since fewer slots would do" in decision.sentence
+    assert "3 is the largest size proposed in the scale-down window" in decision.sentence
 
 
 def test_a_job_near_its_capacity_grows_though_its_lag_drains_soon() -> None:
@@ -409,6 +409,12 @@ def test_a_job_upstream_that_is_behind_holds_nothing() -> None:
     """Only who reads our output would be left with more of it."""
     upstream = Neighbour("feeder", upstream=True, topics=("in",), evidence=behind().evidence)
     assert growth(neighbours=(upstream,)).final_parallelism == 16
+
+
+def test_a_job_further_downstream_that_is_behind_holds_nothing() -> None:
+    """What it waits for is what the job between writes, not what we write."""
+    further = Neighbour("reports", upstream=False, topics=("x",), evidence=behind().evidence, distance=2)
+    assert growth(neighbours=(further,)).final_parallelism == 16
 
 
 def test_memory_pressure_lets_growth_through() -> None:
@@ -427,7 +433,9 @@ def test_a_reduction_that_saves_less_than_its_restart_is_not_made() -> None:
     """A restart of two hours on 4 slots costs 28,800 slot-seconds; 2 slots fewer save 7,200 in an hour."""
     decision = shrinking(state=JobState(restarts=((AT - 9000, 7200.0),)))
     assert held(decision)
-    assert "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save 7200 in 3600 s" in decision.sentence
+    assert (
+        "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save only 7200 in 3600 s" in decision.sentence
+    )
 
 
 def test_memory_counts_in_the_quota() -> None:
@@ -457,10 +465,7 @@ def test_state_forces_growth() -> None:
     _, decision = run_state(100 * GB)
     assert (decision.proposed_parallelism, decision.final_parallelism) == (4, 10)
     assert decision.status is Status.PENDING_SCALE_UP
-    assert (
-        "the executors hold 25.0 GB of state each and should hold 10 GB, which asks for a size of 10"
-        in decision.sentence
-    )
+    assert "the executors hold 25.0 GB of state each and should hold 10 GB, which takes 10 slots" in decision.sentence
 
 
 def test_state_that_the_pool_cannot_hold_exhausts_it() -> None:
@@ -482,7 +487,7 @@ def test_state_is_warned_about_from_80_percent(gigabytes: int, warned: bool) -> 
     spec = job(guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     _, decision = run_state(gigabytes * GB, spec=spec)
     assert held(decision)
-    assert (f"the state of {gigabytes} GB nears the limit of 500 GB" in decision.sentence) is warned
+    assert (f"the state of {gigabytes} GB is close to the limit of 500 GB" in decision.sentence) is warned
 
 
 def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
@@ -504,7 +509,7 @@ def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
     spec = job(version=2, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     _, decision = run_state(600 * GB, spec=spec, state=state, first=30)
     assert decision.final_parallelism == 4
-    assert "runs on at its own risk; at 1000 GB it fails for good" in decision.sentence
+    assert "continues at its own risk; at 1000 GB it fails for good" in decision.sentence
 
 
 def test_over_the_hard_limit_a_job_fails_for_good() -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.control import stopped
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import Fenced, Launch, parse
 
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
-    """An older run, or the same run of another owner, cannot take the fence; the holder may take it again."""
+    """An older run or another owner of the same run cannot take the fence; its holder can take it again."""
     control = Control(tmp_path, "job")
     assert control.raise_fence(Token(5, 1), "a")
     assert control.raise_fence(Token(5, 1), "a")
@@ -24,7 +25,7 @@ def test_a_fence_never_goes_back(tmp_path: Path) -> None:
 
 
 def test_a_stop_marker_names_the_first_run_that_may_stay(tmp_path: Path) -> None:
-    """A later marker replaces an earlier one, an earlier one never a later."""
+    """A later marker replaces an earlier one, never the other way round."""
     control = Control(tmp_path, "job")
     control.request_stop(Token(5, 1), "c5", 30.0)
     control.request_stop(Token(4, 1), "c4", 10.0)
@@ -33,7 +34,7 @@ def test_a_stop_marker_names_the_first_run_that_may_stay(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("job_id", ["", "..", "a/b", "a\nb", "A", "a..b", "x" * 64, "é"])
 def test_a_job_id_cannot_leave_its_directory(tmp_path: Path, job_id: str) -> None:
-    """A job id that is no plain name is refused before it becomes a path."""
+    """A job id that is not a plain name is refused before it becomes a path."""
     with pytest.raises(ControlError, match="job_id"):
         Control(tmp_path, job_id)
 
@@ -49,7 +50,7 @@ def test_a_job_id_cannot_leave_its_directory(tmp_path: Path, job_id: str) -> Non
     ],
 )
 def test_a_broken_control_file_is_named(tmp_path: Path, text: str, said: str) -> None:
-    """A control file that is not what it should be is refused with its path, field and value."""
+    """A broken control file is refused, with its path, the field and the value."""
     control = Control(tmp_path, "job")
     control.path.mkdir()
     (control.path / "fence").write_text(text)
@@ -58,7 +59,7 @@ def test_a_broken_control_file_is_named(tmp_path: Path, text: str, said: str) ->
 
 
 def test_runs_are_listed_in_order_and_tidied(tmp_path: Path) -> None:
-    """Runs sort as numbers, files of other names do not count, and tidying keeps the newest."""
+    """Runs are sorted as numbers, other files do not count, and tidying keeps the newest runs."""
     control = Control(tmp_path, "job")
     for token in (Token(10, 1), Token(9, 2), Token(9, 10)):
         control.write_running(token, {"epoch": token.epoch})
@@ -67,7 +68,7 @@ def test_runs_are_listed_in_order_and_tidied(tmp_path: Path) -> None:
     assert control.runs() == [Token(9, 2), Token(9, 10), Token(10, 1)]
     control.tidy(keep=1)
     assert control.runs() == [Token(10, 1)]
-    assert control.stopped(Token(9, 10)) is None
+    assert stopped(control, Token(9, 10)) is None
     assert [p.name for p in control.path.iterdir() if p.name.startswith(".")] == [], "a temporary file was left"
 
 
@@ -84,7 +85,7 @@ class _Writer:
 
 
 def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
-    """A driver whose run is older than the fence ends before its query starts, and says why."""
+    """A driver of a run older than the fence ends before its query starts, and prints why."""
     launch, control, said = _launch(tmp_path, Token(4, 1))
     control.raise_fence(Token(5, 1), "a")
     started: list[object] = []
@@ -92,12 +93,12 @@ def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
         launch.start_query(started.append, _Writer())
     assert raised.value.code == 75
     assert not started
-    assert "run 4-1 may not start a query" in said[0]
+    assert "run 4-1 must not start a query" in said[0]
     assert control.running(Token(4, 1)) is None
 
 
 def test_the_newest_run_says_who_it_is_before_its_query_starts(tmp_path: Path) -> None:
-    """When the user's query is started, the file that names application and process is there already."""
+    """The file that names application and process is written before the user's query starts."""
     launch, control, _ = _launch(tmp_path, Token(5, 1))
     control.raise_fence(Token(5, 1), "a")
     seen: list[object] = []
@@ -108,7 +109,7 @@ def test_the_newest_run_says_who_it_is_before_its_query_starts(tmp_path: Path) -
 
 @pytest.mark.parametrize("extra", [["--epoch", "-1"], ["--run", "0"], ["--parallelism", "0"]])
 def test_wrong_arguments_are_named(extra: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Arguments that cannot be end the launcher with 2 and a line that shows them."""
+    """Wrong arguments end the launcher with exit code 2 and a message that shows them."""
     script = tmp_path / "s.py"
     script.write_text("")
     base = ["--control-dir", str(tmp_path), "--job-id", "j", "--epoch", "1", "--parallelism", "2", *extra, str(script)]
@@ -119,7 +120,7 @@ def test_wrong_arguments_are_named(extra: list[str], tmp_path: Path, capsys: pyt
 
 
 def test_a_script_keeps_its_own_options(tmp_path: Path) -> None:
-    """What stands after the script is the script's, even if it looks like an option of the launcher."""
+    """Arguments after the script belong to the script, even if they look like options of the launcher."""
     script = tmp_path / "s.py"
     script.write_text("")
     argv = ["--control-dir", "c", "--job-id", "j", "--epoch", "1", "--parallelism", "2", str(script), "--epoch", "x"]
@@ -142,22 +143,22 @@ _LOOP = ["o.a.s.MicroBatchExecution.executeOneBatch", "o.a.s.ProcessingTimeExecu
     ],
 )
 def test_the_stack_tells_where_a_query_is(frames: list[str], place: Place) -> None:
-    """Only between triggers and inside the sink's execution is a query in a place where it may be told to end."""
+    """A query may be ended only between triggers and while the sink runs."""
     assert place_of(frames) is place
 
 
 class _Left(BaseException):
-    """The driver's process ended here."""
+    """The driver's process ends here."""
 
 
 class _IdleQuery:
-    """A query that finds nothing to do."""
+    """A query without data."""
 
     status = types.MappingProxyType({"message": "Waiting for data to arrive"})
 
 
-def test_a_disk_that_is_away_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A control directory that cannot be read or written for a while: the stop marker is still seen afterwards."""
+def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the control directory cannot be used for a while, the driver still sees the stop marker afterwards."""
     launch, control, said = _launch(tmp_path, Token(5, 1))
     launch.start_query(lambda _writer: _IdleQuery(), _Writer())
     read, write, looks = Control._read, Control._write, []
@@ -187,23 +188,23 @@ def test_a_disk_that_is_away_does_not_end_the_watch(tmp_path: Path, monkeypatch:
     with pytest.raises(_Left):
         launch.watch()
     launch.finish()
-    assert "idle_at" in (control.running(Token(5, 1)) or {}), "told when it could be"
+    assert "idle_at" in (control.running(Token(5, 1)) or {}), "reported as soon as the disk was back"
     assert [line.partition(":")[0] for line in said][:2] == [
-        "stop marker ignored",
-        "not told that the queries are idle",
+        "cannot read the stop marker",
+        "cannot report that the queries are idle",
     ]
     assert len(said) < 10
 
 
 def test_files_are_json_for_people(tmp_path: Path) -> None:
-    """Control files are plain JSON that can be read and written by hand."""
+    """Control files are plain JSON that people can read and write."""
     control = Control(tmp_path, "job")
     control.raise_fence(Token(5, 2), "me")
     assert json.loads((control.path / "fence").read_text()) == {"epoch": 5, "run": 2, "owner": "me"}
 
 
 def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
-    """The marker that ended the run before does not end the run that came after it; a broken one is said and passed."""
+    """The marker that stopped one run does not stop the next; a broken marker is reported and ignored."""
     launch, control, said = _launch(tmp_path, Token(5, 1))
     assert launch.asked_to_stop() is None
     control.request_stop(Token(5, 1), "c", 30.0)
@@ -212,11 +213,11 @@ def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
     assert launch.asked_to_stop() == 20.0
     (control.path / "stop").write_text("{")
     assert launch.asked_to_stop() is None
-    assert "stop marker ignored" in said[-1]
+    assert "cannot read the stop marker" in said[-1]
 
 
-def test_the_application_told_is_that_of_the_newest_session(tmp_path: Path) -> None:
-    """A script may stop its session and begin another: the application it runs in now is the one that is ours."""
+def test_the_newest_application_is_reported(tmp_path: Path) -> None:
+    """A script may stop its session and start another; the control directory then names the new application."""
     control = Control(tmp_path, "rates")
     launch = Launch(control, Token(1), 2, print)
     for application in ("app-1", "app-1", "app-2"):

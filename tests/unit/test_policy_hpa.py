@@ -1,15 +1,18 @@
-"""The Horizontal Pod Autoscaler's rules on the cases of its own tests, and the policy made of them."""
+"""The rules of the Horizontal Pod Autoscaler on the cases of its own tests, and the policy that uses them."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from tests.support.cases import case, decide, evidence, policy, propose
+from tests.support.engine import check_spec
 from tests.support.events import job, snapshot, steady
 from tidegate.engine.state import JobState
 from tidegate.policies import hpa_rules as rules
+from tidegate.policies.behaviour import RATE_POLICIES
 from tidegate.policies.hpa_rules import RatePolicy
 
 
@@ -31,7 +34,7 @@ from tidegate.policies.hpa_rules import RatePolicy
     ],
 )
 def test_resource_replicas(current: int, usage: list[int], target: int, more: dict[str, int], want: int) -> None:
-    """Ratio, tolerance, ceiling, and pods that are missing or not ready counted against the change."""
+    """Ratio, tolerance and ceiling; pods that are missing or not ready count against the change."""
     assert rules.resource_replicas(current, usage, 1000, target, **more) == want
 
 
@@ -73,15 +76,17 @@ def test_per_pod_replicas(current: int, value: int, target: int, want: int) -> N
     [([3, 7], 7), ([5, None], 5), ([3, None], None), ([None, None], None), ([], None), ([3, 2], 3)],
 )
 def test_several_metrics(proposals: list[int | None], want: int | None) -> None:
-    """The largest; where one failed, up is allowed and down is not (4 run)."""
+    """The largest wins. If one failed, scaling up is allowed and scaling down is not (4 pods run)."""
     assert rules.combine(4, proposals) == want
 
 
 def test_stabilization_takes_the_extreme_of_the_window() -> None:
-    """Down follows the highest of 300 s, up the lowest of its window; older records do not count."""
+    """A scale-down goes to the largest size of 300 s, a scale-up to the smallest of its window."""
     records = [(0.0, 9), (100.0, 6), (200.0, 5)]
     assert rules.stabilize(8, 3, records, 350.0) == 6
-    assert rules.stabilize(8, 3, records, 299.0) == 8  # 9 is above the present size: no growth by the window of down
+    assert (
+        rules.stabilize(8, 3, records, 299.0) == 8
+    )  # 9 is above the current size: the scale-down window does not scale up
     assert rules.stabilize(4, 12, records, 350.0) == 12
     assert rules.stabilize(4, 12, records, 350.0, up_window=300.0) == 5
 
@@ -105,7 +110,7 @@ def test_rate_policies_up(current: int, events: list[tuple[float, int]], select:
 
 
 def test_rate_policies_down() -> None:
-    """10 % of 15 is 1.5: int(13.5) = 13 may stay; 2 pods: 13; and what went this period counts."""
+    """10 % of 15 is 1.5, so int(13.5) = 13 pods may stay; pods that were removed in the period count."""
     policies = [RatePolicy("Percent", 10, 60), RatePolicy("Pods", 4, 60)]
     assert rules.scale_down_limit(15, [], policies, "Max", 100.0) == 11
     assert rules.scale_down_limit(15, [], policies, "Min", 100.0) == 13
@@ -124,16 +129,24 @@ def test_the_policy_grows_with_utilization() -> None:
     assert (proposal.size, proposal.code) == (5, "HPA_RATIO")
 
 
-def test_slots_not_granted_count_as_pods_without_metrics() -> None:
-    """2 of 4 slots granted, both 100 % busy: with two at 0 % the ratio turns, so nothing is asked for."""
+def test_slots_not_granted_count_as_unready_pods() -> None:
+    """Pending pods are unready (`groupPods`): 0 on the way up, left out on the way down (`GetResourceReplicas`)."""
     shot = snapshot(0, slots=2)
-    assert propose("hpa", case(evidence(utilization=1.0), shot=shot)).size == 4
-    # 40 % busy against 80 %: 0.5; with two at 100 % it is 70 % / 80 %, so ceil(0.875 * 4) = 4 and not 2
-    assert propose("hpa", case(evidence(utilization=0.4), shot=shot)).size == 4
+    quick = {"stabilization_down_seconds": 0.0}
+    # 100 % busy on 2 of 4 slots: with two at 0 % the ratio falls from 1.25 to 0.625 and changes direction
+    assert propose("hpa", case(evidence(utilization=1.0), shot=shot), **quick).size == 4
+    # 40 % busy: the ratio 0.5 applies to the two granted slots alone, ceil(0.5 * 2) = 1
+    assert propose("hpa", case(evidence(utilization=0.4), shot=shot), **quick).size == 1
+
+
+def test_slots_not_granted_can_count_as_missing_pods() -> None:
+    """40 % busy on 2 of 4 slots: with two at 100 % it is 70 % / 80 %, so ceil(0.875 * 4) = 4."""
+    given = case(evidence(utilization=0.4), shot=snapshot(0, slots=2))
+    assert propose("hpa", given, ungranted_slots="missing", stabilization_down_seconds=0.0).size == 4
 
 
 def test_an_unknown_metric_forbids_scaling_down() -> None:
-    """Idle by utilization, lag unknown: it stays; lag alone may still ask for more."""
+    """With an unknown lag an idle job keeps its size, but a known lag alone can still scale it up."""
     unknown: dict[str, Any] = {"target_lag_records_per_slot": 100}
     down = propose("hpa", case(evidence(utilization=0.1, lag_records=None)), **unknown)
     assert (down.size, down.code) == (4, "HPA_METRIC_MISSING")
@@ -142,7 +155,7 @@ def test_an_unknown_metric_forbids_scaling_down() -> None:
 
 
 def test_a_new_job_is_not_shrunk_before_the_window_is_over() -> None:
-    """The present size is the first recommendation, so a reduction takes 300 s; a spike in between starts it over."""
+    """The current size is the first recommendation, so a scale-down takes 300 s."""
     spec = job(policy="hpa", policy_options={})
     shots = steady(40, rate=40, capacity=400)
     state = JobState.new()
@@ -155,8 +168,8 @@ def test_a_new_job_is_not_shrunk_before_the_window_is_over() -> None:
 
 
 def test_the_rate_limit_is_remembered() -> None:
-    """After a growth within the period, the next one is limited by what was added."""
-    hpa = policy("hpa", up_percent=0, up_pods=2, up_period_seconds=600.0)
+    """After a scale-up, the next one in the same period is limited by the slots that were added."""
+    hpa = policy("hpa", up_policies="2 Pods/600s")
     before = case(evidence(utilization=1.0, slots_granted=16), current=16, spec=job(max_parallelism=64))
     proposal = hpa.propose(before, hpa.Memory())
     assert (proposal.size, proposal.code) == (18, "HPA_LIMITED")
@@ -165,3 +178,83 @@ def test_the_rate_limit_is_remembered() -> None:
         case(evidence(utilization=1.0, slots_granted=18), current=18, spec=job(max_parallelism=64), after=60), memory
     )
     assert (again.size, again.code) == (18, "HPA_LIMITED")
+
+
+@pytest.mark.parametrize(
+    ("policies", "select", "want"),
+    [
+        ("2 Pods/600s", "Max", 18),
+        ("2 Pods/600s; 50 Percent/60s", "Max", 24),  # ceil(16 * 1.5)
+        ("2 Pods/600s; 50 Percent/60s", "Min", 18),
+        ("2 Pods/600s; 50 Percent/60s; 3 Pods/15s", "Max", 24),
+        ("3 Pods/15s;5 Pods/60s", "Max", 21),
+        ("4 Pods/15s; 100 Percent/15s", "Disabled", 16),
+        ("", "Max", 64),
+    ],
+)
+def test_growth_takes_any_list_of_rate_policies(policies: str, select: str, want: int) -> None:
+    """`behavior.scaleUp.policies` is a list (`calculateScaleUpLimitWithScalingRules`); 64 of 16 slots are proposed."""
+    given = case(evidence(lag_records=6400, slots_granted=16), current=16, spec=job(max_parallelism=64))
+    options: dict[str, Any] = {"up_policies": policies, "up_select": select, "target_lag_records_per_slot": 100}
+    assert propose("hpa", given, **options).size == want
+
+
+@pytest.mark.parametrize(
+    ("policies", "select", "want"),
+    [
+        ("10 Percent/60s", "Max", 14),  # trunc(16 * 0.9)
+        ("10 Percent/60s; 4 Pods/60s", "Max", 12),
+        ("10 Percent/60s; 4 Pods/60s", "Min", 14),
+        ("10 Percent/60s", "Disabled", 16),
+        ("", "Max", 2),  # ceil(0.1 / 0.8 * 16)
+    ],
+)
+def test_reduction_takes_any_list_of_rate_policies(policies: str, select: str, want: int) -> None:
+    """`behavior.scaleDown.policies` likewise (`calculateScaleDownLimitWithBehaviors`)."""
+    given = case(evidence(utilization=0.1, slots_granted=16), current=16, spec=job(max_parallelism=64))
+    options: dict[str, Any] = {"down_policies": policies, "down_select": select, "stabilization_down_seconds": 0.0}
+    assert propose("hpa", given, **options).size == want
+
+
+def test_each_rate_policy_looks_back_over_its_own_period() -> None:
+    """3 slots were added 30 s ago: 3 more fit into the last 15 s, but only 1 into the 4 of the last 60 s."""
+    hpa = policy("hpa", up_policies="3 Pods/15s; 4 Pods/60s", up_select="Min")
+    before = case(evidence(utilization=1.0), current=16, spec=job(max_parallelism=64))
+    first = hpa.propose(before, hpa.Memory())
+    assert first.size == 19
+    memory = hpa.ordered(before, first.memory, first, first.size)
+    later = case(evidence(utilization=1.0), current=19, spec=job(max_parallelism=64), after=30)
+    assert hpa.propose(later, memory).size == 20
+
+
+@pytest.mark.parametrize("name", ["hpa", "keda", "varga"])
+@pytest.mark.parametrize(
+    ("policies", "problem"),
+    [
+        ("4 Pod/15s", "must be VALUE TYPE/PERIOD"),
+        ("4 pods/15s", "must be VALUE TYPE/PERIOD"),
+        ("4 Pods per 15s", "must be VALUE TYPE/PERIOD"),
+        ("4 Pods/15s;", "found ''"),
+        ("04 Pods/15s", "must be VALUE TYPE/PERIOD"),
+        ("-4 Pods/15s", "found '-4 Pods/15s'"),
+        ("0 Pods/15s", "the value must be at least 1"),
+        ("4 Pods/0s", "the period must be from 1 to 1800 s"),
+        ("4 Pods/15s; 10 Percent/1801s", "found '10 Percent/1801s'"),
+    ],
+)
+def test_a_rate_policy_that_cannot_be_read_is_refused(name: str, policies: str, problem: str) -> None:
+    """The same values as Kubernetes permits, each problem with its option and the policy that has it."""
+    for option in ("up_policies", "down_policies"):
+        (found,) = check_spec(job(policy=name, policy_options={option: policies}))
+        assert found.startswith(f"scaling.policy_options.{option}: ")
+        assert problem in found
+        assert not re.search(RATE_POLICIES, policies)
+
+
+@pytest.mark.parametrize(
+    "policies", ["", "4 Pods/15s", "4 Pods/1s;100 Percent/1800s ; 1 Pods/1799s", " 10 Percent/60s "]
+)
+def test_a_rate_policy_that_can_be_read_fits_the_schema_too(policies: str) -> None:
+    """An editor that checks `job.yaml` by the JSON Schema accepts what `tidegate apply` accepts."""
+    assert check_spec(job(policy="hpa", policy_options={"up_policies": policies})) == []
+    assert re.search(RATE_POLICIES, policies)

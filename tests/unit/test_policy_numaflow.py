@@ -1,4 +1,4 @@
-"""Numaflow's rule on the cases its own tests and documentation publish, and the policy made of it."""
+"""The rule of Numaflow on the cases of its own tests and documentation, and the policy that uses it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from tests.support.cases import AT, case, evidence, policy, propose
-from tests.support.events import job, snapshot
+from tests.support.events import job, snapshot, steady
 from tidegate.engine.case import Case
 from tidegate.engine.cron import parse
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
 from tidegate.events.decision import Evidence, Neighbour
+from tidegate.lab.simulate import EngineDecider
 from tidegate.policies import numaflow_rules as rules
+from tidegate.policies.numaflow_pressure import MAX_SUMS, DownstreamLag, remember
 
 
 def test_the_documented_example() -> None:
@@ -58,7 +60,7 @@ def test_source_cases_of_numaflow(rates: list[float], pending: list[int], want: 
     ],
 )
 def test_buffer_cases_of_numaflow(rates: list[float], pending: list[int], ready: int, want: int) -> None:
-    """The buffer rule gives what Numaflow's tests expect (30,000 long, 80 % usable, 90 % to be free)."""
+    """The buffer rule gives what Numaflow's tests expect (30,000 long, 80 % usable, 90 % to keep free)."""
     assert rules.buffer_limit(30_000, 0.8) == 24_000
     assert rules.target_available(30_000, 90) == 27_000
     got = rules.desired_replicas(
@@ -76,7 +78,7 @@ def test_buffer_cases_of_numaflow(rates: list[float], pending: list[int], ready:
 
 
 def test_a_full_buffer_adds_one_step() -> None:
-    """At or over the limit the free part says nothing: current replicas + replicasPerScaleUp."""
+    """At the limit the free part says nothing, so the result is current replicas + replicasPerScaleUp."""
     got = rules.desired_replicas(
         [10],
         [24_000],
@@ -94,15 +96,15 @@ def test_no_more_replicas_than_messages() -> None:
     assert rules.desired_replicas([0.01], [4], target_processing_seconds=20, ready_replicas=5) == 4
 
 
-def test_pending_over_32_bits_is_their_defect_and_can_be_mended() -> None:
-    """2^31 pending turn negative in the cast, and the vertex path answers 1."""
+def test_numaflows_32_bit_overflow_can_be_fixed() -> None:
+    """2^31 pending messages turn negative in the cast, and the rule for a vertex gives 1."""
     given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4}
     assert rules.desired_replicas([1e6], [2**31], **given) == 1
     assert rules.desired_replicas([1e6], [2**31], **given, wrap_pending=False) == 429  # 429.5 is short of a half
 
 
 def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
-    """Rate 0 with something pending keeps the replicas; only rate 0 and pending 0 is idle."""
+    """Rate 0 with pending messages keeps the replicas; only rate 0 without pending messages is idle."""
     given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4, "replicas": 4}
     assert rules.mono_vertex_desired(0, 100, **given) == 4
     assert rules.mono_vertex_desired(0, 0, **given) == 0
@@ -130,12 +132,12 @@ def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
         (
             4,
             9,
-            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0, "mend_pressure_cooldown": True},
+            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0, "fix_pressure_cooldown": True},
             (4, "direct pressure"),
         ),
         (4, 9, {"downstream_pressure": True}, (4, "downstream pressure")),
         (4, 1, {"downstream_pressure": True}, (2, "step")),  # back pressure holds growth only
-        (70, 9, {}, (9, "")),  # outside its bounds it jumps, with no step
+        (70, 9, {}, (9, "")),  # outside its bounds it goes there at once
         (70, 9, {"since_last_scale": 89.0}, (70, "cooldown")),
         (70, 9, {"since_last_scale": 50.0, "up_cooldown": 5.0}, (9, "")),
     ],
@@ -156,7 +158,7 @@ def test_the_lookback_follows_the_longest_still_spell(current: float, still: flo
 
 
 def test_the_longest_still_spell() -> None:
-    """Rises end a spell, a fall starts anew, and a spell still going on counts."""
+    """A rise ends a spell, a fall starts a new one, and a spell that has not ended counts."""
     assert rules.longest_still([(0, 5), (10, 5), (30, 6), (40, 7)]) == 30
     assert rules.longest_still([(0, 5), (10, 2), (50, 3), (55, 4)]) == 40
     assert rules.longest_still([(0, 5), (10, 6), (100, 6)]) == 90
@@ -189,27 +191,85 @@ def test_the_policy_waits_for_its_cooldowns() -> None:
     assert propose("numaflow", case(lagging(12_000), last_action_at=AT - 91)).size == 6
 
 
-def pressed(*, topics: tuple[str, ...], lag: int = 21_600) -> Case:
-    """Return a case in which 8 slots are wanted and a job downstream has some lag."""
-    neighbour = Neighbour("next", upstream=False, topics=topics, evidence=Evidence(lag_records=lag))
+def pressed(*, distance: int | None = None, lag: int = 21_600) -> Case:
+    """Return a case with a desired size of 8 and a job downstream that lags."""
+    neighbour = Neighbour(
+        "next", upstream=False, topics=("out",), evidence=Evidence(lag_records=lag), distance=distance
+    )
     return case(lagging(12_000), neighbours=[neighbour])
 
 
 def test_back_pressure_of_the_next_job_costs_a_slot() -> None:
     """Directly connected, at 90 % of 24,000: one fewer instead of more; just below: no pressure."""
-    assert propose("numaflow", pressed(topics=("out",))).code == "NUMAFLOW_DIRECT_PRESSURE"
-    assert propose("numaflow", pressed(topics=("out",))).size == 3
-    assert propose("numaflow", pressed(topics=("out",), lag=21_599)).size == 6
+    assert propose("numaflow", pressed()).code == "NUMAFLOW_DIRECT_PRESSURE"
+    assert propose("numaflow", pressed()).size == 3
+    assert propose("numaflow", pressed(lag=21_599)).size == 6
 
 
 def test_back_pressure_further_down_holds_the_size() -> None:
-    """A full job that reads another's output keeps this one from growing."""
-    proposal = propose("numaflow", pressed(topics=("reports",)))
+    """A full job that reads another job's output keeps this one from scaling up (`hasBackPressure`)."""
+    proposal = propose("numaflow", pressed(distance=2))
     assert (proposal.size, proposal.code) == (4, "NUMAFLOW_DOWNSTREAM_PRESSURE")
+    assert propose("numaflow", pressed(distance=2, lag=21_599)).size == 6
+
+
+@pytest.mark.parametrize(
+    ("lags", "code"),
+    [
+        ([0, 0, 0, 30_000], "NUMAFLOW_STEP"),  # the newest lag alone is over 21,600, the mean of 7,500 is not
+        ([40_000, 40_000, 20_000], "NUMAFLOW_DIRECT_PRESSURE"),  # the newest is below, the mean of 33,333 is not
+        ([40_000, 0, 24_800], "NUMAFLOW_DIRECT_PRESSURE"),  # 64,800 / 3 = 21,600
+        ([40_000, 0, 24_799], "NUMAFLOW_STEP"),  # 21,599.67, and pending messages are whole
+        ([21_600, None], "NUMAFLOW_DIRECT_PRESSURE"),  # a lag that is not known now does not end the pressure
+        ([10**6] + [0] * 12, "NUMAFLOW_DIRECT_PRESSURE"),  # 120 s ago is within the lookback: 1,000,000 / 13
+        ([10**6] + [0] * 13, "NUMAFLOW_STEP"),  # 130 s ago is not
+    ],
+)
+def test_back_pressure_is_the_mean_over_the_lookback(lags: list[int | None], code: str) -> None:
+    """`hasBackPressure` compares the averaged pending with 90 % of 24,000 = 21,600, not the newest one."""
+    numaflow = policy("numaflow", adaptive_lookback=False)
+    memory, found = numaflow.Memory(), []
+    for number, lag in enumerate(lags):
+        neighbour = Neighbour("next", upstream=False, topics=("out",), evidence=Evidence(lag_records=lag))
+        proposal = numaflow.propose(case(lagging(12_000), neighbours=[neighbour], after=10.0 * number), memory)
+        memory = proposal.memory
+        found.append(proposal.code)
+    assert found[-1] == code
+
+
+def test_a_long_lookback_keeps_few_sums_of_lags_and_the_same_mean() -> None:
+    """600 s of snapshots are kept as at most 16 sums per job; a job that is no longer linked is forgotten."""
+    lags: tuple[DownstreamLag, ...] = ()
+    for number in range(60):
+        neighbour = Neighbour("next", upstream=False, topics=("out",), evidence=Evidence(lag_records=1000 * number))
+        lags = remember(lags, [neighbour], 10.0 * number, 600.0)
+        assert len(lags[0].sums) <= MAX_SUMS
+        assert lags[0].mean == 500 * number
+    assert remember(lags, [], 600.0, 600.0) == ()
+
+
+def test_a_full_job_two_links_down_holds_the_first() -> None:
+    """End to end: three jobs in a row, the mean lag of the last is over its limit, so the first does not scale up."""
+    topics = {"raw": ("in", "a"), "clean": ("a", "b"), "report": ("b", "c")}
+    specs = {
+        name: job(name, pipeline_id="shop", policy="numaflow", policy_options={}).model_copy(
+            update={"sources": (read,), "sinks": (written,)}
+        )
+        for name, (read, written) in topics.items()
+    }
+    decider = EngineDecider(tuple(specs.values()))
+    codes = {}
+    for number in range(4):
+        for name, lag in (("report", 30_000), ("clean", 0), ("raw", 12_000)):
+            shots = steady(number + 1, rate=300, capacity=300, lag=lag, job_id=name, pipeline_id="shop")
+            decided = decider.decide(specs[name], shots[-1], shots[-1].observed_at.timestamp(), ()).decision
+            assert decided is not None
+            codes[name] = decided.trail[0].code
+    assert codes["raw"] == "NUMAFLOW_DOWNSTREAM_PRESSURE"
 
 
 def test_a_cron_window_replaces_the_bounds() -> None:
-    """Inside the window the job is brought to its least size before any metric is looked at."""
+    """Inside the window the job goes to the minimum size of the window, whatever its metrics say."""
     proposal = propose("numaflow", case(), cron="0 0 11 * * *|0 0 13 * * *|8|10", replicas_per_scale_up=9)
     assert (proposal.size, proposal.code) == (8, "NUMAFLOW_WINDOW")
     outside = propose("numaflow", case(after=7200), cron="0 0 11 * * *|0 0 13 * * *|8|10")
@@ -226,18 +286,18 @@ def test_a_bad_cron_window_is_refused(cron: str) -> None:
 
 
 def test_the_rate_limit_holds_growth() -> None:
-    """A job that already processes what its throttle lets through would gain nothing."""
+    """A job that already processes as much as its throttle allows would gain nothing."""
     assert propose("numaflow", case(lagging(12_000)), rate_limit=300.0).code == "NUMAFLOW_RATE_LIMIT"
 
 
 def test_an_idle_job_keeps_one_slot() -> None:
-    """Nothing pending and nothing processed: Numaflow goes to zero, a Spark job to its least size."""
+    """Without pending records and processing Numaflow scales to zero, a Spark job to its minimum size."""
     proposal = propose("numaflow", case(lagging(0, rate=0.0)), replicas_per_scale_down=9)
     assert (proposal.size, proposal.code) == (1, "NUMAFLOW_IDLE")
 
 
 def test_slow_batches_lengthen_the_lookback() -> None:
-    """Offsets that stand still for 150 s at a time make the lookback 180 s, and later it shrinks again."""
+    """150 s without a commit make the lookback 180 s; later it goes back to 120 s."""
     lookback: list[Any] = []
     numaflow = policy("numaflow")
     memory = numaflow.Memory()
@@ -252,14 +312,32 @@ def test_slow_batches_lengthen_the_lookback() -> None:
     assert lookback[0] == lookback[-1] == 120.0
 
 
-def test_without_a_ready_slot_nothing_is_reckoned() -> None:
-    """Slots ordered and none granted yet: Numaflow waits for a ready replica."""
+@pytest.mark.parametrize(
+    ("configured", "spell", "want"),
+    [(90, 70, 120.0), (90, 60, 90.0), (120, 70, 120.0), (30, 20, 60.0), (120, 130, 180.0)],
+)
+def test_a_still_spell_is_rounded_up_to_minutes_before_it_is_compared(configured: int, spell: int, want: float) -> None:
+    """`updateDynamicLookbackSecs`: 70 s become 120 s, more than 90 s, as long as 3 lookbacks reach the spell."""
+    numaflow = policy("numaflow", lookback_seconds=configured)
+    memory = numaflow.Memory()
+    lookback: dict[int, Any] = {}
+    for at in range(0, 900, 10):
+        done = 1000 if at < spell else 1000 + at
+        memory = numaflow.propose(case(after=at, window=[Slice(AT + at, done, done)]), memory).memory
+        assert memory is not None
+        lookback[at] = memory.lookback
+    assert lookback[spell] == lookback[spell + 60] == want
+    assert lookback[890] == max(60, configured)  # commits 10 s apart are spells of 10 s
+
+
+def test_without_a_ready_slot_the_size_stays() -> None:
+    """As long as no slot is granted, Numaflow waits for a ready replica."""
     proposal = propose("numaflow", case(lagging(12_000), shot=snapshot(0, slots=0)))
     assert (proposal.size, proposal.code) == (4, "EVIDENCE_MISSING")
 
 
 def test_unknown_pending_changes_nothing() -> None:
-    """A window without known offsets leaves the size alone."""
+    """Without known offsets the size stays."""
     window = [Slice(AT - 10, None, 5), Slice(AT, None, 5)]
     proposal = propose("numaflow", case(window=window, spec=job(max_parallelism=16)))
     assert (proposal.size, proposal.code) == (4, "EVIDENCE_MISSING")

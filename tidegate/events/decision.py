@@ -99,7 +99,7 @@ class Expectation:
 
 @value
 class Neighbour:
-    """What was known of a job linked to this one by a topic, as the decider saw it."""
+    """What was known of a job that shares a topic with this one, or is further downstream, as the decider saw it."""
 
     job_id: str
     upstream: bool
@@ -107,6 +107,8 @@ class Neighbour:
     topics: tuple[str, ...]
     parallelism: int | None = None
     evidence: Evidence | None = None
+    distance: int | None = None
+    """Links to a job further downstream, 2 or more; absent for a job that shares a topic with this one."""
 
 
 @value

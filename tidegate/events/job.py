@@ -57,7 +57,7 @@ class Scaling(Wire):
     policy: Identifier = "tide"
     policy_options: dict[str, Scalar] = Field(default_factory=dict)
     guards: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
-    """Options of single guards by name, such as `{"cooldown": {"up_seconds": 30}}`; see docs/policies.md."""
+    """Options of single guards by name, such as `{"cooldown": {"up_seconds": 30}}`; see docs/policies/guards.md."""
     min_parallelism: Parallelism = 1
     max_parallelism: Parallelism = 16
     initial_parallelism: Parallelism | None = None

@@ -1,4 +1,4 @@
 """Runs inside a Spark driver: starts a user's unchanged script, fences it, and stops it at a batch boundary.
 
-Standard library and pyspark only, so that a worker needs nothing but this folder: it is found by its path.
+It needs only the standard library and pyspark, and Spark finds it by its path: a worker needs nothing but these files.
 """

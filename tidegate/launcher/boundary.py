@@ -1,26 +1,26 @@
-"""Ends a streaming query exactly between two micro-batches, which Spark itself has no call for.
+"""Ends a streaming query exactly between two micro-batches. Spark has no call for that.
 
-`StreamingQuery.stop()` cancels the batch that runs: its offsets are logged, its commit is not, and the batch runs
-again after the restart, sinks included. Spark does have a clean end, for `Trigger.AvailableNow`: the engine sets its
-own state to TERMINATED and leaves the loop when the batch is done. We set the same state from outside, and the
-question is only *when* that is safe, because `runBatch` interrupts itself if it finds the state TERMINATED between
-logging the offsets and running them (MicroBatchExecution of Spark 4.2). Where the query is, is seen in the stack of
-its thread, and `awaitProgressLock`, which the engine holds while it logs offsets and commits, keeps it from going
-from one place to the next while we look:
+`StreamingQuery.stop()` cancels the running batch: its offsets are logged but not committed, so the batch runs again
+after the restart, sinks included. Spark can end cleanly, but only for `Trigger.AvailableNow`: the engine sets its own
+state to TERMINATED and leaves its loop when the batch is done. This module sets the same state from outside.
 
-    between triggers    nothing is logged       set TERMINATED; `stop()` may wake it at once
+That is not safe at every moment: `runBatch` interrupts itself if it finds the state TERMINATED after it has logged the
+offsets and before it has run them (MicroBatchExecution of Spark 4.2). The stack of the query's thread shows where the
+query is. The engine holds `awaitProgressLock` while it logs offsets and commits, so holding that lock keeps the query
+from moving on while we look:
+
+    between triggers    nothing is logged       set TERMINATED; `stop()` may wake the query at once
     adding the batch    past the check          set TERMINATED; the batch commits, then the query ends
-    anywhere else       planning or committing  let go, look again in some milliseconds
+    anywhere else       planning or committing  release the lock, look again some milliseconds later
 
-Between two looks the thread may pass from "between triggers" to the lock, its check of the state already behind it:
-then the state is put back to ACTIVE and the search goes on. All calls on the lock come from one Python thread, which
-py4j pins to one thread of the JVM.
+Between two looks the thread may go from "between triggers" to waiting for the lock, having checked the state just
+before we set it. Then the state goes back to ACTIVE, and we look again. All calls on the lock come from one Python
+thread, which py4j ties to one thread of the JVM.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -37,7 +37,7 @@ class Place(Enum):
 
 
 def place_of(frames: list[str]) -> Place:
-    """Return where a query is, by the `class.method` frames of its thread, innermost first."""
+    """Return where a query is, from the `class.method` frames of its thread, innermost first."""
 
     def any_frame(part: str) -> bool:
         return any(part in frame for frame in frames)
@@ -45,27 +45,27 @@ def place_of(frames: list[str]) -> Place:
     if any_frame("MicroBatchExecution.constructNextBatch"):
         return Place.CONSTRUCTING
     if any_frame("MicroBatchExecution.runBatch"):
-        # the sink is called inside an SQL execution; planning before and commit after are not
+        # only the sink is called inside an SQL execution; planning and committing are not
         return Place.ADDING_BATCH if any_frame(".SQLExecution$.") else Place.ELSEWHERE
     if any_frame("MicroBatchExecution.executeOneBatch"):
         return Place.ELSEWHERE
-    # before the loop (creating sources, reading the logs) there is no TriggerExecutor in the stack
+    # before the loop, while it creates sources and reads the logs, the stack has no TriggerExecutor
     return Place.BETWEEN_TRIGGERS if any_frame("Executor.execute") else Place.ELSEWHERE
 
 
-def stop_at_boundary(query: Any, deadline: float, clock: Callable[[], float] = time.monotonic) -> bool:
-    """End `query` between two batches; fall back to a plain `stop()` when `clock()` passes `deadline`.
+def stop_at_boundary(query: Any, deadline: float) -> bool:
+    """End `query` between two batches; fall back to a plain `stop()` when `time.monotonic()` passes `deadline`.
 
     Returns True when the query ended at a boundary. Raises what the query itself failed with, if it did.
     """
     clean = False
-    engine = engine_of(query)
+    engine = _engine_of(query)
     if engine is not None:
-        clean = _ask_to_end(engine, deadline, clock)
+        clean = _ask_to_end(engine, deadline)
     if clean:
-        while clock() < deadline and engine is not None and engine.queryExecutionThread().isAlive():
+        while time.monotonic() < deadline and engine is not None and engine.queryExecutionThread().isAlive():
             if place_of(_stack(engine)) is Place.BETWEEN_TRIGGERS:
-                break  # asleep until the next trigger, which will do nothing: no use in waiting for it
+                break  # it sleeps until the next trigger, which will do nothing
             time.sleep(_LOOK_SECONDS)
         else:
             clean = engine is not None and not engine.queryExecutionThread().isAlive()
@@ -73,7 +73,7 @@ def stop_at_boundary(query: Any, deadline: float, clock: Callable[[], float] = t
     return clean
 
 
-def engine_of(query: Any) -> Any | None:
+def _engine_of(query: Any) -> Any | None:
     """Return the JVM's MicroBatchExecution behind a PySpark query, or None for an engine of another kind."""
     wrapper = query._jsq
     engine = wrapper.streamingQuery() if hasattr(wrapper, "streamingQuery") else wrapper
@@ -86,13 +86,13 @@ def _stack(engine: Any) -> list[str]:
     ]
 
 
-def _ask_to_end(engine: Any, deadline: float, clock: Callable[[], float]) -> bool:
+def _ask_to_end(engine: Any, deadline: float) -> bool:
     state = engine.state()
     lock = engine.awaitProgressLock()
-    while clock() < deadline:
+    while time.monotonic() < deadline:
         active = state.get()
         if active.toString() == "TERMINATED":
-            return False  # someone else stops it, or it has ended by itself
+            return False  # something else is stopping it, or it has ended by itself
         if active.toString() == "ACTIVE":
             terminated = _terminated(engine, active)
             lock.lock()
@@ -106,7 +106,7 @@ def _ask_to_end(engine: Any, deadline: float, clock: Callable[[], float]) -> boo
 
 
 def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
-    """With the lock held: set TERMINATED if that can only end the query at a boundary."""
+    """Set TERMINATED if that can only end the query at a boundary; the caller holds the lock."""
     place = place_of(_stack(engine))
     if place is Place.ADDING_BATCH:
         return bool(state.compareAndSet(active, terminated))
@@ -114,7 +114,7 @@ def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
         return False
     while True:
         place = place_of(_stack(engine))
-        if place is Place.CONSTRUCTING:  # its check of the state was a moment before ours
+        if place is Place.CONSTRUCTING:  # it checked the state just before we set it
             state.compareAndSet(terminated, active)
             return False
         if place is Place.BETWEEN_TRIGGERS or not engine.queryExecutionThread().isAlive():
@@ -122,7 +122,7 @@ def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
 
 
 def _terminated(engine: Any, active: Any) -> Any:
-    """Return the engine's TERMINATED state: the sibling of ACTIVE, wherever this version of Spark keeps them."""
+    """Return the engine's TERMINATED state; this version of Spark keeps it next to ACTIVE."""
     loader = engine.getClass().getClassLoader()
     name = active.getClass().getName().replace("ACTIVE", "TERMINATED")
     return loader.loadClass(name).getField("MODULE$").get(None)

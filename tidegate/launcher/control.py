@@ -1,14 +1,14 @@
-"""The control directory: how actuator and driver speak to each other without a network between them.
+"""The control directory: how actuator and driver talk to each other without a network between them.
 
-    <control_dir>/<job_id>/fence                         the newest run allowed on the checkpoint   (actuator)
-    <control_dir>/<job_id>/stop                          every run older than this is to end        (actuator)
-    <control_dir>/<job_id>/running-<epoch>-<run>.json    who runs, written when the driver arrives  (driver)
-    <control_dir>/<job_id>/stopped-<epoch>-<run>.json    how its queries ended                      (driver)
+    <control_dir>/<job_id>/fence                         the newest run allowed on the checkpoint    (actuator)
+    <control_dir>/<job_id>/stop                          every run older than this one must stop     (actuator)
+    <control_dir>/<job_id>/running-<epoch>-<run>.json    who runs, written when the driver arrives   (driver)
+    <control_dir>/<job_id>/stopped-<epoch>-<run>.json    how its queries ended, for people to read   (driver)
 
-A run is named by its *token* (epoch, run): the epoch of the command that started it, and the how-manieth start of
-that command it is (a roll-back is one more, and so is a start whose fate a crash left unknown). Tokens only grow, so a
-marker left over from an earlier restart can never stop or fence the run that came after it. Files are JSON, written
-beside and renamed: a reader sees a whole file or none.
+The name of a run is its *token* (epoch, run): the epoch of the command that started it, and a number that counts the
+starts of that command. A rollback is another start, and so is a start after a crash that left the first one unknown.
+Tokens only grow, so a marker left over from an earlier restart can never stop or fence a later run. Files are JSON.
+They are written under another name and then renamed, so a reader sees a whole file or none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Token(NamedTuple):
 
 
 class ControlError(ValueError):
-    """A control file or its place is not what it should be; the text names the file and what was found."""
+    """A control file is not as it should be; the message names the file and what it holds."""
 
 
 class Control:
@@ -43,16 +43,16 @@ class Control:
 
     def __init__(self, control_dir: str | Path, job_id: str) -> None:
         if not JOB_ID.fullmatch(job_id) or ".." in job_id:
-            raise ControlError(f"job_id {job_id[:80]!r} may not name a directory")
+            raise ControlError(f"job_id {job_id[:80]!r} cannot name a directory")
         self.path = Path(control_dir) / job_id
 
     def fence(self) -> tuple[Token, str] | None:
-        """Return the newest run allowed on the checkpoint and who allowed it, or None where none was ever written."""
+        """Return the newest run allowed on the checkpoint and who allowed it, or None if there is no fence yet."""
         data = self._read("fence")
         return None if data is None else (self._token_of("fence", data), str(data.get("owner", "")))
 
     def raise_fence(self, token: Token, owner: str) -> bool:
-        """Allow `token` and forbid every older run. Return False if another owner's or a newer one holds already."""
+        """Allow `token` and forbid every older run; return False if a newer run or another owner holds the fence."""
         held = self.fence()
         if held is None or held[0] < token:
             self._write("fence", {"epoch": token.epoch, "run": token.run, "owner": owner})
@@ -60,14 +60,14 @@ class Control:
         return held == (token, owner)
 
     def stop_marker(self) -> tuple[Token, float] | None:
-        """Return (the first run that may stay, seconds the others have to reach a batch boundary), or None."""
+        """Return the oldest run that may stay and the seconds the others have to reach a batch boundary, or None."""
         data = self._read("stop")
         if data is None:
             return None
         return self._token_of("stop", data), _number(self.path / "stop", data, "deadline_seconds")
 
     def request_stop(self, token: Token, command_id: str, deadline_seconds: float) -> None:
-        """Ask every run older than `token` to end at a batch boundary within the deadline."""
+        """Ask every run older than `token` to stop at a batch boundary within the deadline."""
         marker = self.stop_marker()
         if marker is None or marker[0] < token:
             self._write(
@@ -81,31 +81,27 @@ class Control:
             )
 
     def write_running(self, token: Token, facts: dict[str, Any]) -> None:
-        """Say who runs."""
+        """Write who runs."""
         self._write(f"running-{token}.json", facts)
 
     def write_stopped(self, token: Token, facts: dict[str, Any]) -> None:
-        """Say how the run's queries ended."""
+        """Write how the queries of the run ended."""
         self._write(f"stopped-{token}.json", facts)
 
     def runs(self) -> list[Token]:
-        """Return every run that has arrived in a driver, oldest first."""
+        """Return every run whose driver has arrived, oldest first."""
         found = [_RUNNING.fullmatch(path.name) for path in self.path.glob("running-*.json")]
         return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
 
     def tidy(self, keep: int = 50) -> None:
-        """Remove what all but the newest `keep` runs left; only for runs that have ended."""
+        """Remove the files of all but the newest `keep` runs; all of them must have ended."""
         for token in self.runs()[:-keep]:
             for kind in ("running", "stopped"):
                 (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
 
     def running(self, token: Token) -> dict[str, Any] | None:
-        """Return what the run says of itself, or None if its driver has not arrived."""
+        """Return what a run wrote about itself, or None if its driver has not arrived."""
         return self._read(f"running-{token}.json")
-
-    def stopped(self, token: Token) -> dict[str, Any] | None:
-        """Return how the run's queries ended, or None if it has not said so."""
-        return self._read(f"stopped-{token}.json")
 
     def _token_of(self, name: str, data: dict[str, Any]) -> Token:
         place = self.path / name
@@ -121,7 +117,7 @@ class Control:
         except ValueError as error:
             raise ControlError(f"{self.path / name}: not JSON ({error}): {text[:80]!r}") from None
         if not isinstance(data, dict):
-            raise ControlError(f"{self.path / name}: a JSON object is expected, found {text[:80]!r}")
+            raise ControlError(f"{self.path / name}: expected a JSON object, found {text[:80]!r}")
         return data
 
     def _write(self, name: str, data: dict[str, Any]) -> None:
@@ -132,7 +128,7 @@ class Control:
                 json.dump(data, file)
                 file.flush()
                 os.fsync(file.fileno())
-            # mkstemp is private; the driver may run as another user than the actuator
+            # mkstemp makes a private file, and the driver may run as another user than the actuator
             Path(temporary).chmod(0o644)
             Path(temporary).replace(self.path / name)
         except BaseException:

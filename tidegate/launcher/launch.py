@@ -1,10 +1,11 @@
-"""The launcher's main: fence, run the user's script, watch for the stop marker, end the queries, say how they ended.
+"""The launcher's main: check the fence, run the user's script, and stop its queries when the stop marker asks for it.
 
     spark-submit <conf> launcher/__main__.py --control-dir D --job-id J --epoch E --run R --parallelism N SCRIPT ARGS…
 
-The script is run unchanged with `runpy`, as `__main__`, with its own `sys.argv` and its own folder on the path. Only
-the start of a query is wrapped: there the fence is checked, once per query, in the instant before the first write.
-Exit codes: those of the script; 75 when a newer run is allowed (`FENCED`), 2 for wrong arguments.
+`runpy` runs the script unchanged, as `__main__`, with its own `sys.argv` and its own folder on the import path. The
+launcher's modules are taken out of `sys.modules` first, so the script may bring packages of the same names. Only the
+start of a query is wrapped: just before its first write, the fence is checked.
+Exit codes: those of the script; 75 (`FENCED`) when a newer run is allowed, 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from tidegate.launcher.boundary import stop_at_boundary
 from tidegate.launcher.control import Control, ControlError, Token
 
 FENCED = 75
-"""Exit code of a driver that found a newer run (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
 
 _DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
 _WATCH_SECONDS = 0.1
 _LEAVE_SECONDS = 5.0
-"""How long a script may take to end by itself once its queries have ended."""
+"""How long a script may go on after its queries have ended."""
 
 
 class Fenced(SystemExit):
-    """A newer run is allowed on the checkpoint. A SystemExit, so that a script's `except Exception` lets it pass."""
+    """A newer run is allowed on the checkpoint. As a SystemExit it passes through `except Exception` in a script."""
 
     def __init__(self, text: str) -> None:
         super().__init__(FENCED)
@@ -56,7 +57,8 @@ class Launch:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._complaint = ""
-        driver = _DRIVER_DIR.search(str(Path.cwd()))  # a standalone worker starts a driver in a folder of its id
+        # a standalone worker starts a driver in a folder named after its id
+        driver = _DRIVER_DIR.search(str(Path.cwd()))
         self._facts: dict[str, Any] = {
             "submission_id": driver[0] if driver else _process_id(os.getppid()),
             "epoch": token.epoch,
@@ -69,26 +71,26 @@ class Launch:
         }
 
     def report(self, **facts: Any) -> None:
-        """Write what is known of this run, `facts` added."""
-        told = self._facts | facts
-        self._control.write_running(self._token, told)
-        self._facts = told
+        """Add `facts` to what this run says about itself, and write it."""
+        known = self._facts | facts
+        self._control.write_running(self._token, known)
+        self._facts = known
 
     def check_fence(self) -> None:
-        """Raise `Fenced` if a newer run is allowed, or if this one is to stop before it began."""
+        """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""
         held = self._control.fence()
         if held is not None and held[0] > self._token:
-            raise Fenced(f"run {self._token} may not start a query: the fence of {self._control.path} is at {held[0]}")
+            raise Fenced(f"run {self._token} must not start a query: {self._control.path} allows only run {held[0]}")
         if self._stopping.is_set():
-            raise Fenced(f"run {self._token} is being stopped and may not start another query")
+            raise Fenced(f"run {self._token} is being stopped and must not start another query")
 
     def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Start a user's query behind the fence, and remember it."""
-        with self._lock:  # a stop marker that comes now waits for the query, so it cannot miss it
+        """Check the fence, start a query of the user's, and remember it."""
+        with self._lock:  # a stop request that comes now waits for the new query and does not miss it
             try:
                 self.check_fence()
                 application_id = writer._spark.sparkContext.applicationId
-                if application_id != self._facts.get("application_id"):  # a script may begin a new session
+                if application_id != self._facts.get("application_id"):  # a script may start a new session
                     self.report(application_id=application_id, started_at=_now())
             except Fenced as fenced:
                 self._say(fenced.text)
@@ -98,36 +100,36 @@ class Launch:
         return query
 
     def watch(self) -> None:
-        """Wait for the stop marker, then end all queries; runs in its own thread for as long as the driver lives."""
+        """Wait for the stop marker, then stop all queries. Runs in its own thread until the driver ends."""
         while (asked := self.asked_to_stop()) is None:
-            self._tell_idle()
+            self._report_idle()
             time.sleep(_WATCH_SECONDS)
-        self._say(f"run {self._token} is asked to stop within {asked:g} s")
+        self._say(f"run {self._token} must stop within {asked:g} s")
         self._stopping.set()
         with self._lock:
             queries = list(self._queries)
         try:
             self._end(queries, time.monotonic() + asked)
         except OSError as error:
-            self._say(f"how the queries ended could not be written: {error}")
+            self._say(f"could not write how the queries ended: {error}")
         self._ended.set()
         time.sleep(_LEAVE_SECONDS)
-        self._say(f"the script did not end {_LEAVE_SECONDS:g} s after its queries: ending the driver")
+        self._say(f"the script still runs {_LEAVE_SECONDS:g} s after its queries have ended: ending the driver")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
 
     def finish(self) -> None:
-        """After the script: let a stop that has begun come to its end, so that no batch is cut off by the exit."""
+        """After the script has ended, wait for a stop in progress, so that the exit does not cut off a batch."""
         if self._stopping.is_set():
             self._ended.wait()
 
     def asked_to_stop(self) -> float | None:
-        """Return the seconds this run has to end, or None while no marker asks it to."""
+        """Return how many seconds this run has to stop, or None if no marker asks it to."""
         try:
             marker = self._control.stop_marker()
-        except (ControlError, OSError) as error:  # looked at again: a disk may come back
-            self._complain(f"stop marker ignored: {error}")
+        except (ControlError, OSError) as error:  # the next look may succeed: a disk may come back
+            self._complain(f"cannot read the stop marker: {error}")
             return None
         return marker[1] if marker is not None and marker[0] > self._token else None
 
@@ -140,7 +142,7 @@ class Launch:
                 facts["clean"] = stop_at_boundary(query, deadline)
                 failure = query.exception()
                 facts["error"] = None if failure is None else str(failure)[:500]
-            except Exception as error:  # noqa: BLE001  the driver must say how far it came, whatever the query threw
+            except Exception as error:  # noqa: BLE001 - the driver must report how it ended, whatever the query raised
                 facts["error"] = f"{type(error).__name__}: {error}"[:500]
             last = query.lastProgress
             facts["last_batch_id"] = None if last is None else last["batchId"]
@@ -154,29 +156,29 @@ class Launch:
         clean = len(outcomes) == len(queries) and all(facts["clean"] for facts in outcomes.values())
         self._control.write_stopped(self._token, {"clean": clean, "queries": outcomes, "stopped_at": _now()})
 
-    def _tell_idle(self) -> None:
-        """Say once that all queries are idle: no batch will tell that this run is well."""
+    def _report_idle(self) -> None:
+        """Report once that all queries are idle: without data, no batch will show that this run works."""
         if "idle_at" not in self._facts and self._all_idle():
             try:
                 self.report(idle_at=_now())
             except OSError as error:
-                self._complain(f"not told that the queries are idle: {error}")
+                self._complain(f"cannot report that the queries are idle: {error}")
 
     def _complain(self, text: str) -> None:
-        """Say what is wrong, and not again until something else is."""
+        """Print a problem, but not the same one twice in a row."""
         if text != self._complaint:
             self._say(text)
         self._complaint = text
 
     def _all_idle(self) -> bool:
-        """Whether every query has come round once and found nothing to do."""
+        """Whether there are queries and all of them wait for data or for their next trigger."""
         with self._lock:
             queries = list(self._queries)
         return bool(queries) and all(query.status["message"].startswith("Waiting for") for query in queries)
 
 
 def patch(launch: Launch) -> None:
-    """Put the launch before every way to start a streaming query."""
+    """Wrap every way to start a streaming query."""
     for name in ("start", "toTable"):
         original = getattr(DataStreamWriter, name)
 
@@ -187,25 +189,26 @@ def patch(launch: Launch) -> None:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments; exits with 2 and a line that names what is wrong."""
+    """Return the arguments; exit with 2 and a message if they are wrong."""
     parser = argparse.ArgumentParser(prog="launcher", description="Runs a PySpark script under Tidegate.")
-    parser.add_argument("--control-dir", required=True)
-    parser.add_argument("--job-id", required=True)
-    parser.add_argument("--epoch", type=int, required=True)
-    parser.add_argument("--run", type=int, default=1)
-    parser.add_argument("--parallelism", type=int, required=True)
-    parser.add_argument("script")
-    parser.add_argument("args", nargs=argparse.REMAINDER)
+    parser.add_argument("--control-dir", required=True, help="folder that the actuator and the driver share")
+    parser.add_argument("--job-id", required=True, help="the job that the script runs")
+    parser.add_argument("--epoch", type=int, required=True, help="epoch of the command that starts this run")
+    parser.add_argument("--run", type=int, default=1, help="number of this start of the command (default 1)")
+    parser.add_argument("--parallelism", type=int, required=True, help="size of the job in task slots")
+    parser.add_argument("script", help="PySpark script to run")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
     found = parser.parse_args(argv)
     if found.epoch < 0 or found.run < 1 or found.parallelism < 1:
-        parser.error(f"--epoch {found.epoch}, --run {found.run}, --parallelism {found.parallelism}: too small")
+        given = f"--epoch {found.epoch} --run {found.run} --parallelism {found.parallelism}"
+        parser.error(f"{given}: the epoch must be at least 0, the others at least 1")
     if not Path(found.script).is_file():
-        parser.error(f"script: no file {found.script!r} on this machine")
+        parser.error(f"script {found.script!r}: there is no such file on this machine")
     return found
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a script to its end; return the driver's exit code."""
+    """Run a script until it ends; return the driver's exit code."""
     found = parse(argv)
     token = Token(found.epoch, found.run)
     launch = Launch(Control(found.control_dir, found.job_id), token, found.parallelism, _say)
@@ -217,8 +220,7 @@ def main(argv: Sequence[str]) -> int:
         return FENCED
     patch(launch)
     threading.Thread(target=launch.watch, name="tidegate-stop", daemon=True).start()
-    sys.argv = [found.script, *found.args]
-    sys.path[0] = str(Path(found.script).resolve().parent)
+    _make_way(found.script, found.args)
     try:
         runpy.run_path(found.script, run_name="__main__")
     finally:
@@ -226,8 +228,16 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _make_way(script: str, args: list[str]) -> None:
+    """Give the script the arguments, the import path and the free module names it has when Python runs it directly."""
+    sys.argv = [script, *args]
+    sys.path[0] = str(Path(script).resolve().parent)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tidegate"]:
+        del sys.modules[name]
+
+
 def _process_id(pid: int) -> str:
-    """Return pid and start tick (field 22 of proc(5) stat): the name a local driver's process group goes by."""
+    """Return the pid and the start tick (field 22 of proc(5) stat), as the local backend names a driver."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     return f"{pid}-{stat.rpartition(')')[2].split()[19]}"
 

@@ -1,1 +1,1 @@
-"""The published rules, each as its source states it. The engine finds them by entry point, like a third party's."""
+"""Published scaling rules, each as its source states it. Tidegate finds them by entry point, like anyone's."""

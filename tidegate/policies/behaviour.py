@@ -1,54 +1,80 @@
-"""Behaviour of `hpa`, `keda` and `varga`: what the Horizontal Pod Autoscaler does between a wish and a size.
+"""What `hpa`, `keda` and `varga` do between a proposed size and a decision, as the Horizontal Pod Autoscaler does it.
 
-    wish -> stabilization windows -> limits of the rate -> the spec's bounds
+    proposed size -> stabilization windows -> rate policies -> bounds of the spec
 
-- Stabilization: growth goes to the smallest size wanted in the last `stabilization_up_seconds`, a reduction to the
-  largest wanted in the last `stabilization_down_seconds`. So a short dip of the load gives nothing back.
-- Limits: in any period at most so many slots, or so many percent, are added or taken away. Where both are set,
-  `…_select` says which holds: `Max` the one that allows more, `Min` less; `Disabled` forbids the direction.
+**Stabilization.** A scale-up goes to the smallest size proposed in the last `stabilization_up_seconds`, a scale-down to
+the largest proposed in the last `stabilization_down_seconds`. A short dip of the load therefore removes no slots.
+
+**Rate policies** limit how fast the size changes. Each direction takes any number of them, as the `behavior` of a
+HorizontalPodAutoscaler does. A policy is written `VALUE TYPE/PERIOD`, and `;` separates several:
+
+    up_policies: 4 Pods/15s; 100 Percent/15s
+
+This allows 4 more slots in any 15 s, or twice the size. A pod is a slot. `up_select` says which policy applies: `Max`
+the one that allows the largest change, `Min` the smallest. `Disabled` forbids the direction, and an empty list does not
+limit it. `down_policies` and `down_select` do the same for scale-downs.
+
+| in a HorizontalPodAutoscaler | in `policy_options` |
+| --- | --- |
+| `scaleUp.policies: [{type: Pods, value: 4, periodSeconds: 15}]` | `up_policies: 4 Pods/15s` |
+| `scaleUp.selectPolicy: Min` | `up_select: Min` |
+| `scaleDown.stabilizationWindowSeconds: 300` | `stabilization_down_seconds: 300` |
 
 Source: kubernetes/kubernetes `pkg/controller/podautoscaler`. Options and defaults are those of its `behavior`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.engine.case import Case
-from tidegate.engine.options import option
+from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.policies import hpa_rules as rules
-from tidegate.policies.shared import clamp
+from tidegate.policies.sizing import clamp
 
-LIMITED = Reason("the size wanted is {wanted}, and the rate policies allow {size} for now")
-STABILIZED = Reason("the size wanted is {wanted}, and {size} is what the stabilization window allows")
+RATE_POLICY = re.compile(r"(0|[1-9][0-9]{0,8}) (Pods|Percent)/(0|[1-9][0-9]{0,8})s")
+MAX_PERIOD_SECONDS = 1800
+"""The longest `periodSeconds` that Kubernetes permits."""
+
+_ONE = r"[1-9][0-9]{0,8} (?:Pods|Percent)/(?:[1-9][0-9]{0,2}|1[0-7][0-9]{2}|1800)s"
+RATE_POLICIES = rf"^\s*(?:{_ONE}\s*(?:;\s*{_ONE}\s*)*)?$"
+"""The same as a pattern for the JSON Schema."""
+
+LIMITED = Reason("the desired size is {wanted}, and the rate policies allow {size} for now")
+STABILIZED = Reason("the desired size is {wanted}, and the stabilization window allows {size}")
 
 
 @dataclass(frozen=True, slots=True)
 class BehaviourOptions:
     """Options of the autoscaler's behaviour, with the defaults of Kubernetes."""
 
-    tolerance_up: float = option(0.1, "share above the target that leaves the size alone", unit="share", ge=0)
-    tolerance_down: float = option(0.1, "share below the target that leaves the size alone", unit="share", ge=0, le=1)
-    stabilization_up_seconds: float = option(0.0, "growth follows the smallest wish of this time", unit="s", ge=0)
+    tolerance_up: float = option(0.1, "share above the target that does not change the size", unit="share", ge=0)
+    tolerance_down: float = option(
+        0.1, "share below the target that does not change the size", unit="share", ge=0, le=1
+    )
+    stabilization_up_seconds: float = option(
+        0.0, "a scale-up goes to the smallest size proposed in this time", unit="s", ge=0
+    )
     stabilization_down_seconds: float = option(
-        300.0, "reduction follows the largest wish of this time", unit="s", ge=0, le=3600
+        300.0, "a scale-down goes to the largest size proposed in this time", unit="s", ge=0, le=3600
     )
     limits: str = option(
         "behavior",
-        "`behavior`: the limits below; `legacy`: growth to at most max(2 · size, 4), no limit on reduction",
+        "`behavior`: the rate policies; `legacy`: a scale-up to at most max(2 · size, 4), no limit on scale-downs",
         choices=("behavior", "legacy"),
     )
-    up_pods: int = option(4, "most slots added in a period; 0: no such limit", unit="slots", ge=0)
-    up_percent: int = option(100, "most growth in a period; 0: no such limit", unit="%", ge=0)
-    up_period_seconds: float = option(15.0, "period of the limits on growth", unit="s", gt=0, le=1800)
-    up_select: str = option("Max", "which limit on growth holds", choices=("Max", "Min", "Disabled"))
-    down_pods: int = option(0, "most slots taken away in a period; 0: no such limit", unit="slots", ge=0)
-    down_percent: int = option(100, "most reduction in a period; 0: no such limit", unit="%", ge=0, le=100)
-    down_period_seconds: float = option(15.0, "period of the limits on reduction", unit="s", gt=0, le=1800)
-    down_select: str = option("Max", "which limit on reduction holds", choices=("Max", "Min", "Disabled"))
+    up_policies: str = option(
+        "4 Pods/15s; 100 Percent/15s", "rate policies of scale-ups, `VALUE TYPE/PERIOD; ...`", pattern=RATE_POLICIES
+    )
+    up_select: str = option("Max", "which rate policy of scale-ups applies", choices=("Max", "Min", "Disabled"))
+    down_policies: str = option(
+        "100 Percent/15s", "rate policies of scale-downs, `VALUE TYPE/PERIOD; ...`", pattern=RATE_POLICIES
+    )
+    down_select: str = option("Max", "which rate policy of scale-downs applies", choices=("Max", "Min", "Disabled"))
 
 
 class BehaviourMemory(NamedTuple):
@@ -68,71 +94,90 @@ class BehaviourMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Behaved:
-    """A size after the behaviour, the code of what bent the wish ("" for nothing), and the memory from now on."""
+    """A size after the behaviour, the code of what changed it ("" for nothing), and the memory from now on."""
 
     size: int
-    bent: str
+    limited_by: str
     memory: BehaviourMemory
 
 
-def behave(case: Case, memory: BehaviourMemory, wanted: int, options: BehaviourOptions) -> Behaved:
-    """Return what the behaviour makes of a raw wish at the case's time."""
-    now, current = case.measured_at, case.current
-    # The first recommendation of all is the present size (`recordInitialRecommendation`).
-    first = ((now, current),)
-    highs = _kept(first if memory.highs is None else memory.highs, now - options.stabilization_down_seconds)
-    lows = _kept(first if memory.lows is None else memory.lows, now - options.stabilization_up_seconds)
-    stable = rules.stabilize(
-        current,
-        wanted,
-        [*highs, *lows],
-        now,
-        # Each queue is cut to its own window already, and answers for its own extreme only: a low is never above a
-        # high of the same window, and one outside the other's window is not the extreme asked for.
-        up_window=options.stabilization_up_seconds,
-        down_window=options.stabilization_down_seconds,
-    )
-    size = clamp(case, _limited(current, stable, memory.events, now, options))
-    bent = "HPA_STABILIZED" if stable != wanted else ""
-    if size != clamp(case, stable):
-        bent = "HPA_LIMITED"
-    while highs and highs[-1][1] <= wanted:
-        highs.pop()
-    while lows and lows[-1][1] >= wanted:
-        lows.pop()
-    period = max(options.up_period_seconds, options.down_period_seconds)
-    kept = BehaviourMemory(
-        highs=(*highs, (now, wanted)) if options.stabilization_down_seconds > 0 else None,
-        lows=(*lows, (now, wanted)) if options.stabilization_up_seconds > 0 else None,
-        events=tuple(_kept(memory.events, now - period)),
-    )
-    return Behaved(size, bent, kept)
+class Behaviour:
+    """The behaviour, with its rate policies parsed."""
+
+    def __init__(self, options: BehaviourOptions) -> None:
+        """Raise `BadOption` for a rate policy that cannot be read."""
+        self.options = options
+        self.up = _rate_policies("up_policies", options.up_policies)
+        self.down = _rate_policies("down_policies", options.down_policies)
+        self.longest_period = max((policy.period_seconds for policy in self.up + self.down), default=0.0)
+
+    def apply(self, case: Case, memory: BehaviourMemory, proposed: int) -> Behaved:
+        """Return what the behaviour makes of a proposed size at the time of the case."""
+        o, now, current = self.options, case.measured_at, case.current
+        # The first recommendation of all is the current size (`recordInitialRecommendation`).
+        first = ((now, current),)
+        highs = _kept(first if memory.highs is None else memory.highs, now - o.stabilization_down_seconds)
+        lows = _kept(first if memory.lows is None else memory.lows, now - o.stabilization_up_seconds)
+        stable = rules.stabilize(
+            current,
+            proposed,
+            [*highs, *lows],
+            now,
+            # Both queues are already cut to their own windows, so one list will do: a low is never above a high of the
+            # same window, and a record outside the other window cannot be its extreme.
+            up_window=o.stabilization_up_seconds,
+            down_window=o.stabilization_down_seconds,
+        )
+        size = clamp(case, self._limited(current, stable, memory.events, now))
+        limited_by = "HPA_STABILIZED" if stable != proposed else ""
+        if size != clamp(case, stable):
+            limited_by = "HPA_LIMITED"
+        while highs and highs[-1][1] <= proposed:
+            highs.pop()
+        while lows and lows[-1][1] >= proposed:
+            lows.pop()
+        kept = BehaviourMemory(
+            highs=(*highs, (now, proposed)) if o.stabilization_down_seconds > 0 else None,
+            lows=(*lows, (now, proposed)) if o.stabilization_up_seconds > 0 else None,
+            events=tuple(_kept(memory.events, now - self.longest_period)),
+        )
+        return Behaved(size, limited_by, kept)
+
+    def _limited(self, current: int, proposed: int, events: Sequence[tuple[float, int]], now: float) -> int:
+        """Return the proposed size, or as far towards it as the rate policies allow."""
+        o = self.options
+        if proposed > current:
+            if o.limits == "legacy":
+                return min(proposed, rules.legacy_up_limit(current))
+            if self.up or o.up_select == "Disabled":
+                return min(proposed, rules.scale_up_limit(current, events, self.up, o.up_select, now))
+        elif proposed < current and o.limits == "behavior" and (self.down or o.down_select == "Disabled"):
+            return max(proposed, rules.scale_down_limit(current, events, self.down, o.down_select, now))
+        return proposed
 
 
 def _kept(records: Sequence[tuple[float, int]], after: float) -> list[tuple[float, int]]:
     return [record for record in records if record[0] > after]
 
 
-def _limited(
-    current: int, wanted: int, events: Sequence[tuple[float, int]], now: float, options: BehaviourOptions
-) -> int:
-    if wanted > current:
-        if options.limits == "legacy":
-            return min(wanted, rules.legacy_up_limit(current))
-        policies = _policies(options.up_pods, options.up_percent, options.up_period_seconds)
-        limit = rules.scale_up_limit(current, events, policies, options.up_select, now)
-        return min(wanted, limit) if policies or options.up_select == "Disabled" else wanted
-    if wanted < current and options.limits == "behavior":
-        policies = _policies(options.down_pods, options.down_percent, options.down_period_seconds)
-        limit = rules.scale_down_limit(current, events, policies, options.down_select, now)
-        return max(wanted, limit) if policies or options.down_select == "Disabled" else wanted
-    return wanted
+def _rate_policies(name: str, text: str) -> tuple[rules.RatePolicy, ...]:
+    """Return the rate policies of an option, or raise `BadOption`."""
+    items = [item.strip() for item in text.split(";")] if text.strip() else []
+    return tuple(_rate_policy(name, item) for item in items)
 
 
-def _policies(pods: int, percent: int, period: float) -> list[rules.RatePolicy]:
-    policies = []
-    if pods:
-        policies.append(rules.RatePolicy("Pods", pods, period))
-    if percent:
-        policies.append(rules.RatePolicy("Percent", percent, period))
-    return policies
+def _rate_policy(name: str, item: str) -> rules.RatePolicy:
+    found = RATE_POLICY.fullmatch(item)
+    if found is None:
+        raise BadOption(
+            f"scaling.policy_options.{name}: must be VALUE TYPE/PERIOD with the type Pods or Percent, "
+            f"such as '4 Pods/15s; 100 Percent/15s', found {item!r}"
+        )
+    value, kind, period = int(found[1]), found[2], int(found[3])
+    if value < 1:
+        raise BadOption(f"scaling.policy_options.{name}: the value must be at least 1, found {item!r}")
+    if not 1 <= period <= MAX_PERIOD_SECONDS:
+        raise BadOption(
+            f"scaling.policy_options.{name}: the period must be from 1 to {MAX_PERIOD_SECONDS} s, found {item!r}"
+        )
+    return rules.RatePolicy(kind, value, period)

@@ -1,18 +1,21 @@
 """`cost`: the size whose slots, lag and restart cost least over a horizon.
 
-Each size n within the bounds is played forward: during the restart (if it is not the present size) nothing is
-processed, then n slots work at the capacity measured per slot:
+The policy calculates what each size n within the bounds would cost. During the restart, which the current size does not
+need, nothing is processed. Then n slots work at the capacity measured per slot:
 
     cost(n) = slot price · n · H  +  lag price · ∫₀ᴴ lag(t) / capacity now dt  +  restart price · [n is not current]
     lag(t)  = max(0, lag + a · t - done(t))
     a       = arrival rate / `target_utilization`
 
-- H: `horizon_seconds`. t: s from now. lag: records. a: records/s to be ready for. done(t): records processed by then.
-- `[…]`: 1 if so, else 0.
+- H: `horizon_seconds`. t: s from now. lag: records. a: the load to be ready for, records/s. done(t): records processed
+  by then. `[…]`: 1 if true, else 0.
 
-Lag counts in seconds of work at the present capacity, so that one price fits every job: `lag_price` is how many
-slot-seconds it is worth to have one second of work waiting for one second less. Ties go to the present size, then to
-the smaller one.
+The lag counts in seconds of work at the current capacity, so one price fits every job: `lag_price` is what one second
+of work costs that waits for one second. If two sizes cost the same, the current size wins, then the smaller one.
+
+When to choose it: You know what a slot costs and what lag costs.
+
+Set first: `lag_price`, `restart_price`.
 
 Source: H. Ghanbari et al., "Optimal autoscaling in a IaaS cloud", ICAC 2012 (cost of resources against penalties).
 """
@@ -28,7 +31,7 @@ from tidegate.engine.memory import NoMemory
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
 
 
 def lag_integral(lag: float, growth: float, seconds: float) -> float:
@@ -38,7 +41,7 @@ def lag_integral(lag: float, growth: float, seconds: float) -> float:
     end = lag + growth * seconds
     if end >= 0:
         return (lag + end) / 2 * seconds
-    return lag * lag / (-2 * growth)  # it is empty after lag / -growth, and stays so
+    return lag * lag / (-2 * growth)  # it is empty after lag / -growth, and stays empty
 
 
 def size_cost(
@@ -67,15 +70,17 @@ class CostOptions:
     """Options of `cost`."""
 
     window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
-    horizon_seconds: float = option(1800.0, "time over which costs are summed", unit="s", gt=0)
-    slot_price: float = option(1.0, "price of a slot for a second", unit="slot-seconds", gt=0)
-    lag_price: float = option(1.0, "price of a second of work waiting for a second", unit="slot-seconds", ge=0)
-    restart_price: float = option(60.0, "price of a restart besides the lag it makes", unit="slot-seconds", ge=0)
-    target_utilization: float = option(
-        0.8, "arrivals are divided by this, to be ready for more", unit="share", gt=0, le=1
+    horizon_seconds: float = option(1800.0, "time over which costs add up", unit="s", gt=0)
+    slot_price: float = option(1.0, "price of one slot for one second", unit="slot-seconds", gt=0)
+    lag_price: float = option(1.0, "price of one second of work that waits for one second", unit="slot-seconds", ge=0)
+    restart_price: float = option(
+        60.0, "price of a restart, in addition to the lag it causes", unit="slot-seconds", ge=0
     )
-    assumed_restart_seconds: float = option(30.0, "restart time reckoned with until one was measured", unit="s", ge=0)
-    sizes: int = option(64, "most sizes looked at, around the present one", ge=3, le=1024)
+    target_utilization: float = option(
+        0.8, "the arrival rate is divided by this, to be ready for more", unit="share", gt=0, le=1
+    )
+    assumed_restart_seconds: float = option(30.0, "assumed restart time until one is measured", unit="s", ge=0)
+    sizes: int = option(64, "number of sizes to compare, around the current one", ge=3, le=1024)
 
 
 class Cost:
@@ -88,10 +93,10 @@ class Cost:
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
         "COST_CHEAPER": Reason(
-            "over the next {horizon:.0f} s a size of {size} costs {cost:.0f} slot-seconds with lag and restart, "
-            "and the present {current} would cost {stay:.0f}"
+            "over the next {horizon:.0f} s a size of {size} costs {cost:.0f} slot-seconds, lag and restart included, "
+            "and the current size of {current} would cost {stay:.0f}"
         ),
-        "COST_LEAST": Reason("no other size is cheaper over the next {horizon:.0f} s than the present {current} slots"),
+        "COST_LEAST": Reason("over the next {horizon:.0f} s no other size costs less than the current {current} slots"),
     }
 
     def __init__(self, options: CostOptions) -> None:
@@ -144,5 +149,5 @@ class Cost:
         return Proposal(best, code, numbers, expect(case, best, restart))
 
     def ordered(self, case: Case, memory: NoMemory, proposal: Proposal[NoMemory], final: int) -> NoMemory:  # noqa: ARG002
-        """Nothing is remembered: each decision weighs the whole horizon anew."""
+        """Remember nothing: each decision weighs the whole horizon."""
         return memory

@@ -1,4 +1,4 @@
-"""The Flink autoscaler's bare formulas (FLIP-271 and its successors), in its own terms: pure functions of numbers.
+"""The formulas of the Flink autoscaler (FLIP-271 and its successors), in its own terms: pure functions of numbers.
 
 Source: apache/flink-kubernetes-operator, `flink-autoscaler` (release 1.15, and main where marked), and DS2 (Kalavri
 et al., "Three steps is all you need", OSDI 2018). NaN is unknown and +inf unlimited, as in the source. Rates are
@@ -20,8 +20,8 @@ def round_metric(value: float) -> float:
     """Return `value` rounded half up to 3 decimals, but never to 0 (`AutoScalerUtils.roundMetric`)."""
     if not math.isfinite(value):
         return value
-    # They round the shortest decimal form of the number. Python rounds the number itself; the two can differ only
-    # where that form ends in a 5 in the fourth place, so only there is the slow way taken.
+    # Flink rounds the shortest decimal form of a number, Python the number itself. The two differ only if that form
+    # ends in a 5 in the fourth place, so only then the slow way is needed.
     text = repr(float(value))
     if text[-1] == "5" and text[-5:-4] == ".":
         rounded = float(Decimal(text).quantize(_THOUSANDTH, ROUND_HALF_UP))
@@ -65,8 +65,8 @@ def observed_true_processing_rate(
     """Return the observed true processing rate of one sample of a source (`ScalingMetrics`).
 
     `back_pressure` is the back-pressured share of time, 0..1; `lag_threshold` is in seconds of input. Only a source
-    that lags, and is not wholly back-pressured, shows its capacity; otherwise it is the `fallback`, the mean of the
-    values of earlier samples (`mean` with the minimum of observations).
+    that lags and is not completely back-pressured shows its capacity. Otherwise the result is `fallback`: the mean of
+    earlier samples (`mean` with the minimum of observations).
     """
     if input_rate == 0:
         return INF
@@ -76,7 +76,7 @@ def observed_true_processing_rate(
 
 
 def true_processing_rate(busy_tpr: float, observed_tpr: float, switch_threshold: float = 0.15) -> float:
-    """Return the true processing rate used: busy time's, unless it is too optimistic against what was observed."""
+    """Return the true processing rate by busy time, or the observed one if busy time is too optimistic."""
     if math.isnan(observed_tpr):
         return busy_tpr
     if math.isnan(busy_tpr) or busy_tpr == INF:
@@ -102,7 +102,7 @@ def target_capacity(
     catch_up_seconds: float,
     with_restart: bool,
 ) -> float:
-    """Return the processing capacity wanted (`AutoScalerUtils.getTargetProcessingCapacity`), in whole records/s.
+    """Return the processing capacity needed (`AutoScalerUtils.getTargetProcessingCapacity`), in whole records/s.
 
     capacity = lag catch-up rate + target · restart / catch-up + target / utilization
     """
@@ -140,8 +140,8 @@ def scaled_parallelism(
 def align(current: int, target: int, partitions: int, *, mode: str, limit: int) -> int:
     """Return `target` aligned upward to `partitions` (or key groups) of a source (`BuiltInAlignmentMode`).
 
-    BALANCED accepts q when N % q = 0 or N/q < N/t, EVENLY_SPREAD only divisors, OFF nothing; where the search
-    region [t, min(c, N, limit)] (scale down) or [t, min(N, limit)] (scale up) has none, t is kept.
+    BALANCED accepts q when N % q = 0 or N/q < N/t, EVENLY_SPREAD only divisors, OFF nothing; if the search
+    region [t, min(c, N, limit)] (scale down) or [t, min(N, limit)] (scale up) has none, the result is t.
     """
     if mode == "OFF" or partitions <= 0 or target <= 0:
         return target
@@ -182,7 +182,7 @@ def scalability_coefficient(
 
     alpha = Σ(P·R) / (Σ P² · β), clamped to [minimum, 1], rounded up to 2 decimals. β is the rate per slot of the
     newest record with parallelism 1, else of the record with the smallest parallelism (newest wins). Too few
-    records, or an idle history (there they divide 0 by 0): 1.
+    records, or an idle history (where Flink divides 0 by 0): 1.
     """
     if len(history) < min_observations:
         return 1.0
@@ -198,11 +198,15 @@ def scalability_coefficient(
 
 
 def ineffective(tpr_now: float, tpr_then: float, expected_then: float, threshold: float = 0.1) -> bool:
-    """Whether the last scale-up brought too little of what was expected; also when that cannot be told (NaN)."""
-    if expected_then == tpr_then:
-        return True
-    gain = (tpr_now - tpr_then) / (expected_then - tpr_then)
-    return not gain >= threshold
+    """Whether the last scale-up brought too little of the expected gain (`detectIneffectiveScaleUp`).
+
+    gain = (rate now - rate then) / (expected rate - rate then), ineffective unless gain >= threshold. Java divides by
+    zero: from a rate of 0, with 0 expected, any gain is infinitely effective, and no gain (NaN) is ineffective.
+    """
+    gained, expected = tpr_now - tpr_then, expected_then - tpr_then
+    if expected == 0:
+        return not gained > 0
+    return not gained / expected >= threshold
 
 
 def delayed_scale_down(
@@ -213,10 +217,10 @@ def delayed_scale_down(
     outside: bool,
     interval: float,
 ) -> tuple[list[tuple[float, int, bool]], float, tuple[int, bool] | None]:
-    """Return (queue, first time, decision) after a wish to scale down at `now` (`DelayedScaleDown`).
+    """Return (queue, first time, decision) after a proposal to scale down at `now` (`DelayedScaleDown`).
 
-    The queue is monotonic: it keeps, oldest first, wishes of falling parallelism. No decision before `interval` has
-    passed since the first wish; then the largest wish of the last interval, with its own outside flag.
+    The queue keeps proposals of falling parallelism, oldest first. There is no decision until `interval` has passed
+    since the first proposal. Then it is the largest proposal of the last interval, with its own outside flag.
     """
     kept = list(queue)
     while kept and kept[-1][1] <= parallelism:
@@ -225,5 +229,5 @@ def delayed_scale_down(
     first = now if first is None else first
     if now - interval < first:
         return kept, first, None
-    kept = [wish for wish in kept if wish[0] >= now - interval]
+    kept = [proposal for proposal in kept if proposal[0] >= now - interval]
     return kept, first, (kept[0][1], kept[0][2])

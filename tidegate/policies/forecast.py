@@ -1,18 +1,24 @@
-"""`forecast`: proactive: the size for the load that is coming, from a time series of the arrival rate.
+"""`forecast`: the size for the load that is coming, from a forecast of the arrival rate.
 
     coming   = largest arrival rate forecast within `horizon_seconds`, `widths` spreads above the expected one
     needed   = max(coming, arriving now) / `target_utilization` + lag / `drain_seconds`
     size     = ceil( needed / capacity per slot )
 
-- coming, needed: records/s. lag: records. capacity per slot: measured, records/s; taken to be the same at each size.
-- The forecast is exponential smoothing with a damped trend and, with `season_seconds`, a profile of the season (below);
-  a spread is the usual error of a forecast one step ahead.
+- coming, needed: records/s. lag: records. capacity per slot: as measured, records/s, assumed equal at every size.
+- The forecast is exponential smoothing with a damped trend. With `season_seconds` it also has a profile of the season.
+  A spread is the usual error of a forecast one step ahead.
 
-A smaller size is asked for only when it would do for `shrink_margin` more. Until `learning_steps` values are known, the
-present arrival rate is the forecast.
+The job scales down only if the smaller size could carry `shrink_margin` more. Until `learning_steps` values are known,
+the forecast is the current arrival rate.
+
+When to choose it: The load has a trend or a daily pattern, and restarts take so long that scaling up late hurts.
+
+Set first: `season_seconds`, and a `horizon_seconds` longer than a restart.
+
+Details: `forecast_rules`.
 
 Source: F. Lombardi et al., "PASCAL: An architecture for proactive auto-scaling of distributed services", FGCS 2019: a
-model of the load and one of the performance (`forecast_rules`).
+model of the load and one of the performance.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.forecast_rules import Model, Smoothing, ahead, learn
-from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, ceil_at, clamp, expect, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, ceil_at, clamp, expect, measure, restart_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +40,22 @@ class ForecastOptions:
     """Options of `forecast`."""
 
     window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
-    step_seconds: float = option(60.0, "time one value of the series stands for", unit="s", gt=0)
-    horizon_seconds: float = option(300.0, "how far ahead is looked", unit="s", gt=0, le=86_400)
+    step_seconds: float = option(60.0, "length of one step of the forecast", unit="s", gt=0)
+    horizon_seconds: float = option(300.0, "how far the forecast looks ahead", unit="s", gt=0, le=86_400)
     season_seconds: float | None = option(
-        None, "length of a season, such as 86400 for a day; no season when absent", unit="s", gt=0
+        None, "length of a season, such as 86400 for a day; absent: no season", unit="s", gt=0
     )
-    season_buckets: int = option(24, "parts a season is cut into", ge=2, le=48)
-    widths: float = option(1.5, "spreads above the expected value to be ready for", ge=0)
+    season_buckets: int = option(24, "number of parts of a season", ge=2, le=48)
+    widths: float = option(1.5, "spreads above the expected load to be ready for", ge=0)
     level_weight: float = option(0.4, "α: weight of the newest value in the level", unit="share", gt=0, le=1)
     trend_weight: float = option(0.1, "β: weight of the newest change in the trend", unit="share", ge=0, le=1)
     season_weight: float = option(0.3, "γ: weight of the newest value in the season", unit="share", ge=0, le=1)
-    damping: float = option(0.9, "φ: how much of a trend goes on from step to step", unit="share", gt=0, le=1)
-    learning_steps: int = option(5, "values the forecast needs", unit="steps", ge=2)
-    target_utilization: float = option(0.7, "busy share of time to aim at", unit="share", gt=0, le=1)
-    drain_seconds: float = option(300.0, "time in which lag is to be worked off", unit="s", gt=0)
-    shrink_margin: float = option(0.1, "how much more load a smaller size must bear", unit="share", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    damping: float = option(0.9, "φ: share of the trend that continues from step to step", unit="share", gt=0, le=1)
+    learning_steps: int = option(5, "values needed for a forecast", unit="steps", ge=2)
+    target_utilization: float = option(0.7, "utilization to aim at", unit="share", gt=0, le=1)
+    drain_seconds: float = option(300.0, "time to work off the lag in", unit="s", gt=0)
+    shrink_margin: float = option(0.1, "how much more load a smaller size must be able to carry", unit="share", ge=0)
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class ForecastMemory(NamedTuple):
@@ -63,7 +67,7 @@ class ForecastMemory(NamedTuple):
 
 
 class Forecast:
-    """A forecast of the load, by smoothing with trend and season, over the capacity of a slot."""
+    """A forecast of the load, with trend and season, divided by the capacity of a slot."""
 
     name: ClassVar[str] = "forecast"
     Options: ClassVar[type] = ForecastOptions
@@ -72,13 +76,13 @@ class Forecast:
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
         "FORECAST_NEEDS": Reason(
-            "{arrival:.0f} records/s arrive, up to {coming:.0f}/s are expected within {horizon:.0f} s and {lag} wait, "
-            "which asks for a size of {wanted}"
+            "{arrival:.0f} records/s arrive, up to {coming:.0f}/s are expected within {horizon:.0f} s and {lag} are "
+            "waiting, which calls for a size of {wanted}"
         ),
         "FORECAST_FITS": Reason(
-            "{arrival:.0f} records/s arrive and up to {coming:.0f}/s are expected; {current} slots are the right size"
+            "{current} slots are the right size for {arrival:.0f} records/s, with up to {coming:.0f}/s expected"
         ),
-        "FORECAST_MARGIN": Reason("a size of {wanted} would just do, and is not enough for a little more load"),
+        "FORECAST_MARGIN": Reason("a size of {wanted} would be just enough, and too small for a little more load"),
     }
 
     def __init__(self, options: ForecastOptions) -> None:
@@ -91,7 +95,7 @@ class Forecast:
         return self.options.window_seconds
 
     def propose(self, case: Case, memory: ForecastMemory) -> Proposal[ForecastMemory]:
-        """Return the size for the load forecast."""
+        """Return the size for the forecast load."""
         o, current = self.options, case.current
         memory = self._learned(case, memory)
         model = memory.model

@@ -8,7 +8,7 @@
 y: arrival rate of the newest step, l: level, b: trend per step, s: season, all in records/s; l': the level before;
 h: steps ahead. α, β, γ and φ are weights from 0 to 1.
 
-The spread is the smoothed absolute error of one step ahead; h steps ahead it is taken √h times as wide.
+The spread is the smoothed absolute error of a forecast one step ahead. For h steps ahead it is √h times as wide.
 
 Source: R. J. Hyndman, G. Athanasopoulos, "Forecasting: Principles and Practice", 3rd ed., sections 8.2 and 8.3.
 """
@@ -32,7 +32,7 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What has been learned: level and trend per step, spread of the one-step error, season by bucket, steps seen."""
+    """What was learned: level, trend per step, spread of the one-step error, season by bucket, steps seen."""
 
     level: float
     trend: float = 0.0
@@ -42,7 +42,7 @@ class Model:
 
 
 def learn(model: Model | None, value: float, bucket: int, buckets: int, weights: Smoothing) -> Model:
-    """Return the model after one more value, which fell into `bucket` of `buckets` (0: no season)."""
+    """Return the model after one more value, which belongs to `bucket` of `buckets` (0: no season)."""
     if model is None or len(model.season) != buckets:
         return Model(level=value, season=(0.0,) * buckets)
     seasonal = model.season[bucket] if buckets else 0.0
@@ -61,7 +61,7 @@ def learn(model: Model | None, value: float, bucket: int, buckets: int, weights:
 def ahead(model: Model, steps: int, buckets_ahead: Sequence[int], damping: float, widths: float) -> float:
     """Return the largest value forecast for the next `steps` steps, `widths` spreads above the expected one.
 
-    `buckets_ahead` has the season's bucket of each step; empty without a season.
+    `buckets_ahead` has the bucket of the season for each step; it is empty without a season.
     """
     most, damped, reach = 0.0, 1.0, 0.0
     for step in range(1, steps + 1):

@@ -1,16 +1,20 @@
-"""`hpa`: the Kubernetes Horizontal Pod Autoscaler's rule, with a job's slots for pods.
+"""`hpa`: the rule of the Kubernetes Horizontal Pod Autoscaler, with a job's slots as pods.
 
     by utilization   size = ceil( U / target · n )
-    by lag           size = ceil( lag / target )         only when `target_lag_records_per_slot` is set
-    wish             the larger of both; each leaves the size alone while it is within the tolerance
+    by lag           size = ceil( lag / target )         only if `target_lag_records_per_slot` is set
+    proposed         the larger of both; a metric within the tolerance does not change the size
 
-- U: utilization in whole percent, for the CPU utilization of pods. target: `target_utilization_percent`.
-- n: slots that the cluster granted. One wanted and not granted is a pod without metrics: idle when it would grow, busy
-  when it would shrink.
-- lag: records; target: `target_lag_records_per_slot`.
+- U: utilization in whole percent, in place of the CPU utilization of pods. target: `target_utilization_percent`.
+- n: slots that the cluster granted. A slot that is not granted yet counts as a pod that is not ready: idle if the size
+  would grow, ignored if it would shrink. `ungranted_slots` can change that.
+- lag: records. Its target: `target_lag_records_per_slot`.
 
-A metric that is asked for and unknown forbids scaling down. Then comes the
-[behaviour](#behaviour-of-hpa-keda-and-varga).
+If the value of a metric is unknown, the job does not scale down. The proposed size then goes through the
+[behaviour](behaviour.md).
+
+When to choose it: You run the Horizontal Pod Autoscaler elsewhere and want the same rule and behaviour.
+
+Set first: `target_utilization_percent`, `target_lag_records_per_slot` (lag is ignored by default).
 
 Source: kubernetes/kubernetes `pkg/controller/podautoscaler`; KEP-4951 for the tolerances.
 """
@@ -26,29 +30,31 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import hpa_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourMemory, BehaviourOptions, behave
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 REQUEST = 1000
-"""A slot's request in milli-units: one core."""
+"""What a slot requests, in thousandths of a core."""
 
 
 @dataclass(frozen=True, slots=True)
 class HpaOptions(BehaviourOptions):
     """Options of `hpa`, with the defaults of Kubernetes."""
 
-    metrics_window_seconds: float = option(60.0, "window the metrics are averaged over", unit="s", gt=0)
-    target_utilization_percent: int = option(
-        80, "busy share of time to aim at; 0: not looked at", unit="%", ge=0, le=100
+    metrics_window_seconds: float = option(60.0, "window that utilization is averaged over", unit="s", gt=0)
+    target_utilization_percent: int = option(80, "utilization to aim at; 0: ignored", unit="%", ge=0, le=100)
+    ungranted_slots: str = option(
+        "unready",
+        "slots that are not granted yet count as `unready` pods (ignored if the size would shrink) or as pods whose "
+        "metrics are `missing` (busy in that case)",
+        choices=("unready", "missing"),
     )
-    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: not looked at", unit="records", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: ignored", unit="records", ge=0)
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Hpa:
-    """The Horizontal Pod Autoscaler's rule: utilization, and lag per slot when asked for."""
+    """The Horizontal Pod Autoscaler's rule: utilization, and lag per slot if a target is set."""
 
     name: ClassVar[str] = "hpa"
     Options: ClassVar[type] = HpaOptions
@@ -56,13 +62,13 @@ class Hpa:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "HPA_ON_TARGET": Reason(
-            "utilization is {utilization:.2f} and lag {lag} records, within tolerance of the targets"
+            "the utilization is {utilization:.0%} and the lag {lag} records, both within tolerance of their targets"
         ),
         "HPA_RATIO": Reason(
-            "utilization is {utilization:.2f} and lag {lag} records, which asks for a size of {wanted}"
+            "the utilization is {utilization:.0%} and the lag {lag} records, which calls for a size of {wanted}"
         ),
         "HPA_METRIC_MISSING": Reason(
-            "a metric is unknown ({missing}), and the others may then not scale down to a size of {wanted}"
+            "a metric is unknown ({missing}), so the others may not scale the job down to {wanted}"
         ),
         "HPA_LIMITED": LIMITED,
         "HPA_STABILIZED": STABILIZED,
@@ -70,6 +76,7 @@ class Hpa:
 
     def __init__(self, options: HpaOptions) -> None:
         self.options = options
+        self.behaviour = Behaviour(options)
 
     @property
     def window_seconds(self) -> float:
@@ -77,30 +84,30 @@ class Hpa:
         return self.options.metrics_window_seconds
 
     def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
-        """Return the size by the autoscaler's algorithm."""
+        """Return the size by the algorithm of the autoscaler."""
         o, evidence = self.options, case.evidence
-        asked: dict[str, int | None] = {}
+        by_metric: dict[str, int | None] = {}
         if o.target_utilization_percent:
-            asked["utilization"] = self._by_utilization(case, o.target_utilization_percent)
+            by_metric["utilization"] = self._by_utilization(case, o.target_utilization_percent)
         if o.target_lag_records_per_slot:
-            asked["lag"] = self._by_lag(case, o.target_lag_records_per_slot)
-        missing = ", ".join(name for name, size in asked.items() if size is None)
+            by_metric["lag"] = self._by_lag(case, o.target_lag_records_per_slot)
+        missing = ", ".join(name for name, size in by_metric.items() if size is None)
         numbers: dict[str, Figure] = {
             "utilization": evidence.utilization,
             "lag": evidence.lag_records,
             "current": case.current,
             "missing": missing,
         }
-        wanted = rules.combine(case.current, asked.values())
-        if wanted is None:
-            known = [size for size in asked.values() if size is not None]
+        proposed = rules.combine(case.current, by_metric.values())
+        if proposed is None:
+            known = [size for size in by_metric.values() if size is not None]
             if not known:
                 return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
             return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
-        wanted = clamp(case, wanted)
-        done = behave(case, memory, wanted, o)
-        numbers |= {"wanted": wanted, "size": done.size}
-        code = done.bent or ("HPA_ON_TARGET" if wanted == case.current else "HPA_RATIO")
+        proposed = clamp(case, proposed)
+        done = self.behaviour.apply(case, memory, proposed)
+        numbers |= {"wanted": proposed, "size": done.size}
+        code = done.limited_by or ("HPA_ON_TARGET" if proposed == case.current else "HPA_RATIO")
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(done.size, code, numbers, expect(case, done.size, restart), done.memory)
 
@@ -125,7 +132,7 @@ class Hpa:
             [int(REQUEST * utilization)] * ready,
             REQUEST,
             target,
-            missing=case.current - ready,
+            **{self.options.ungranted_slots: case.current - ready},
             down=self.options.tolerance_down,
             up=self.options.tolerance_up,
         )

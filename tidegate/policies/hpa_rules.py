@@ -1,8 +1,8 @@
-"""The Kubernetes Horizontal Pod Autoscaler's bare formulas, in its own terms: pure functions of numbers.
+"""The formulas of the Kubernetes Horizontal Pod Autoscaler, in its own terms: pure functions of numbers.
 
 Source: kubernetes `pkg/controller/podautoscaler` (`replica_calculator.go`, `horizontal.go`, `metrics/utilization.go`),
-with per-direction tolerance (KEP-4951). Quantities are whole milli-units, as there; whole-number divisions truncate,
-as Go's do. "Unready" pods run and are not ready; "missing" pods are ready and sent no metric.
+with per-direction tolerance (KEP-4951). Quantities are whole milli-units, and divisions truncate, as in Go.
+"Unready" pods are pending or not ready yet; "missing" pods are ready and sent no metric.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCALE_UP_LIMIT_MINIMUM = 4.0
 
 
 def within_tolerance(ratio: float, down: float = TOLERANCE, up: float = TOLERANCE) -> bool:
-    """Whether a usage ratio is close enough to 1 to leave the size alone: `1 - down <= ratio <= 1 + up`."""
+    """Whether a usage ratio is close enough to 1 to keep the size: `1 - down <= ratio <= 1 + up`."""
     return 1.0 - down <= ratio <= 1.0 + up
 
 
@@ -50,8 +50,8 @@ def resource_replicas(
 ) -> int:
     """Return the replicas for a resource (`GetResourceReplicas`): `usage` in milli-units, of the ready pods.
 
-    `target` is a percentage of `request`. Missing pods count as max(100, target) % of their request when it would
-    scale down and as 0 when it would scale up; unready pods count as 0 on the way up and not at all on the way down.
+    `target` is a percentage of `request`. Missing pods count as max(100, target) % of their request on the way
+    down and as 0 on the way up; unready pods count as 0 on the way up and not at all on the way down.
     """
     ratio, _ = utilization_ratio(usage, request, target)
     assumed = request * max(100, target) // 100
@@ -92,7 +92,7 @@ def _conservative(
     down: float,
     up: float,
 ) -> int:
-    """Return the replicas, after what is not known was counted against the change (`calcPlainMetricReplicas`)."""
+    """Return the replicas with every unknown pod counted against the change (`calcPlainMetricReplicas`)."""
     rebalance = unready > 0 and ratio > 1.0
     if not rebalance and not missing:
         return current if within_tolerance(ratio, down, up) else ceil_replicas(ratio * len(values))
@@ -136,16 +136,16 @@ def per_pod_replicas(
 
 
 def combine(current: int, proposals: Iterable[int | None]) -> int | None:
-    """Return the largest of several metrics' replicas; None where a metric failed, and if nothing may be done.
+    """Return the largest of the replicas by several metrics (None: it failed), or None if nothing may change.
 
-    Some failed: scaling up is allowed, scaling down is not (`computeReplicasForMetrics`).
+    If one failed, scaling up is allowed and scaling down is not (`computeReplicasForMetrics`).
     """
-    asked = list(proposals)
-    known = [replicas for replicas in asked if replicas is not None]
+    sizes = list(proposals)
+    known = [replicas for replicas in sizes if replicas is not None]
     if not known:
         return None
     largest = max(known)
-    return None if len(known) < len(asked) and largest < current else largest
+    return None if len(known) < len(sizes) and largest < current else largest
 
 
 def stabilize(
@@ -169,7 +169,7 @@ def stabilize(
 
 @dataclass(frozen=True, slots=True)
 class RatePolicy:
-    """One rate policy: `value` pods, or per cent, in any `period_seconds`."""
+    """One rate policy: `value` pods or percent in any `period_seconds`."""
 
     kind: str
     """`Pods` or `Percent`."""
@@ -214,5 +214,5 @@ def legacy_up_limit(current: int) -> int:
 
 
 def ceil_replicas(value: float) -> int:
-    """Return the replicas for a wish: rounded up, at most what an int32 holds, infinity included."""
+    """Return a number of replicas, rounded up and limited to an int32, infinity included."""
     return MAX_REPLICAS if value >= MAX_REPLICAS else math.ceil(value)

@@ -1,19 +1,22 @@
-"""`keda`: KEDA's Kafka scaler, driven through the Horizontal Pod Autoscaler.
+"""`keda`: the rule of KEDA's Kafka scaler, which drives the Horizontal Pod Autoscaler.
 
     total   = Σ over partitions (end offset - committed offset), at most partitions · threshold
-    size    = ceil( total / threshold )         the present size while within the tolerance
+    size    = ceil( total / threshold )         the current size if that is within the tolerance
 
 - total: records. threshold: `lag_threshold`, records per slot.
-- `allow_idle_consumers` lifts the bound by partitions; the guard `partitions` has one of its own.
+- `allow_idle_consumers` lifts the limit by partitions. The guard `partitions` has a limit of its own.
 
-A micro-batch job commits once a batch, so its lag is never less than what arrives during one: set `lag_threshold` well
-above a slot's part of that. With KEDA's 10 records a job of some hundred records/s asks for its maximum.
+A micro-batch job commits once per batch, so its lag is never below what arrives during a batch. Set `lag_threshold`
+well above a slot's share of that. With KEDA's 10 records, a job with a few hundred records/s asks for its maximum.
 
-KEDA scales to zero where a job is not active; a job here keeps its least size. A committed offset that could not be
-measured leaves the size alone, unless `offset_reset_policy` says to read it KEDA's way. After the wish comes the
-[behaviour](#behaviour-of-hpa-keda-and-varga).
+KEDA scales an inactive job to zero; here it keeps its minimum size. If the offsets could not be measured, the size
+stays. The proposed size then goes through the [behaviour](behaviour.md).
 
-Source: kedacore/keda `pkg/scalers/kafka_scaler.go`. Options carry KEDA's names and defaults.
+When to choose it: You run KEDA's Kafka scaler and want the same sizes.
+
+Set first: `lag_threshold`, always: with KEDA's default of 10 records most jobs run at their maximum.
+
+Source: kedacore/keda `pkg/scalers/kafka_scaler.go`. Options have KEDA's names and defaults.
 """
 
 from __future__ import annotations
@@ -25,16 +28,16 @@ from operator import sub
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption, option
+from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourMemory, BehaviourOptions, behave
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 WINDOW_SECONDS = 60.0
-"""Only the expectation needs a window; the rule looks at the newest offsets."""
+"""The rule uses the newest offsets; only the expected effect needs a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +46,36 @@ class KedaOptions(BehaviourOptions):
 
     lag_threshold: int = option(10, "lag per slot to aim at", unit="records", ge=1)
     activation_lag_threshold: int = option(
-        0, "up to this lag, over all partitions, the least size will do", unit="records", ge=0
+        0, "lag over all partitions up to which the minimum size is enough", unit="records", ge=0
     )
-    allow_idle_consumers: bool = option(False, "ask for more slots than partitions, too")
-    limit_to_partitions_with_lag: bool = option(False, "ask for no more slots than partitions that have lag")
+    allow_idle_consumers: bool = option(False, "allow more slots than partitions")
+    limit_to_partitions_with_lag: bool = option(False, "ask for at most one slot per partition with lag")
     ensure_even_distribution_of_partitions: bool = option(False, "ask only for sizes that divide the partitions")
-    exclude_persistent_lag: bool = option(False, "leave out the lag of partitions whose offset did not move")
+    exclude_persistent_lag: bool = option(False, "ignore the lag of partitions whose offset does not move")
     persistent_lag_polls: int = option(
-        1, "snapshots without movement until its lag is left out; KEDA's one is less than a long batch", ge=1
+        1, "snapshots without movement until a lag is ignored; KEDA's 1 is shorter than a long batch", ge=1
     )
     offset_reset_policy: str = option(
-        "unknown",
-        "how a missing committed offset is read: as unknown, or as KEDA reads it (1 record, or the whole partition)",
-        choices=("unknown", "latest", "earliest"),
+        "latest",
+        "lag of a partition without a committed offset: `latest` 1 record, `earliest` all its records; "
+        "`unknown` keeps the size",
+        choices=("latest", "earliest", "unknown"),
     )
-    scale_to_zero_on_invalid_offset: bool = option(False, "read a missing committed offset as no lag")
+    cut_negative_lag: bool = option(
+        False,
+        "fix KEDA's sum: a negative lag (the topic was created again) hides the lag of other partitions",
+    )
+    scale_to_zero_on_invalid_offset: bool = option(False, "a partition without a committed offset has no lag")
     whole_consumers: bool = option(
-        False, "mend KEDA's rounding, by which a lag of 44 over 4 partitions at a threshold of 10 asks for 5"
+        False, "fix KEDA's rounding, by which a lag of 44 on 4 partitions asks for 5 slots at a threshold of 10"
     )
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what KEDA refuses next to `limit_to_partitions_with_lag`."""
+        for name in ("allow_idle_consumers", "ensure_even_distribution_of_partitions"):
+            if self.limit_to_partitions_with_lag and getattr(self, name):
+                raise ValueError(f"{name}: cannot be set together with limit_to_partitions_with_lag, found true")
 
 
 class KedaMemory(NamedTuple):
@@ -84,21 +96,16 @@ class Keda:
     Memory: ClassVar[type] = KedaMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
-        "KEDA_LAG": Reason("{lag} records wait, which at {threshold} per slot asks for a size of {wanted}"),
-        "KEDA_ON_TARGET": Reason("{lag} records wait, within tolerance of {threshold} per slot"),
-        "KEDA_INACTIVE": Reason("{lag} records wait, not more than the activation threshold of {activation}"),
+        "KEDA_LAG": Reason("{lag} records are waiting, which at {threshold} per slot calls for a size of {wanted}"),
+        "KEDA_ON_TARGET": Reason("{lag} records are waiting, within tolerance of {threshold} per slot"),
+        "KEDA_INACTIVE": Reason("{lag} records are waiting, not more than the activation threshold of {activation}"),
         "HPA_LIMITED": LIMITED,
         "HPA_STABILIZED": STABILIZED,
     }
 
     def __init__(self, options: KedaOptions) -> None:
-        if options.limit_to_partitions_with_lag:
-            for name in ("allow_idle_consumers", "ensure_even_distribution_of_partitions"):
-                if getattr(options, name):
-                    raise BadOption(
-                        f"scaling.policy_options.{name}: excluded by limit_to_partitions_with_lag, found True"
-                    )
         self.options = options
+        self.behaviour = Behaviour(options)
 
     @property
     def window_seconds(self) -> float:
@@ -106,7 +113,7 @@ class Keda:
         return WINDOW_SECONDS
 
     def propose(self, case: Case, memory: KedaMemory) -> Proposal[KedaMemory]:
-        """Return the size by KEDA's lag and the autoscaler's rule."""
+        """Return the size by KEDA's total lag and the rule of the autoscaler."""
         o = self.options
         latest = list(chain.from_iterable(s.end_offsets for s in case.snapshot.sources))
         offsets = list(chain.from_iterable(s.committed_offsets for s in case.snapshot.sources))
@@ -126,20 +133,22 @@ class Keda:
         numbers: dict[str, Figure] = {"lag": with_persistent, "threshold": o.lag_threshold, "told": total}
         active = with_persistent > o.activation_lag_threshold
         if active:
-            wanted = hpa_rules.per_pod_replicas(
+            proposed = hpa_rules.per_pod_replicas(
                 case.current, total, o.lag_threshold, down=o.tolerance_down, up=o.tolerance_up
             )
         else:
-            wanted = case.spec.scaling.min_parallelism
-        wanted = clamp(case, wanted)
-        done = behave(case, memory.behaviour, wanted, o)
+            proposed = case.spec.scaling.min_parallelism
+        proposed = clamp(case, proposed)
+        done = self.behaviour.apply(case, memory.behaviour, proposed)
         code = "KEDA_LAG" if active else "KEDA_INACTIVE"
-        if active and wanted == case.current:
+        if active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        numbers |= {"wanted": wanted, "size": done.size, "activation": o.activation_lag_threshold}
+        numbers |= {"wanted": proposed, "size": done.size, "activation": o.activation_lag_threshold}
         restart = restart_seconds(case, o.assumed_restart_seconds)
         expectation = expect(case, done.size, restart)
-        return Proposal(done.size, done.bent or code, numbers, expectation, memory._replace(behaviour=done.memory))
+        return Proposal(
+            done.size, done.limited_by or code, numbers, expectation, memory._replace(behaviour=done.memory)
+        )
 
     def ordered(
         self,
@@ -152,7 +161,7 @@ class Keda:
         return memory._replace(behaviour=memory.behaviour.with_event(case, final))
 
     def _missing(self, case: Case, latest: Sequence[int | None], offsets: Sequence[int | None]) -> str:
-        """Return which offsets were not measured, as words."""
+        """Return which offsets could not be measured, in words."""
         absent = []
         if not latest or None in latest or Part.END_OFFSETS in case.snapshot.missing:
             absent.append("end offsets")
@@ -164,10 +173,10 @@ class Keda:
     def _lags(
         self, latest: Sequence[int | None], offsets: Sequence[int | None], memory: KedaMemory
     ) -> tuple[list[int], int, KedaMemory]:
-        """Return (lags, total with persistent lag, the memory with the offsets that stood still)."""
+        """Return (lags, total with persistent lag, the memory with the offsets that do not move)."""
         o = self.options
         if None not in offsets and not o.exclude_persistent_lag:
-            lags = [max(0, lag) for lag in map(sub, latest, offsets)]
+            lags = [self._cut(lag) for lag in map(sub, latest, offsets)]
             return lags, sum(lags), memory._replace(offsets=(), polls=())
         _, before, polls = memory
         if len(before) != len(offsets):
@@ -184,10 +193,14 @@ class Keda:
                 scale_to_zero_on_invalid_offset=o.scale_to_zero_on_invalid_offset,
                 exclude_persistent_lag=o.exclude_persistent_lag,
             )
-            lags.append(max(0, lag))
-            whole += max(0, persistent)
+            lags.append(self._cut(lag))
+            whole += self._cut(persistent)
             counts.append(min(count, o.persistent_lag_polls))
         if not o.exclude_persistent_lag:
             return lags, whole, memory._replace(offsets=(), polls=())
         seen = tuple(keda_rules.INVALID_OFFSET if done is None else done for done in offsets)
         return lags, whole, memory._replace(offsets=seen, polls=tuple(counts))
+
+    def _cut(self, lag: int) -> int:
+        """Return the lag of a partition as it goes into the sum: a negative one as it is, or 0."""
+        return max(0, lag) if self.options.cut_negative_lag else lag

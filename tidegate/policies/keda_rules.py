@@ -1,4 +1,4 @@
-"""KEDA's Kafka scaler: its bare formulas, in its own terms: pure functions of numbers.
+"""The formulas of KEDA's Kafka scaler, in its own terms: pure functions of numbers.
 
 Source: kedacore/keda `pkg/scalers/kafka_scaler.go` (8b4f083). Offsets, lags and thresholds are whole records. The
 replicas come from the Horizontal Pod Autoscaler's `AverageValue` rule (`hpa_rules.per_pod_replicas`).
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 INVALID_OFFSET = -1
-"""What Kafka answers for a group that has committed nothing."""
+"""Kafka's answer for a group that has committed nothing."""
 
 
 def partition_lag(
@@ -24,8 +24,8 @@ def partition_lag(
 ) -> tuple[int, int]:
     """Return (lag, lag with persistent lag) of one partition (`getLagForPartition`).
 
-    `latest_offset` None: the partition is not in the answer, which counts as no lag. `previous_offset` is the
-    consumer's offset one poll ago, None if there was none; unmoved since then, its lag is persistent.
+    `latest_offset` None: the partition is not in the answer and has no lag. `previous_offset` is the consumer's offset
+    one poll ago, None if there was none. If it is the same, the lag is persistent.
     """
     if consumer_offset == INVALID_OFFSET:
         if offset_reset_policy == "latest":
@@ -65,10 +65,10 @@ def total_lag(
     limit_to_partitions_with_lag: bool = False,
     ensure_even_distribution: bool = False,
 ) -> int:
-    """Return the lag told to the autoscaler, capped so that it asks for no idle consumer (`getTotalLag`).
+    """Return the lag reported to the autoscaler, capped so that it asks for no idle consumer (`getTotalLag`).
 
-    Whole-number division as there: a lag of 44 over 4 partitions at a threshold of 10 is not capped, and the
-    autoscaler's rounding up then makes 5 consumers of it (their defect).
+    KEDA divides whole numbers: a lag of 44 on 4 partitions is not capped at a threshold of 10, and the autoscaler
+    rounds it up to 5 consumers (a defect).
     """
     total = sum(lags)
     count = len(lags) if partitions is None else partitions

@@ -5,14 +5,19 @@
     reward    r = - slot price · size / largest size  -  lag price · lag / objective  -  restart price · [size changed]
     update        Q(s, a) += α · ( r + γ · max Q(s', ·) - Q(s, a) )
 
-- Q(s, a): worth of action a in situation s; s': the situation it led to. `[…]`: 1 if so, else 0.
-- α: `learning_rate`. γ: `discount`, what the future counts. The prices have no unit.
-- band: `low_utilization` to `high_utilization`. lag: in seconds of work, as is the objective; at most 5 objectives
-  count, and up to a tenth of one is none.
+- Q(s, a): worth of action a in situation s; s': the situation after it. `[…]`: 1 if true, else 0.
+- α: `learning_rate`. γ: `discount`, the weight of the future. The prices have no unit.
+- band: `low_utilization` to `high_utilization`. Lag and objective are in seconds of work. A lag counts as at most 5
+  objectives, and one of up to a tenth of the objective counts as none.
 
-Once per `epoch_seconds` the last action is judged and the next one chosen: mostly the best known one, now and then,
-ever more rarely, another; never a step down while lag is over the objective. It begins with a table of common sense (up
-when loaded or behind, down when idle). The dice are a counter and a hash, so the same state rolls the same.
+Once per `epoch_seconds` the policy judges its last action and chooses the next: usually the best known one, and now and
+then, less and less often, another one. It never steps down while the lag is over the objective. It starts with a table
+of common sense: up if loaded or behind, down if idle. The random numbers come from a counter and a hash, so the same
+state always chooses the same action.
+
+When to choose it: For experiments. It learns by trying, so avoid it where the lag objective is tight.
+
+Set first: `epoch_seconds`, longer than a restart, and the three prices.
 
 Source: C. Watkins, P. Dayan, "Q-learning", 1992; as an autoscaler: T. Lorido-Botran et al., "A review of auto-scaling
 techniques for elastic applications in cloud environments", 2014, section 5.2. The hash is SplitMix64 (G. Steele et al.,
@@ -29,7 +34,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
 
 ACTIONS = (-1, 0, 1)
 SITUATIONS = 18
@@ -38,7 +43,7 @@ _MASK = 2**64 - 1
 
 
 def splitmix64(seed: int, count: int) -> int:
-    """Return the `count`-th 64-bit number of the sequence a seed stands for."""
+    """Return the `count`-th 64-bit number of the sequence of a seed."""
     z = (seed + (count + 1) * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -60,20 +65,18 @@ class LearningOptions:
     """Options of `learning`."""
 
     window_seconds: float = option(60.0, "window of rates and utilization", unit="s", gt=0)
-    epoch_seconds: float = option(60.0, "time an action is given before it is judged", unit="s", gt=0)
-    seed: int = option(0, "which sequence of dice is rolled", ge=0, le=2**53)
-    exploration: float = option(0.05, "how often another action is tried at first", unit="share", ge=0, le=1)
+    epoch_seconds: float = option(60.0, "time from an action to its judgement", unit="s", gt=0)
+    seed: int = option(0, "seed of the random numbers", ge=0, le=2**53)
+    exploration: float = option(0.05, "share of other actions that it tries at first", unit="share", ge=0, le=1)
     learning_rate: float = option(0.2, "α: weight of the newest experience", unit="share", gt=0, le=1)
-    discount: float = option(0.8, "γ: what the worth of the next situation counts", unit="share", ge=0, le=0.99)
-    low_utilization: float = option(0.4, "busy share of time under which the load is low", unit="share", ge=0, le=1)
-    high_utilization: float = option(0.8, "busy share of time from which the load is high", unit="share", gt=0, le=1)
+    discount: float = option(0.8, "γ: weight of the next situation", unit="share", ge=0, le=0.99)
+    low_utilization: float = option(0.4, "utilization below which the load is low", unit="share", ge=0, le=1)
+    high_utilization: float = option(0.8, "utilization from which the load is high", unit="share", gt=0, le=1)
     step_share: float = option(0.25, "size of a step, at least one slot", unit="share of the size", gt=0, le=1)
     slot_price: float = option(1.0, "price of running at the largest size", ge=0)
     lag_price: float = option(2.0, "price of lag at the objective", ge=0)
     restart_price: float = option(0.3, "price of a change", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class LearningMemory(NamedTuple):
@@ -88,18 +91,18 @@ class LearningMemory(NamedTuple):
 
 
 class Learning:
-    """Q-learning: learns by trial what a step up or down is worth."""
+    """Q-learning: learns by trying what a step up or down is worth."""
 
     name: ClassVar[str] = "learning"
     Options: ClassVar[type] = LearningOptions
     Memory: ClassVar[type] = LearningMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
-        "LEARNING_WAITS": Reason("the last action is given {epoch:.0f} s before it is judged, {wait:.0f} s are left"),
+        "LEARNING_WAITS": Reason("the policy judges its last action after {epoch:.0f} s, in another {wait:.0f} s"),
         "LEARNING_KNOWS": Reason(
-            "in this situation ({situation}) {action} has been worth most, {worth:.2f} against {other:.2f}"
+            "in this situation ({situation}) {action} has been worth the most: {worth:.2f}, the next best {other:.2f}"
         ),
-        "LEARNING_TRIES": Reason("in this situation ({situation}) {action} is tried to learn what it is worth"),
+        "LEARNING_TRIES": Reason("in this situation ({situation}) the policy tries {action} to learn what it is worth"),
     }
 
     def __init__(self, options: LearningOptions) -> None:
@@ -157,7 +160,7 @@ class Learning:
         proposal: Proposal[LearningMemory],  # noqa: ARG002
         final: int,  # noqa: ARG002
     ) -> LearningMemory:
-        """Keep the experience: the action is judged when its epoch is over."""
+        """Keep what was learned; the action is judged at the end of its epoch."""
         return memory
 
     def _situation(self, case: Case, utilization: float, trend: float) -> tuple[int, str, bool]:
@@ -174,7 +177,7 @@ class Learning:
         return (load * 3 + lag) * 2 + rising, words, lag == 2
 
     def _lag_seconds(self, case: Case) -> float:
-        """Return the lag in seconds; work that waits and cannot be measured counts as over the objective."""
+        """Return the lag in seconds; a lag that cannot be measured in seconds counts as over the objective."""
         e = case.evidence
         if not e.lag_records or e.lag_records < 0:
             return 0.0
@@ -187,7 +190,7 @@ class Learning:
         return -slots - o.lag_price * lag - (o.restart_price if changed else 0.0)
 
     def _choose(self, row: list[float], rolls: int, *, behind: bool) -> tuple[int, bool]:
-        """Return (action, whether it was rolled): the best known one, ties to no step, or one to try."""
+        """Return (action, whether it is a trial): the best known one, with ties to no step, or one to try."""
         o = self.options
         allowed = [action for action in ACTIONS if not (behind and action < 0)]
         best = max(allowed, key=lambda action: (row[action + 1], action == 0, action))
@@ -198,7 +201,7 @@ class Learning:
         return others[int(uniform(o.seed, rolls + 1) * len(others))], True
 
     def _common_sense(self) -> list[list[float]]:
-        """Return the table to begin with: worth of a step down, none, up in each situation."""
+        """Return the first table: the worth of a step down, none and up in each situation."""
         table = []
         for situation in range(SITUATIONS):
             load, lag, rising = situation // 6, situation // 2 % 3, situation % 2

@@ -1,22 +1,32 @@
-"""`numaflow`: Numaflow's rule, for one micro-batch job.
+"""`numaflow`: the rule of Numaflow, for one micro-batch job.
 
-The job is one vertex. By default it is a *source*, as in Numaflow's Kafka source: one partition, whose pending is the
-lag over all Kafka partitions. With `vertex: udf` its source topic is taken for a buffer of `buffer_length` records.
+The job is one vertex. By default it is a *source* with one partition, as in Numaflow's Kafka source: its pending
+records are the lag over all Kafka partitions. With `vertex: udf` its source topic counts as a buffer of
+`buffer_length` records.
 
     source   desired = round( pending / rate / target · ready )
-    buffer   desired = round( free / ((limit - pending) / ready) )        once less than `free` is left of the buffer
+    buffer   desired = round( free / ((limit - pending) / ready) )        if less than `free` is left of the buffer
 
-- pending: mean lag, records; rate: growth of committed offsets, records/s; both over the lookback, which starts at
-  `lookback_seconds` and is lengthened to the longest time in which no offset was committed.
-- target: `target_processing_seconds`. ready: granted slots.
-- limit: `buffer_length` · `buffer_usage_limit`, records; from there on a step is added. free: `buffer_length` ·
+- pending: mean lag, records. rate: growth of the committed offsets, records/s. Both cover the lookback, which starts
+  at `lookback_seconds` and grows to the longest time without a commit.
+- target: `target_processing_seconds`. ready: slots that the cluster granted.
+- limit: `buffer_length` · `buffer_usage_limit`, records; a fuller buffer adds one step. free: `buffer_length` ·
   `target_buffer_availability` / 100, records.
 
-The size goes there by steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a cooldown after each
-change, within the bounds of the spec or of an open cron window (`start|end|min|max; ...`, UTC, cron with six fields,
-the first of them seconds). Nothing is added at the rate limit, nor under back pressure: when the lag of a job
-downstream fills `back_pressure_threshold` of its limit. One that reads our sink even costs a slot. A Spark job keeps at
-least one slot, so there is no scaling to zero.
+The size moves towards the desired one in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a
+cooldown after each change. It stays within the bounds of the spec, or of the window in `cron` that is open:
+`start|end|min|max; ...`, where start and end are cron expressions with six fields (seconds first), in UTC.
+
+The job does not scale up at its rate limit or under back pressure. Back pressure means that the mean lag of a job
+downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
+even gives up a slot.
+
+Numaflow scales to zero; a Spark job keeps at least one slot.
+
+When to choose it: You know Numaflow, or your jobs feed each other and none should outrun the next. Restarts must be
+short.
+
+Set first: `target_processing_seconds`, `replicas_per_scale_up`, `replicas_per_scale_down`.
 
 Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Options and defaults are Numaflow's.
 """
@@ -24,65 +34,16 @@ Source: numaproj/numaflow `pkg/reconciler`, `pkg/daemon` (`numaflow_rules`). Opt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.cron import BadCron, Cron
-from tidegate.engine.cron import parse as parse_cron
-from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import numaflow_rules as rules
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class NumaflowOptions:
-    """Options of `numaflow`, with Numaflow's defaults; least and most replicas are the spec's."""
-
-    vertex: str = option(
-        "source",
-        "`source` and `mono_vertex`: by pending alone; `udf`: by the free buffer too",
-        choices=("source", "mono_vertex", "udf"),
-    )
-    lookback_seconds: int = option(
-        120, "time that rate and pending are averaged over, at least", unit="s", ge=10, le=600
-    )
-    adaptive_lookback: bool = option(
-        True, "lengthen the lookback when offsets stand still for longer, to 600 s at most"
-    )
-    target_processing_seconds: int = option(20, "time in which the pending is to be worked off", unit="s", ge=1)
-    scale_up_cooldown_seconds: float = option(90.0, "time after a change before the next growth", unit="s", ge=0)
-    scale_down_cooldown_seconds: float = option(90.0, "time after a change before the next reduction", unit="s", ge=0)
-    replicas_per_scale_up: int = option(2, "most slots added at a time", unit="slots", ge=1)
-    replicas_per_scale_down: int = option(2, "most slots taken away at a time", unit="slots", ge=1)
-    buffer_length: int = option(30_000, "records a buffer holds: ours as `udf`, and a downstream job's", ge=1)
-    buffer_usage_limit: float = option(0.8, "share of a buffer that may be used", unit="share", gt=0, le=1)
-    target_buffer_availability: int = option(50, "how much of the buffer is to be free", unit="%", ge=1, le=100)
-    back_pressure_threshold: float = option(
-        0.9, "fill of a downstream buffer from which it presses back", unit="share", gt=0
-    )
-    rate_limit: float | None = option(
-        None, "rate at which the job is throttled; no growth there", unit="records/s", gt=0
-    )
-    cron: str = option("", "windows with their own bounds, as `start|end|min|max; ...`")
-    mend_pending_overflow: bool = option(False, "mend Numaflow's 32-bit overflow: a pending over 2^31 asks for 1 slot")
-    mend_pressure_cooldown: bool = option(False, "let the step down under back pressure wait for the cooldown too")
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class CronWindow:
-    """One window with its own bounds; a bound not given is the spec's."""
-
-    start: Cron
-    end: Cron
-    minimum: int | None
-    maximum: int | None
+from tidegate.policies.numaflow_options import NumaflowOptions, cron_windows
+from tidegate.policies.numaflow_pressure import DownstreamLag, remember
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 
 class NumaflowMemory(NamedTuple):
@@ -93,7 +54,9 @@ class NumaflowMemory(NamedTuple):
     seen: tuple[float, int] | None = None
     """When the committed offsets last moved, and their sum."""
     spells: tuple[tuple[float, float], ...] = ()
-    """(from, to) of the times in which they stood still."""
+    """(from, to) of the times without a commit."""
+    downstream: tuple[DownstreamLag, ...] = ()
+    """Lags of the jobs downstream within the lookback."""
 
 
 class Numaflow:
@@ -105,29 +68,31 @@ class Numaflow:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
-            "{pending} records wait and {rate:.0f}/s are processed; "
-            "{target} s to work them off ask for a size of {desired}"
+            "{pending} records are waiting and {rate:.0f}/s are processed, "
+            "and working them off in {target} s calls for a size of {desired}"
         ),
-        "NUMAFLOW_IDLE": Reason("nothing waits and nothing is processed; {size} slots will do"),
-        "NUMAFLOW_STILL": Reason("{pending} records wait and none was processed in {lookback:.0f} s"),
-        "NUMAFLOW_COOLDOWN": Reason("the size wanted is {desired}, but the last change is {since:.0f} s old"),
-        "NUMAFLOW_STEP": Reason("the size wanted is {desired}, and the next step on the way is {size}"),
+        "NUMAFLOW_IDLE": Reason("no records are waiting and none are processed, so a size of {size} is enough"),
+        "NUMAFLOW_STILL": Reason("{pending} records are waiting and none were processed in {lookback:.0f} s"),
+        "NUMAFLOW_COOLDOWN": Reason("the desired size is {desired}, and the last change was only {since:.0f} s ago"),
+        "NUMAFLOW_STEP": Reason("the desired size is {desired}, and the next step towards it is {size}"),
         "NUMAFLOW_DIRECT_PRESSURE": Reason(
-            "the size wanted is {desired}, but the next job downstream is full, so nothing is added",
-            "scale the downstream job first: it takes less than this one gives it",
+            "the desired size is {desired}, and a job that reads this one's output is full, so no slots are added",
+            "scale up the job downstream first: it processes less than this job writes",
         ),
         "NUMAFLOW_DOWNSTREAM_PRESSURE": Reason(
-            "the size wanted is {desired}, but a job further downstream is full, so nothing is added",
-            "scale the downstream job first: it takes less than this one gives it",
+            "the desired size is {desired}, and a job further downstream is full, so no slots are added",
+            "scale up the job downstream first: it processes less than it receives",
         ),
-        "NUMAFLOW_RATE_LIMIT": Reason("the size wanted is {desired}, but {rate:.0f} records/s is the rate limit"),
-        "NUMAFLOW_WINDOW": Reason("the cron window asks for {low} to {high} slots"),
-        "NUMAFLOW_FIXED": Reason("least and most are both {low} slots, so there is nothing to choose"),
+        "NUMAFLOW_RATE_LIMIT": Reason(
+            "the desired size is {desired}, and the job already processes {rate:.0f} records/s, its rate limit"
+        ),
+        "NUMAFLOW_WINDOW": Reason("the open cron window allows {low} to {high} slots"),
+        "NUMAFLOW_FIXED": Reason("the minimum and the maximum are both {low} slots"),
     }
 
     def __init__(self, options: NumaflowOptions) -> None:
         self.options = options
-        self.windows = _windows(options.cron)
+        self.windows = cron_windows(options.cron)
         self.limit = rules.buffer_limit(options.buffer_length, options.buffer_usage_limit)
 
     @property
@@ -139,6 +104,8 @@ class Numaflow:
     def propose(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
         """Return the size by one pass of Numaflow's loop."""
         memory, lookback = self._lookback(case, memory)
+        lags = remember(memory.downstream, case.observed.neighbours, case.measured_at, lookback)
+        memory = memory._replace(downstream=lags)
         since = math.inf if case.state.last_action_at is None else case.decided_at - case.state.last_action_at
         low, high, opened = self._bounds(case)
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
@@ -167,7 +134,7 @@ class Numaflow:
             and rules.at_rate_limit(rate, self.options.rate_limit)
         ):
             return self._proposal(case, current, "NUMAFLOW_RATE_LIMIT", numbers, memory)
-        direct, downstream = self._pressure(case)
+        direct, downstream = self._pressure(case, lags)
         size, held = rules.scaled(
             current,
             desired,
@@ -180,7 +147,7 @@ class Numaflow:
             down_step=self.options.replicas_per_scale_down,
             direct_pressure=direct,
             downstream_pressure=downstream,
-            mend_pressure_cooldown=self.options.mend_pressure_cooldown,
+            fix_pressure_cooldown=self.options.fix_pressure_cooldown,
         )
         numbers["size"] = size = clamp(case, size)
         if held:
@@ -198,7 +165,7 @@ class Numaflow:
         proposal: Proposal[NumaflowMemory],  # noqa: ARG002
         final: int,  # noqa: ARG002
     ) -> NumaflowMemory:
-        """Keep the memory; the cooldown is reckoned from the state's last action."""
+        """Keep the memory; the cooldown counts from the last action in the state."""
         return memory
 
     def _proposal(
@@ -230,15 +197,15 @@ class Numaflow:
             target_available_length=rules.target_available(o.buffer_length, o.target_buffer_availability),
             replicas=case.current,
             replicas_per_scale_up=o.replicas_per_scale_up,
-            wrap_pending=not o.mend_pending_overflow,
+            wrap_pending=not o.fix_pending_overflow,
         )
 
     def _ready(self, case: Case) -> int:
-        """Return the ready replicas: slots really granted, at most the size ordered."""
+        """Return the ready replicas: slots that the cluster granted, at most the current size."""
         return min(case.current, case.snapshot.slots_granted or case.current)
 
     def _measure(self, case: Case, lookback: float) -> tuple[float | None, int | None]:
-        """Return (records/s, mean records pending) over the lookback; None where it cannot be told."""
+        """Return (records/s, mean pending records) over the lookback; None if unknown."""
         inside = [piece for piece in case.state.window if piece.at >= case.measured_at - lookback]
         counts = [(piece.at, piece.committed) for piece in inside if piece.committed is not None]
         waiting = [lag for piece in inside if (lag := piece.lag) is not None]
@@ -249,9 +216,9 @@ class Numaflow:
         return rate, max(0, sum(waiting) // len(waiting))
 
     def _lookback(self, case: Case, memory: NumaflowMemory) -> tuple[NumaflowMemory, float]:
-        """Return (memory, lookback now): still spells are remembered while three lookbacks reach back to them.
+        """Return (memory, lookback now). A spell without commits is remembered as long as three lookbacks reach it.
 
-        Only spells longer than the configured lookback can lengthen it, so only those are kept.
+        Kept are spells that can lengthen the configured lookback, less those that a later one is as long as.
         """
         o = self.options
         current = float(o.lookback_seconds if memory.lookback is None else memory.lookback)
@@ -259,19 +226,21 @@ class Numaflow:
         if not o.adaptive_lookback or count is None:
             return memory, current
         seen_at, seen = memory.seen or (case.measured_at, count)
-        began = case.measured_at - 3 * current
-        spells = [(start, end) for start, end in memory.spells if end > began]
+        oldest = case.measured_at - 3 * current
+        spells = [(start, end) for start, end in memory.spells if end > oldest]
         if count != seen:
-            if count > seen and case.measured_at - seen_at > o.lookback_seconds:
+            lasted = case.measured_at - seen_at
+            if count > seen and rules.lengthens(lasted, o.lookback_seconds):
+                spells = [spell for spell in spells if spell[1] - spell[0] > lasted]
                 spells.append((seen_at, case.measured_at))
             seen_at, seen = case.measured_at, count
-        ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
-        still = max([end - max(start, began) for start, end in spells] + [ongoing])
+        ongoing = case.measured_at - max(seen_at, oldest) if seen else 0.0
+        still = max([end - max(start, oldest) for start, end in spells] + [ongoing])
         lookback = rules.next_lookback(current, still, o.lookback_seconds)
-        return NumaflowMemory(lookback, (seen_at, seen), tuple(spells)), lookback
+        return memory._replace(lookback=lookback, seen=(seen_at, seen), spells=tuple(spells)), lookback
 
     def _bounds(self, case: Case) -> tuple[int, int, bool]:
-        """Return (least, most, whether a cron window is open); the first open window counts."""
+        """Return (minimum, maximum, whether a cron window is open); the first open window counts."""
         scaling = case.spec.scaling
         low, high = scaling.min_parallelism, scaling.max_parallelism
         if self.options.vertex != "udf":
@@ -282,51 +251,16 @@ class Numaflow:
         return low, high, False
 
     def _paced(self, current: int, target: int, since: float) -> int:
-        """Return the next size on the way into a cron window's bounds."""
+        """Return the next size on the way to the bounds of a cron window."""
         o = self.options
         cooldown = o.scale_up_cooldown_seconds if target > current else o.scale_down_cooldown_seconds
         if since < cooldown:
             return current
         return rules.stepped(current, target, o.replicas_per_scale_up, o.replicas_per_scale_down)[0]
 
-    def _pressure(self, case: Case) -> tuple[bool, bool]:
-        """Return (back pressure from a directly connected job, from any job downstream)."""
-        direct = downstream = False
-        for neighbour in case.observed.neighbours:
-            lag = neighbour.evidence.lag_records if neighbour.evidence is not None else None
-            if neighbour.upstream or lag is None:
-                continue
-            if rules.back_pressure(lag, self.limit, self.options.back_pressure_threshold):
-                downstream = True
-                direct = direct or _reads_ours(neighbour.topics, case.spec.sinks)
-        return direct, downstream
-
-
-def _reads_ours(topics: Sequence[str], sinks: Sequence[str]) -> bool:
-    """Whether a downstream job reads one of our sinks itself; with no sinks told, it is taken to."""
-    return not sinks or any(topic in sinks for topic in topics)
-
-
-def _windows(text: str) -> tuple[CronWindow, ...]:
-    """Return the windows of a `cron` option, or raise `BadOption`."""
-    windows = []
-    for item in filter(None, (part.strip() for part in text.split(";"))):
-        fields = [field.strip() for field in item.split("|")]
-        if len(fields) != 4:
-            raise BadOption(f"scaling.policy_options.cron: must be start|end|min|max, found {item!r}")
-        try:
-            start, end = parse_cron(fields[0], "standard"), parse_cron(fields[1], "standard")
-        except BadCron as error:
-            raise BadOption(f"scaling.policy_options.cron: {error}") from None
-        windows.append(CronWindow(start, end, _bound(fields[2], item), _bound(fields[3], item)))
-    return tuple(windows)
-
-
-def _bound(text: str, item: str) -> int | None:
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise BadOption(
-            f"scaling.policy_options.cron: min and max must be whole numbers from 1, found {text!r} in {item!r}"
-        )
-    return int(text)
+    def _pressure(self, case: Case, lags: Iterable[DownstreamLag]) -> tuple[bool, bool]:
+        """Return (back pressure from a direct reader of our output, from any job downstream)."""
+        threshold = self.options.back_pressure_threshold
+        full = {lag.job_id for lag in lags if rules.back_pressure(lag.mean, self.limit, threshold)}
+        downstream = (n for n in case.observed.neighbours if not n.upstream and n.job_id in full)
+        return any(neighbour.distance is None for neighbour in downstream), bool(full)

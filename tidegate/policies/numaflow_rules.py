@@ -1,8 +1,8 @@
-"""Numaflow's bare formulas, in its own terms: pure functions of numbers.
+"""The formulas of Numaflow, in its own terms: pure functions of numbers.
 
 Source: numaproj/numaflow `pkg/reconciler/vertex/scaling/scaling.go`, `pkg/reconciler/monovertex/scaling/scaling.go`,
-`pkg/reconciler/scaling/utils.go`, `pkg/daemon/server/service/rater/helper.go` (63ba4e8). Pending are messages, rates
-messages/s, replicas whole pods. Go's rounding (half away from zero) and its cast to 32 bits are theirs.
+`pkg/reconciler/scaling/utils.go`, `pkg/daemon/server/service/rater/helper.go` (63ba4e8). Pending is in messages, rates
+in messages/s, replicas are pods. Rounding is Go's (half away from zero), and so is the cast to 32 bits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def buffer_limit(buffer_length: int, usage_limit: float) -> int:
 
 
 def target_available(buffer_length: int, target_buffer_availability: int) -> int:
-    """Return how much of a buffer is to be free, truncated: `int(length · availability / 100)`."""
+    """Return how much of a buffer to keep free, truncated: `int(length · availability / 100)`."""
     return int(buffer_length * target_buffer_availability / 100)
 
 
@@ -75,9 +75,9 @@ def desired_replicas(
 ) -> int:
     """Return the vertex' desired replicas: the largest over its partitions, at least 1 (`desiredReplicas`).
 
-    A source, and any vertex whose pending leaves `target_available_length` of its buffer free, goes by the time the
-    pending takes; otherwise each replica is taken to contribute its share of the free buffer. `wrap_pending` keeps
-    their cast of the pending to 32 bits (a defect: over 2^31 it turns negative, and the answer becomes 1).
+    A source, and any vertex whose pending messages leave `target_available_length` of its buffer free, goes by the time
+    that the pending messages take. Otherwise each replica contributes its share of the free buffer. `wrap_pending`
+    keeps Numaflow's cast to 32 bits (a defect: more than 2^31 turns negative, and the result is 1).
     """
     most = 1
     replicas = ready_replicas if replicas is None else replicas
@@ -106,7 +106,7 @@ def _cast(value: float, *, wrap: bool) -> int:
 def mono_vertex_desired(
     rate: float, pending: int, *, target_processing_seconds: int, ready_replicas: int, replicas: int
 ) -> int:
-    """Return a MonoVertex' desired replicas: 0 only when idle, the present ones when nothing is processed."""
+    """Return a MonoVertex' desired replicas: 0 only if idle, the current ones if nothing is processed."""
     if pending == 0 and rate == 0:
         return 0
     if rate == 0:
@@ -116,12 +116,12 @@ def mono_vertex_desired(
 
 
 def back_pressure(pending: int, buffer_length_limit: int, threshold: float = BACK_PRESSURE_THRESHOLD) -> bool:
-    """Whether a downstream buffer is so full that it presses back: `pending / limit >= threshold`."""
+    """Whether a downstream buffer is full enough to cause back pressure: `pending / limit >= threshold`."""
     return pending / buffer_length_limit >= threshold
 
 
 def at_rate_limit(total_rate: float, limit: float) -> bool:
-    """Whether the vertex processes as much as its rate limit lets it, so that more replicas would not help."""
+    """Whether the vertex processes as much as its rate limit allows, so that more replicas would not help."""
     return math.ceil(total_rate) >= limit
 
 
@@ -138,13 +138,13 @@ def scaled(
     down_step: int = 2,
     direct_pressure: bool = False,
     downstream_pressure: bool = False,
-    mend_pressure_cooldown: bool = False,
+    fix_pressure_cooldown: bool = False,
 ) -> tuple[int, str]:
-    """Return (replicas, what held the change back) for a desired number (`scaleOneVertex`).
+    """Return (replicas, what limited the change) for a desired number (`scaleOneVertex`).
 
-    Held back by "" (nothing), "cooldown", "step", "direct pressure" or "downstream pressure". While both cooldowns run
-    nothing is done at all. The step down under direct back pressure ignores a down-cooldown that runs alone (a
-    defect), unless `mend_pressure_cooldown`.
+    Limited by "" (nothing), "cooldown", "step", "direct pressure" or "downstream pressure". While both cooldowns run,
+    nothing changes. The step down under direct back pressure ignores a down-cooldown that runs alone (a defect),
+    unless `fix_pressure_cooldown` is set.
     """
     if since_last_scale < up_cooldown and since_last_scale < down_cooldown:
         return current, "cooldown"
@@ -157,7 +157,7 @@ def scaled(
         return stepped(current, desired, up_step, down_step)
     if desired > current:
         if direct_pressure:
-            held = mend_pressure_cooldown and since_last_scale < down_cooldown
+            held = fix_pressure_cooldown and since_last_scale < down_cooldown
             shrinks = current > minimum and current > 1 and not held
             return current - 1 if shrinks else current, "direct pressure"
         if downstream_pressure:
@@ -169,7 +169,7 @@ def scaled(
 
 
 def stepped(current: int, desired: int, up_step: int, down_step: int) -> tuple[int, str]:
-    """Return (replicas one step on the way to `desired`, "step" where the step fell short)."""
+    """Return (replicas one step towards `desired`, "step" if that is not all the way)."""
     size = max(current - down_step, min(desired, current + up_step))
     return size, "" if size == desired else "step"
 
@@ -177,7 +177,7 @@ def stepped(current: int, desired: int, up_step: int, down_step: int) -> tuple[i
 def window_active(start: Cron, end: Cron, at: datetime) -> bool:
     """Whether a cron window is open: its next end comes before its next start (`IsActiveAt`)."""
     ends, starts = end.following(at), start.following(at)
-    # Without a next match Go's zero time stands, which lies before every other.
+    # If there is no next match, Go has the zero time, which is before every other.
     if ends is None or starts is None:
         return ends is None and starts is not None
     return ends < starts
@@ -186,7 +186,7 @@ def window_active(start: Cron, end: Cron, at: datetime) -> bool:
 def longest_still(samples: Sequence[tuple[float, int]]) -> float:
     """Return the longest time in which a partition's count did not rise (`CalculateLookback`), seconds.
 
-    `samples` are (seconds, count), oldest first. A falling count starts anew; a still spell at the end counts unless
+    `samples` are (seconds, count), oldest first. A falling count starts again; a still spell at the end counts unless
     the count is 0.
     """
     longest, seen = 0.0, samples[0]
@@ -205,3 +205,8 @@ def next_lookback(current: float, still: float, configured: float, most: float =
     """
     wanted = 60.0 * math.ceil(still / 60.0)
     return min(wanted, most) if wanted > current else max(wanted, configured)
+
+
+def lengthens(still: float, configured: float) -> bool:
+    """Whether a still spell gives more than the configured lookback; the spell is rounded up to minutes first."""
+    return next_lookback(configured, still, configured) > configured

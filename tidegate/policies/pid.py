@@ -1,15 +1,20 @@
-"""`pid`: control theory: a discrete PID controller of the load of the job.
+"""`pid`: control theory: a discrete PID controller for the load of the job.
 
     load    y  = (arrival rate + lag / `drain_seconds`) / capacity
-    error   e  = y - `setpoint`                                               0 inside the dead band
+    error   e  = y - `setpoint`                                               0 within the dead band
     output  Δu = n · ( Kp · (e - e1)  +  Ki · e · dt  +  Kd · (e - 2 e1 + e2) / dt )
 
 - y, e: shares of the capacity; e1 and e2: the last error and the one before. dt: s since the last decision.
-- u: output, slots, within the spec's bounds. n: present size, slots: one slot of ten changes less than one of two.
+- u: output, slots, within the bounds of the spec. n: current size, slots; the change is in proportion to it.
 - Kp, Ki, Kd: `proportional`, `integral` (1/s), `derivative` (s).
 
-The size is u rounded, once u is `hysteresis` beyond half a slot away. This is the velocity form: it gives changes, so
-the integral cannot wind up. After each change of size the controller begins anew.
+The size becomes u, rounded, as soon as u is more than half a slot plus `hysteresis` away from the current size. This is
+the velocity form: it computes changes, so the integral cannot wind up. After each change of size the controller starts
+again.
+
+When to choose it: The load drifts slowly, without jumps.
+
+Set first: `setpoint`, `drain_seconds`, then `proportional` and `integral`.
 
 Source: K. J. Åström, T. Hägglund, "PID Controllers", 2nd ed., section 3.5 (anti-windup, velocity form).
 """
@@ -24,7 +29,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
 
 
 def velocity(errors: tuple[float, float, float], dt: float, gains: tuple[float, float, float]) -> float:
@@ -43,18 +48,20 @@ class PidOptions:
 
     window_seconds: float = option(60.0, "window of rates and capacity", unit="s", gt=0)
     setpoint: float = option(0.7, "load to hold", unit="share", gt=0, le=1)
-    drain_seconds: float = option(120.0, "time in which lag is to be worked off", unit="s", gt=0)
-    dead_band: float = option(0.1, "error up to which nothing is changed", unit="share", ge=0)
+    drain_seconds: float = option(120.0, "time to work off the lag in", unit="s", gt=0)
+    dead_band: float = option(0.1, "error up to which nothing changes", unit="share", ge=0)
     proportional: float = option(0.5, "Kp", ge=0)
     integral: float = option(0.01, "Ki", unit="1/s", ge=0)
-    derivative: float = option(0.0, "Kd; noise in the rates is multiplied by it", unit="s", ge=0)
+    derivative: float = option(0.0, "Kd; it multiplies noise in the rates", unit="s", ge=0)
     hysteresis: float = option(
-        0.1, "how far beyond half a slot the output must be from the size", unit="slots", ge=0, le=0.5
+        0.1,
+        "distance of the output from the size, beyond half a slot, that changes the size",
+        unit="slots",
+        ge=0,
+        le=0.5,
     )
-    error_limit: float = option(2.0, "largest error that counts, either way", unit="share", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    error_limit: float = option(2.0, "largest error that counts, in either direction", unit="share", ge=0)
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class PidMemory(NamedTuple):
@@ -81,10 +88,10 @@ class Pid:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
-        "PID_IN_BAND": Reason("the load is {load:.2f} of the capacity, near enough to {setpoint:.2f}"),
+        "PID_IN_BAND": Reason("the load is {load:.0%} of the capacity, close enough to {setpoint:.0%}"),
         "PID_ADJUSTING": Reason(
-            "the load is {load:.2f} of the capacity and is to be {setpoint:.2f}; "
-            "the controller stands at {output:.2f} slots"
+            "the load is {load:.0%} of the capacity and should be {setpoint:.0%}, "
+            "and the controller is at {output:.2f} slots"
         ),
     }
 
@@ -124,5 +131,5 @@ class Pid:
         return Proposal(size, code, numbers, expect(case, size, restart), kept)
 
     def ordered(self, case: Case, memory: PidMemory, proposal: Proposal[PidMemory], final: int) -> PidMemory:  # noqa: ARG002
-        """Begin anew at the ordered size: errors of the old size say nothing of the new one."""
+        """Start again at the ordered size: errors at the old size say nothing about the new one."""
         return PidMemory()

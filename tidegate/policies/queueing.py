@@ -1,20 +1,26 @@
 """`queueing`: the fewest slots that keep the wait of a task within a target, by the M/M/c queue.
 
-Records are not served one by one: a micro-batch hands a slot a task of many. So the customer of the queue is a *task*,
-the server a slot:
+A micro-batch job does not serve records one by one: each slot gets a task with many records. So the customer of the
+queue is a *task*, and the server is a slot:
 
     λ = (arrival rate + lag / `drain_seconds`) / r         μ = capacity per slot / r
     size = fewest c with  P(wait > t) = C(c, λ/μ) · exp(-(c·μ - λ)·t)  <=  1 - `percentile`
 
-- λ: tasks that come, per s. μ: tasks that a slot serves, per s. c: slots. t: `target_wait_seconds`.
-- r: records per task, `task_records`; when absent, what one slot was given per batch.
-- C(c, λ/μ): probability that a task has to wait at all (Erlang C, below).
+- λ: tasks that arrive, per s. μ: tasks that a slot serves, per s. c: slots. t: `target_wait_seconds`.
+- r: records per task, `task_records`; if absent, what one slot got per batch.
+- C(c, λ/μ): probability that a task has to wait at all (Erlang C, see the details).
 
-Lag is worked off as if it arrived over the drain time. A smaller size is asked for only when it would also do for a
-load `shrink_margin` higher: the hysteresis that the bare formula lacks.
+The lag counts as load that arrives over the drain time. The job scales down only if the smaller size could carry
+`shrink_margin` more load: the formula alone has no hysteresis.
 
-Source: L. Kleinrock, "Queueing Systems", vol. 1, 1975 (`queueing_rules`); as an autoscaler: T. Lorido-Botran et al., "A
-review of auto-scaling techniques for elastic applications in cloud environments", 2014, section 5.3.
+When to choose it: Tasks are many and short, and you care how long a task waits for a slot.
+
+Set first: `target_wait_seconds`, `percentile`.
+
+Details: `queueing_rules`.
+
+Source: L. Kleinrock, "Queueing Systems", vol. 1, 1975; as an autoscaler: T. Lorido-Botran et al., "A review of
+auto-scaling techniques for elastic applications in cloud environments", 2014, section 5.3.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import queueing_rules as rules
-from tidegate.policies.shared import EVIDENCE_MISSING, IDLE, Load, clamp, expect, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, clamp, expect, measure, restart_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +43,12 @@ class QueueingOptions:
     """Options of `queueing`."""
 
     window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
-    target_wait_seconds: float = option(5.0, "longest wait of a task for a slot", unit="s", ge=0)
-    percentile: float = option(0.95, "share of tasks that wait no longer", unit="share", gt=0, le=0.9999)
-    drain_seconds: float = option(120.0, "time in which lag is to be worked off", unit="s", gt=0)
-    task_records: float | None = option(None, "records per task; measured when absent", unit="records", gt=0)
-    shrink_margin: float = option(0.15, "how much more load a smaller size must bear", unit="share", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    target_wait_seconds: float = option(5.0, "longest time that a task may wait for a slot", unit="s", ge=0)
+    percentile: float = option(0.95, "share of tasks that wait no longer than that", unit="share", gt=0, le=0.9999)
+    drain_seconds: float = option(120.0, "time to work off the lag in", unit="s", gt=0)
+    task_records: float | None = option(None, "records per task; absent: measured", unit="records", gt=0)
+    shrink_margin: float = option(0.15, "how much more load a smaller size must be able to carry", unit="share", ge=0)
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Queueing:
@@ -57,14 +61,13 @@ class Queueing:
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
         "QUEUE_TARGET": Reason(
-            "{tasks:.2f} tasks/s are offered and a slot serves {served:.2f}/s, so a size of {wanted} keeps "
-            "{percentile:.0%} of the waits under {target:.1f} s"
+            "{tasks:.2f} tasks/s arrive and a slot serves {served:.2f}/s, so a size of {wanted} keeps {percentile:.0%} "
+            "of the waits under {target:.1f} s"
         ),
         "QUEUE_OVERLOAD": Reason(
-            "{tasks:.2f} tasks/s are offered and a slot serves {served:.2f}/s, "
-            "more than the largest size can keep up with"
+            "{tasks:.2f} tasks/s arrive and a slot serves {served:.2f}/s, so even the largest size cannot keep up"
         ),
-        "QUEUE_MARGIN": Reason("a size of {wanted} would just do, and is not enough for a little more load"),
+        "QUEUE_MARGIN": Reason("a size of {wanted} would be just enough, and too small for a little more load"),
         "QUEUE_RIGHT": Reason("{current} slots keep {percentile:.0%} of the waits under {target:.1f} s"),
     }
 
@@ -109,7 +112,7 @@ class Queueing:
         return Proposal(size, code, numbers, expect(case, size, restart))
 
     def ordered(self, case: Case, memory: NoMemory, proposal: Proposal[NoMemory], final: int) -> NoMemory:  # noqa: ARG002
-        """Nothing is remembered: the window is all the formula needs."""
+        """Remember nothing: the window is all that the formula needs."""
         return memory
 
     def _needed(self, case: Case, rate: float, served: float) -> int | None:
@@ -118,9 +121,9 @@ class Queueing:
         o, most = self.options, case.spec.scaling.max_parallelism
         return rules.servers_needed(rate, served, o.target_wait_seconds, 1 - o.percentile, most)
 
-    def _task_records(self, case: Case, load: Load) -> float | None:
-        """Return the records of one task: the mean batch over the slots it was spread on, at least one record."""
+    def _task_records(self, case: Case, workload: Workload) -> float | None:
+        """Return the records of one task: the mean batch divided by its slots, at least one record."""
         if self.options.task_records is not None:
             return self.options.task_records
         seconds = case.evidence.batch_seconds
-        return None if seconds is None else max(1.0, seconds * load.per_slot)
+        return None if seconds is None else max(1.0, seconds * workload.per_slot)

@@ -17,7 +17,7 @@ import math
 
 
 def erlang_b(servers: int, load: float) -> float:
-    """Return the probability that all of `servers` are busy with an offered load and no queue."""
+    """Return the probability that all servers are busy, with an offered load and no queue."""
     blocked = 1.0
     for count in range(1, servers + 1):
         blocked = load * blocked / (count + load * blocked)
@@ -25,7 +25,7 @@ def erlang_b(servers: int, load: float) -> float:
 
 
 def erlang_c(servers: int, load: float) -> float:
-    """Return the probability that an arrival has to wait; 1 when the load is not below the servers."""
+    """Return the probability that an arrival has to wait; 1 if the load is not below the servers."""
     return _waits(servers, load, erlang_b(servers, load))
 
 
@@ -35,19 +35,19 @@ def _waits(servers: int, load: float, blocked: float) -> float:
 
 
 def mean_wait(servers: int, arrival_rate: float, service_rate: float) -> float:
-    """Return the mean wait in the queue, seconds; infinite when the queue grows without end."""
+    """Return the mean wait in the queue, seconds; infinite if the queue keeps growing."""
     spare = servers * service_rate - arrival_rate
     return erlang_c(servers, arrival_rate / service_rate) / spare if spare > 0 else math.inf
 
 
 def wait_exceeds(servers: int, arrival_rate: float, service_rate: float, seconds: float) -> float:
-    """Return the probability that an arrival waits longer than `seconds`; 1 when the queue grows without end."""
+    """Return the probability that an arrival waits longer than `seconds`; 1 if the queue keeps growing."""
     spare = servers * service_rate - arrival_rate
     return erlang_c(servers, arrival_rate / service_rate) * math.exp(-spare * seconds) if spare > 0 else 1.0
 
 
 def servers_needed(arrival_rate: float, service_rate: float, seconds: float, share: float, most: int) -> int | None:
-    """Return the fewest servers with `P(wait > seconds) <= share`, or None when more than `most` were needed."""
+    """Return the fewest servers with `P(wait > seconds) <= share`, or None if that takes more than `most`."""
     load = arrival_rate / service_rate
     blocked = 1.0
     for count in range(1, most + 1):

@@ -1,16 +1,21 @@
-"""`threshold`: Spark's own old rule for DStreams: the ratio of batch time to batch interval against two thresholds.
+"""`threshold`: the rule of Spark's DStreams: batch time over batch interval, against two thresholds.
 
     ratio = mean batch time / batch interval          both in s
-    ratio >= `scaling_up_ratio`      ask for max( round(ratio), 1 ) slots more
-    ratio <= `scaling_down_ratio`    give back one slot
+    ratio >= `scaling_up_ratio`      add max( round(ratio), 1 ) slots
+    ratio <= `scaling_down_ratio`    remove one slot
 
-Asked once per `scaling_interval_seconds`, over the batches since the last time. Without `batch_interval_seconds` (a
-query that starts a batch as soon as the last one ended has none) utilization is the ratio.
+The policy decides once per `scaling_interval_seconds`, over the batches since the last time. Without
+`batch_interval_seconds` the ratio is the utilization: a query that starts a batch as soon as the last one ends has no
+interval.
 
-The rule does not look at lag. With `lag_up_seconds` it also grows by one when more work than that waits, and gives
-nothing back meanwhile.
+The rule ignores lag. With `lag_up_seconds` it also adds a slot when more work than that is waiting, and does not
+remove one.
 
-Source: apache/spark `ExecutorAllocationManager` of Spark Streaming; threshold rules as a class: T. Lorido-Botran et
+When to choose it: You come from DStreams' dynamic allocation, or want the rule that is easiest to explain.
+
+Set first: `batch_interval_seconds` (the query's trigger), `lag_up_seconds` (lag is ignored by default).
+
+Source: apache/spark `ExecutorAllocationManager` of Spark Streaming; threshold rules in general: T. Lorido-Botran et
 al., "A review of auto-scaling techniques for elastic applications in cloud environments", 2014.
 """
 
@@ -21,19 +26,19 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption, option
+from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
 
 
 def dstreams_ratio(batch_milliseconds: Sequence[int], interval_milliseconds: int) -> float:
-    """Return mean batch time over batch interval; the mean is truncated to whole milliseconds, as theirs is."""
+    """Return mean batch time over batch interval, the mean truncated to whole milliseconds, as in Spark."""
     return (sum(batch_milliseconds) // len(batch_milliseconds)) / interval_milliseconds
 
 
 def dstreams_change(ratio: float, up_ratio: float = 0.9, down_ratio: float = 0.3) -> int:
-    """Return how many executors are asked for (positive), given back (-1), or 0 (`manageAllocation`)."""
+    """Return how many executors to add, -1 to remove one, or 0 (`manageAllocation`)."""
     if ratio >= up_ratio:
         return max(int(ratio + 0.5), 1)
     return -1 if ratio <= down_ratio else 0
@@ -43,18 +48,22 @@ def dstreams_change(ratio: float, up_ratio: float = 0.9, down_ratio: float = 0.3
 class ThresholdOptions:
     """Options of `threshold`, with the defaults of Spark Streaming."""
 
-    scaling_interval_seconds: float = option(60.0, "how often the ratio is looked at", unit="s", gt=0)
-    scaling_up_ratio: float = option(0.9, "ratio from which it grows", unit="share", gt=0)
-    scaling_down_ratio: float = option(0.3, "ratio up to which it shrinks", unit="share", gt=0)
+    scaling_interval_seconds: float = option(60.0, "time between two decisions", unit="s", gt=0)
+    scaling_up_ratio: float = option(0.9, "ratio at which the job scales up", unit="share", gt=0)
+    scaling_down_ratio: float = option(0.3, "ratio at which the job scales down", unit="share", gt=0)
     batch_interval_seconds: float | None = option(
-        None, "the query's trigger interval; utilization is the ratio when absent", unit="s", gt=0
+        None, "trigger interval of the query; absent: the ratio is the utilization", unit="s", gt=0
     )
     lag_up_seconds: float | None = option(
-        None, "lag, in seconds of work, above which it grows too; not looked at when absent", unit="s", gt=0
+        None, "lag, in seconds of work, above which the job also scales up; absent: lag is ignored", unit="s", gt=0
     )
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
+
+    def __post_init__(self) -> None:
+        """Refuse thresholds that overlap."""
+        up, down = self.scaling_up_ratio, self.scaling_down_ratio
+        if up <= down:
+            raise ValueError(f"scaling_up_ratio: must be above scaling_down_ratio ({down:g}), found {up:g}")
 
 
 class ThresholdMemory(NamedTuple):
@@ -72,19 +81,18 @@ class Threshold:
     Memory: ClassVar[type] = ThresholdMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
-        "THRESHOLD_NOT_DUE": Reason("the ratio is looked at every {interval:.0f} s, next in {wait:.0f} s"),
-        "THRESHOLD_UP": Reason("batches take {ratio:.2f} of the time there is, at least {up:.2f}"),
-        "THRESHOLD_LAG": Reason("{lag:.0f} s of work wait, more than {lag_up:.0f} s"),
-        "THRESHOLD_DOWN": Reason("batches take {ratio:.2f} of the time there is, at most {down:.2f}"),
-        "THRESHOLD_BETWEEN": Reason("batches take {ratio:.2f} of the time there is, between {down:.2f} and {up:.2f}"),
+        "THRESHOLD_NOT_DUE": Reason("the policy decides every {interval:.0f} s, next in {wait:.0f} s"),
+        "THRESHOLD_UP": Reason(
+            "batches take {ratio:.0%} of the available time, and from {up:.0%} the job needs a larger size"
+        ),
+        "THRESHOLD_LAG": Reason("{lag:.0f} s of work are waiting, more than {lag_up:.0f} s"),
+        "THRESHOLD_DOWN": Reason(
+            "batches take {ratio:.0%} of the available time, and up to {down:.0%} a smaller size is enough"
+        ),
+        "THRESHOLD_BETWEEN": Reason("batches take {ratio:.0%} of the available time, between {down:.0%} and {up:.0%}"),
     }
 
     def __init__(self, options: ThresholdOptions) -> None:
-        if options.scaling_up_ratio <= options.scaling_down_ratio:
-            raise BadOption(
-                f"scaling.policy_options.scaling_up_ratio: must be above scaling_down_ratio "
-                f"({options.scaling_down_ratio:g}), found {options.scaling_up_ratio:g}"
-            )
         self.options = options
 
     @property
@@ -93,13 +101,13 @@ class Threshold:
         return self.options.scaling_interval_seconds
 
     def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
-        """Return the size by the two thresholds, when a look is due."""
+        """Return the size by the two thresholds, if a decision is due."""
         o, evidence, current = self.options, case.evidence, case.current
-        began = case.measured_at if memory.looked_at is None else memory.looked_at
-        wait = began + o.scaling_interval_seconds - case.measured_at
+        started = case.measured_at if memory.looked_at is None else memory.looked_at
+        wait = started + o.scaling_interval_seconds - case.measured_at
         if wait > 1e-6:
             numbers: dict[str, Figure] = {"interval": o.scaling_interval_seconds, "wait": wait}
-            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(began))
+            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(started))
         ratio = evidence.utilization
         if o.batch_interval_seconds is not None:
             milliseconds = None if evidence.batch_seconds is None else int(evidence.batch_seconds * 1000)
@@ -108,7 +116,7 @@ class Threshold:
         unknown_lag = o.lag_up_seconds is not None and evidence.lag_seconds is None
         if ratio is None or unknown_lag:
             missing = "lag in seconds" if unknown_lag else "time taken by batches"
-            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(began))
+            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(started))
         change = dstreams_change(ratio, o.scaling_up_ratio, o.scaling_down_ratio)
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
         if lagging and change <= 0 and evidence.lag_seconds > o.lag_up_seconds:  # type: ignore[operator]
@@ -131,5 +139,5 @@ class Threshold:
         proposal: Proposal[ThresholdMemory],  # noqa: ARG002
         final: int,  # noqa: ARG002
     ) -> ThresholdMemory:
-        """Look again one interval after the change."""
+        """Decide again one interval after the change."""
         return ThresholdMemory(case.measured_at)

@@ -1,18 +1,22 @@
-"""`varga`: relative change of lag, and idleness, driven through the Horizontal Pod Autoscaler.
+"""`varga`: the change of the lag and the utilization, driven through the Horizontal Pod Autoscaler.
 
-    by lag           size = ceil( n · (1 + (dL/dt) / P) )         grows only
+    by lag           size = ceil( n · (1 + (dL/dt) / P) )         scales up only
     by utilization   size = ceil( n · U / target )
-    wish             the larger of both; each leaves the size alone while it is within the tolerance
+    proposed         the larger of both; a metric within the tolerance does not change the size
 
-- n: present size, slots. dL/dt: trend of the lag, records/s. P: processing rate, records/s.
+- n: current size, slots. dL/dt: trend of the lag, records/s. P: processing rate, records/s.
 - U: utilization. target: `target_utilization`.
 
-The lag counts only while more than `lag_threshold_seconds` of work waits: a lag near nothing changes by much relative
-to itself. While that much waits, nothing is scaled down either: the job is catching up. Then comes the
-[behaviour](#behaviour-of-hpa-keda-and-varga).
+The lag counts only above `lag_threshold_seconds` of work, because the relative change of a tiny lag means little. As
+long as that much is waiting, the job does not scale down either: it is catching up. The proposed size then goes through
+the [behaviour](behaviour.md).
+
+When to choose it: You want few options: the job grows when its lag grows and shrinks when it is idle.
+
+Set first: `target_utilization`, `lag_threshold_seconds`.
 
 Source: B. Varga, M. Balassi, A. Kiss, "Towards autoscaling of Apache Flink jobs", 2021 (`varga_rules`). The paper gives
-the two metrics and leaves the thresholds to the user; they are options here.
+the two metrics and leaves the thresholds to the user; here they are options.
 """
 
 from __future__ import annotations
@@ -26,22 +30,20 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import varga_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, BehaviourMemory, BehaviourOptions, behave
-from tidegate.policies.shared import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
 
 
 @dataclass(frozen=True, slots=True)
 class VargaOptions(BehaviourOptions):
     """Options of `varga`."""
 
-    metrics_window_seconds: float = option(60.0, "window of rates, lag trend and idleness", unit="s", gt=0)
-    target_utilization: float = option(0.7, "busy share of time to aim at", unit="share", gt=0, le=1)
+    metrics_window_seconds: float = option(60.0, "window of rates, lag trend and utilization", unit="s", gt=0)
+    target_utilization: float = option(0.7, "utilization to aim at", unit="share", gt=0, le=1)
     lag_threshold_seconds: float = option(
-        10.0, "lag, in seconds of work, from which it counts and nothing is scaled down", unit="s", ge=0
+        10.0, "lag, in seconds of work, above which it counts and the job does not scale down", unit="s", ge=0
     )
-    assumed_restart_seconds: float = option(
-        30.0, "restart time in the decision's expectation until one was measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Varga:
@@ -53,20 +55,24 @@ class Varga:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "VARGA_LAG_GROWS": Reason(
-            "the lag changes by {change:.0f} records/s while {rate:.0f}/s are processed, "
-            "which asks for a size of {wanted}"
+            "the lag grows by {change:.0f} records/s with {rate:.0f}/s processed, which calls for a size of {wanted}"
         ),
-        "VARGA_UTILIZATION": Reason("the job is busy {utilization:.0%} of the time, which asks for a size of {wanted}"),
+        "VARGA_UTILIZATION": Reason(
+            "the job is busy {utilization:.0%} of the time, which calls for a size of {wanted}"
+        ),
         "VARGA_CATCHING_UP": Reason(
-            "{lag} records wait and the job is catching up, so it keeps its size although a size of {wanted} would do"
+            "{lag} records are waiting and the job is catching up, so it does not scale down to {wanted}"
         ),
-        "VARGA_ON_TARGET": Reason("busy {utilization:.0%} of the time and the lag changes by {change:.0f} records/s"),
+        "VARGA_ON_TARGET": Reason(
+            "a utilization of {utilization:.0%} and a lag trend of {change:.0f} records/s are on target"
+        ),
         "HPA_LIMITED": LIMITED,
         "HPA_STABILIZED": STABILIZED,
     }
 
     def __init__(self, options: VargaOptions) -> None:
         self.options = options
+        self.behaviour = Behaviour(options)
 
     @property
     def window_seconds(self) -> float:
@@ -79,32 +85,32 @@ class Varga:
         absent = unknown(e, "processing_rate", "utilization", "lag_records", "lag_trend")
         if e.utilization is None or e.processing_rate is None or e.lag_trend is None or e.lag_records is None:
             return Proposal(case.current, "EVIDENCE_MISSING", {"missing": absent})
-        # Work that waits and no rate to measure it by: as much as can be.
+        # A lag that cannot be measured in seconds counts as a long one.
         waits = e.lag_records > 0 and (e.lag_seconds is None or e.lag_seconds > o.lag_threshold_seconds)
         by_use = rules.desired_replicas(
             case.current, e.utilization, o.target_utilization, self._tolerance(e.utilization)
         )
-        wanted, code = by_use, "VARGA_UTILIZATION"
+        proposed, code = by_use, "VARGA_UTILIZATION"
         if waits:
             relative = rules.relative_lag_change_rate(e.lag_trend, e.processing_rate)
             metric = rules.lag_metric(relative)
             by_lag = max(case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_up))
             if by_lag > by_use:
-                wanted, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
-        wanted = clamp(case, wanted)
-        if wanted == case.current and code != "VARGA_CATCHING_UP":
+                proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
+        proposed = clamp(case, proposed)
+        if proposed == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
-        done = behave(case, memory, wanted, o)
+        done = self.behaviour.apply(case, memory, proposed)
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
             "rate": e.processing_rate,
             "lag": e.lag_records,
-            "wanted": by_use if code == "VARGA_CATCHING_UP" else wanted,
+            "wanted": by_use if code == "VARGA_CATCHING_UP" else proposed,
             "size": done.size,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(done.size, done.bent or code, numbers, expect(case, done.size, restart), done.memory)
+        return Proposal(done.size, done.limited_by or code, numbers, expect(case, done.size, restart), done.memory)
 
     def ordered(
         self,

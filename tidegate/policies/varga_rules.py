@@ -1,15 +1,15 @@
-"""The bare formulas of Varga, Balassi and Kiss for autoscaling Flink on Kubernetes: pure functions of numbers.
+"""The formulas of Varga, Balassi and Kiss for autoscaling Flink on Kubernetes: pure functions of numbers.
 
 Source: B. Varga, M. Balassi, A. Kiss, "Towards autoscaling of Apache Flink jobs", Acta Universitatis Sapientiae,
-Informatica 13(1), 2021, 39-59, section on the scaling policy. Two metrics, each made so that the Horizontal Pod
-Autoscaler's `replicas = ceil(replicas · metric / target)` multiplies the size by what is needed:
+Informatica 13(1), 2021, 39-59, section on the scaling policy. Both metrics are made so that the Horizontal Pod
+Autoscaler's `replicas = ceil(replicas · metric / target)` multiplies the size by the factor that is needed:
 
     relative lag change rate = deriv(total lag) / total rate of consumed records     (dimensionless)
-    lag metric               = 1 + relative lag change rate, target 1: the size at which the lag would stand still
+    lag metric               = 1 + relative lag change rate, target 1: the size at which the lag stays constant
     utilization              = 1 - idle share of time, target below 1
 
-A falling lag says nothing about too large a size (the job may be catching up), so the lag metric only scales up; the
-utilization scales down.
+A falling lag does not mean that the size is too large (the job may be catching up), so the lag metric only scales up.
+The utilization scales down.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def total_lag(records_lag_max: list[float], assigned_partitions: list[int]) -> f
 
 
 def relative_lag_change_rate(lag_derivative: float, total_rate: float) -> float:
-    """Return how fast the lag grows (positive) or falls relative to what the job processes; 0 when it does nothing."""
+    """Return the growth of the lag relative to what the job processes; 0 if it processes nothing."""
     return lag_derivative / total_rate if total_rate else 0.0
 
 
 def lag_metric(relative_change: float) -> float:
-    """Return the factor on the size at which the lag would stand still."""
+    """Return the factor on the size at which the lag stays constant."""
     return 1.0 + relative_change
 
 

@@ -1,1 +1,1 @@
-"""The shared shell of the services: settings, Kafka, dead letters, clock, logs, health. No decision is taken here."""
+"""What the services share: settings, Kafka, dead letters, clock, logs, health, start and end. Nothing decides here."""

@@ -1,4 +1,4 @@
-"""The one port to the wall clock: everything below the shell gets its time as an argument."""
+"""The only access to the wall clock: all pure code gets its time as an argument."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a service gets the time from."""
+    """Tells a service the time."""
 
     def now(self) -> datetime:
         """Return the current instant in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never step, for measuring durations."""
+        """Return seconds that never jump, for measuring durations."""
         ...
 
 
@@ -27,5 +27,5 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that never step, for measuring durations."""
+        """Return seconds that never jump, for measuring durations."""
         return time.monotonic()

@@ -1,4 +1,4 @@
-"""`/healthz` and `/metrics` of a service: alive means that the main loop has come round lately."""
+"""`/healthz` and `/metrics` of a service. A service is healthy while its main loop keeps running."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from tidegate.runtime.clock import Clock
 
+STUCK_AFTER_SECONDS = 30.0
+"""How long the main loop may take for one pass."""
+
 
 class Health:
-    """The heart of a service: `beat` in the main loop; `/healthz` answers 503 when it has not beaten for `patience`."""
+    """The main loop calls `beat` on every pass; without a beat for `STUCK_AFTER_SECONDS`, `/healthz` answers 503."""
 
-    def __init__(self, clock: Clock, registry: CollectorRegistry, patience_seconds: float = 30.0) -> None:
+    def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
         self._clock = clock
         self._registry = registry
-        self._patience = patience_seconds
         self._last = clock.monotonic()
         self._server: ThreadingHTTPServer | None = None
 
     def beat(self) -> None:
-        """Say that the main loop came round."""
+        """Record that the main loop is running."""
         self._last = self._clock.monotonic()
 
     @property
     def alive(self) -> bool:
-        """Whether the loop has come round within the patience."""
-        return self._clock.monotonic() - self._last <= self._patience
+        """Whether the main loop has called `beat` recently."""
+        return self._clock.monotonic() - self._last <= STUCK_AFTER_SECONDS
 
-    def serve(self, host: str, port: int) -> int:
-        """Serve in a daemon thread; port 0 serves nothing. Return the port."""
+    def serve(self, host: str, port: int) -> None:
+        """Serve in a daemon thread; port 0 serves nothing."""
         if port == 0:
-            return 0
+            return
         health = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class HealthRequest(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path == "/metrics":
                     self._answer(200, generate_latest(health._registry), CONTENT_TYPE_LATEST)
@@ -54,9 +56,8 @@ class Health:
             def log_message(self, format: str, *args: object) -> None:
                 """Keep health checks out of the log."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server = ThreadingHTTPServer((host, port), HealthRequest)
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
-        return port
 
     def close(self) -> None:
         """Stop serving."""

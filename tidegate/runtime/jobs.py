@@ -1,32 +1,31 @@
-"""The jobs under Tidegate, as the compacted `jobs` topic says: read whole at the start, then kept up with."""
+"""The job specs on the compacted `jobs` topic: loaded at the start, then followed."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import Message
-
-from tidegate.events.envelope import Headers, Unreadable, decode
+from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.job import JobSpec
 from tidegate.events.topics import JOBS
-from tidegate.runtime.kafka import TopicReader, headers_of
+from tidegate.runtime.dead_letters import ConsumedRecord
+from tidegate.runtime.kafka import TopicReader, record_of
 from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
 
 class JobsView:
-    """Every JobSpec by job id; the highest version holds, a tombstone removes. Not thread-safe: one owner polls it.
+    """Every JobSpec by job id: the highest version applies, a tombstone removes the job. Only one thread may use it.
 
-    A spec that cannot be read, or in which `check` finds problems, is told to `on_unreadable` with its record, and the
-    version before it stays in force.
+    A spec that cannot be read, or in which `check` finds problems, goes to `on_unreadable` with its record, and the
+    previous version still applies.
     """
 
     def __init__(
         self,
         settings: ServiceSettings,
-        on_unreadable: Callable[..., None] | None = None,
+        on_unreadable: Callable[[ConsumedRecord, Unreadable], None] | None = None,
         *,
         check: Callable[[JobSpec], list[str]] | None = None,
     ) -> None:
@@ -36,15 +35,15 @@ class JobsView:
         self._specs: dict[str, JobSpec] = {}
 
     def load(self, timeout_seconds: float = 60.0) -> None:
-        """Read the topic to its present end."""
+        """Read the topic to its end."""
         for message in self._reader.read_to_end(timeout_seconds):
-            self._take(message)
+            self._take(record_of(message))
 
     def poll(self) -> list[str]:
-        """Take in what has come since; return the ids of the jobs that changed. Never waits."""
+        """Apply new records without waiting; return the ids of the jobs that changed."""
         changed = []
         while (message := self._reader.poll()) is not None:
-            job_id = self._take(message)
+            job_id = self._take(record_of(message))
             if job_id is not None:
                 changed.append(job_id)
         return changed
@@ -57,37 +56,32 @@ class JobsView:
         """Iterate over all specs, in the order of their ids."""
         return iter([self._specs[job_id] for job_id in sorted(self._specs)])
 
-    def __len__(self) -> int:
-        """Return the number of jobs."""
-        return len(self._specs)
-
     def close(self) -> None:
         """Stop reading."""
         self._reader.close()
 
-    def _take(self, message: Message) -> str | None:
-        key, value = message.key(), message.value()
-        if value is None:
-            job_id = (key or b"").decode("utf-8", "replace")
+    def _take(self, record: ConsumedRecord) -> str | None:
+        if record.value is None:
+            job_id = (record.key or b"").decode("utf-8", "replace")
             return job_id if self._specs.pop(job_id, None) else None
         try:
-            spec = self._read(key, value, headers_of(message))
+            spec = self._read(record)
         except Unreadable as error:
-            log.warning("jobs topic, offset %s: unreadable spec kept out: %s", message.offset(), error)
+            log.warning("jobs topic, offset %d: ignored a spec that cannot be used: %s", record.offset, error)
             if self._on_unreadable:
-                self._on_unreadable(message, error)
+                self._on_unreadable(record, error)
             return None
         known = self._specs.get(spec.job_id)
         if known is not None and spec.version < known.version:
             log.warning(
-                "job %s: version %d came after version %d and is ignored", spec.job_id, spec.version, known.version
+                "job %s: ignored version %d, which came after version %d", spec.job_id, spec.version, known.version
             )
             return None
         self._specs[spec.job_id] = spec
         return spec.job_id
 
-    def _read(self, key: bytes | None, value: bytes, headers: Headers | None) -> JobSpec:
-        spec = decode(JobSpec, value, headers, key)
+    def _read(self, record: ConsumedRecord) -> JobSpec:
+        spec = decode(JobSpec, record.value, record.headers, record.key)
         problems = self._check(spec) if self._check else []
         if problems:
             raise Unreadable("INVALID", "; ".join(problems))

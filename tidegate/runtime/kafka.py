@@ -1,8 +1,8 @@
-"""Kafka as every service uses it: one way to publish, one way to consume in a group, one way to read a whole topic.
+"""Kafka as every service uses it: one way to publish, to consume in a group, to read a whole topic, to check topics.
 
-librdkafka's defaults that lose or misplace events are changed here and nowhere else: the partitioner is Java's
-murmur2 (Faust and Spark use it; librdkafka's own would put a pipeline's events on another partition), producers are
-idempotent, groups begin at the earliest offset, and offsets are stored only when the caller says so.
+Some of librdkafka's defaults lose or misplace events. They are changed here and in `producer.py`, and nowhere else:
+producers use Java's murmur2 partitioner (as Faust and Spark do; librdkafka's own picks another partition for the same
+key) and are idempotent, consumer groups start at the earliest offset, and only the caller stores offsets.
 """
 
 from __future__ import annotations
@@ -11,62 +11,45 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import methodcaller
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, Record, encode
 from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Wire
-from tidegate.runtime.dead_letters import bare
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.dead_letters import ConsumedRecord, without_bytes
+from tidegate.runtime.poll import poll_until
+from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
 from tidegate.runtime.settings import ServiceSettings
 
-
-def producer_config(settings: ServiceSettings) -> dict[str, str | float]:
-    """Return librdkafka's settings of a producer whose records arrive once, in order, on the partition of their key."""
-    return {
-        **settings.kafka(),
-        "enable.idempotence": True,
-        "partitioner": "murmur2_random",
-        "linger.ms": 2,
-        "delivery.timeout.ms": int(settings.delivery_timeout_seconds * 1000),
-    }
-
-
-class NotDelivered(RuntimeError):
-    """The broker did not acknowledge an event in time; nothing that depends on it may be committed."""
+T = TypeVar("T")
+_AnyHeaders = Sequence[tuple[str, bytes | None]]
 
 
 class Publisher:
-    """Publishes events. `publish` returns only when the broker has acknowledged; `send` and `flush` do it in bulk."""
+    """Publishes events: `publish` waits for the acknowledgement of one event, `send` and `flush` work in bulk."""
 
     def __init__(self, settings: ServiceSettings, **overrides: str | float) -> None:
         self._prefix = settings.topic_prefix
         self._timeout = settings.delivery_timeout_seconds
         self._failed: list[str] = []
-        self._producer = Producer(producer_config(settings) | overrides)
+        self._producer = RecordProducer(settings, **overrides)
 
     def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Hand an event to the producer; `flush` tells whether it arrived. A dead letter too large goes bare."""
+        """Queue an event; `flush` tells whether it arrived. A dead letter that is too large goes without its bytes."""
         try:
             self.send_record(encode(event, key=key, trace_id=trace_id))
-        except KafkaException as error:
-            if not isinstance(event, DeadLetter) or error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        except TooLarge:
+            if not isinstance(event, DeadLetter):
                 raise
-            self.send_record(encode(bare(event), trace_id=trace_id))
+            self.send_record(encode(without_bytes(event), trace_id=trace_id))
 
     def send_record(self, record: Record) -> None:
-        """Hand an encoded event to the producer."""
+        """Queue an encoded event."""
         self._produce(record.topic.named(self._prefix), record.key, record.value, record.headers)
 
     def send_raw(
@@ -78,55 +61,44 @@ class Publisher:
         *,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Hand a record to the producer as it is, under a whole topic name, with Kafka's timestamp if one is given."""
-        self._produce(topic, key or b"", value, list(headers), timestamp_ms)
+        """Queue a record unchanged under a full topic name, with a timestamp of its own if one is given."""
+        self._produce(topic, key, value, list(headers), timestamp_ms)
 
     def tombstone(self, topic: str, key: bytes) -> None:
-        """Publish a null value for a key of a compacted topic and wait for the acknowledgement."""
+        """Publish a null value for a key of a compacted topic; wait for the acknowledgement."""
         self._produce(topic, key, None, [])
         self.flush()
 
     def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Publish one event and wait for its acknowledgement; raise `NotDelivered` otherwise."""
+        """Publish one event and wait for its acknowledgement; raise `NotDelivered` if it does not come."""
         self.send(event, key=key, trace_id=trace_id)
         self.flush()
 
     def flush(self) -> None:
-        """Wait until everything sent is acknowledged; raise `NotDelivered` naming what was not."""
+        """Wait until the broker has acknowledged every record; otherwise raise `NotDelivered` with the failed ones."""
         left = self._producer.flush(self._timeout + 1)
         failed, self._failed = self._failed, []
         if left or failed:
             raise NotDelivered("; ".join(failed) or f"{left} events not acknowledged after {self._timeout:g} s")
 
     def close(self) -> None:
-        """Deliver what is left, for at most the delivery timeout."""
+        """Deliver the remaining records, within the delivery timeout."""
         self.flush()
 
     def _produce(
-        self,
-        topic: str,
-        key: bytes,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        at: int | None = None,
+        self, topic: str, key: bytes | None, value: bytes | None, headers: _AnyHeaders, timestamp_ms: int | None = None
     ) -> None:
-        def delivered(error: KafkaError | None, _message: Message) -> None:
+        def delivered(error: NotDelivered | None) -> None:
             if error is not None:
-                self._failed.append(f"{topic} key {key!r}: {error.str()}")
+                self._failed.append(str(error))
 
-        stamp = {} if at is None else {"timestamp": at}
-        while True:
-            try:
-                self._producer.produce(topic, value, key or None, headers=list(headers), on_delivery=delivered, **stamp)
-            except BufferError:  # the local queue is full: give the broker time to take some
-                self._producer.poll(0.1)
-            else:
-                self._producer.poll(0)
-                return
+        place = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        self._producer.produce(topic, key, value, headers, delivered, **place)
+        self._producer.poll(0)
 
 
 def group_consumer(settings: ServiceSettings, group: str, **overrides: Any) -> Consumer:
-    """Return a consumer of a group that skips nothing: earliest when new, offsets stored by the caller."""
+    """Return a consumer that skips nothing: new groups start at the earliest offset, the caller stores offsets."""
     return Consumer(
         {
             **settings.kafka(),
@@ -146,11 +118,23 @@ def group_consumer(settings: ServiceSettings, group: str, **overrides: Any) -> C
 _headers = methodcaller("headers")
 
 
-def headers_of(message: Message) -> Headers | None:
-    """Return a record's headers; none where a name is not UTF-8.
+def record_of(message: Message) -> ConsumedRecord:
+    """Return a consumed message as a plain value."""
+    return ConsumedRecord(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        tuple(headers_of(message) or ()),
+    )
 
-    For such a record the client returns a broken list and leaves an error behind, which shows at once as SystemError
-    only in a call from C; what would be looked at later crashes the process.
+
+def headers_of(message: Message) -> Headers | None:
+    """Return a record's headers, or None if a header's name is not UTF-8.
+
+    For such a record the client returns a broken list with a pending error. A call from C turns that error into a
+    SystemError at once; otherwise it would crash the process later.
     """
     try:
         return cast("Headers | None", _headers(message))
@@ -160,16 +144,16 @@ def headers_of(message: Message) -> Headers | None:
 
 
 class TopicReader:
-    """Reads whole topics without a group: every partition from the beginning (or an instant), then on as they grow."""
+    """Reads whole topics without a group: each partition from its beginning (or an instant), then new records."""
 
     def __init__(self, settings: ServiceSettings, topics: Sequence[str], *, since: datetime | None = None) -> None:
         self._consumer = Consumer(
             {
                 **settings.kafka(),
-                "group.id": "tidegate-reader",  # never joined or committed: partitions are assigned by hand
+                "group.id": "tidegate-reader",  # required, but never joined: partitions are assigned by hand
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 100,  # the end of a topic is told by an empty fetch, so as late as it may wait
+                "fetch.wait.max.ms": 100,  # only an empty fetch shows the end of a topic, so do not wait long for it
                 "auto.offset.reset": "earliest",
             }
         )
@@ -189,11 +173,11 @@ class TopicReader:
 
     @property
     def at_end(self) -> bool:
-        """Whether every partition has been read to the end it had when it was reached."""
+        """Whether the reader has reached the end of every partition once."""
         return not self._unread
 
     def poll(self, seconds: float = 0.0) -> Message | None:
-        """Return the next record, or None when there is none within `seconds`."""
+        """Return the next record, or None if none comes within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
@@ -209,7 +193,7 @@ class TopicReader:
                 return None
 
     def read_to_end(self, timeout_seconds: float = 60.0) -> Iterator[Message]:
-        """Yield every record up to the present end; raise `TimeoutError` when that cannot be reached in time."""
+        """Yield every record up to the end; raise `TimeoutError` if the end cannot be reached in time."""
         deadline = time.monotonic() + timeout_seconds
         while not self.at_end:
             message = self.poll(0.1)
@@ -218,26 +202,23 @@ class TopicReader:
             elif time.monotonic() > deadline:
                 raise TimeoutError(f"could not read {sorted(self._unread)} to the end in {timeout_seconds:g} s")
 
-    def follow(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Message]:
-        """Yield records as they come until `stop()` is true."""
-        while not stop():
-            message = self.poll(0.25)
-            if message is not None:
-                yield message
-
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._consumer.close()
 
 
-def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication: int = 1) -> list[str]:
-    """Create the Tidegate topics that do not exist; return the names of those created.
+class TopicsDoNotFit(RuntimeError):
+    """The broker's topics do not fit Tidegate; the text says which and why."""
 
-    Raises `KafkaException` where no broker answers, `TopicsDoNotFit` where those that exist cannot carry the flow.
+
+def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication: int = 1) -> list[str]:
+    """Create the missing Tidegate topics; return their names.
+
+    Raises `KafkaException` if no broker answers, `TopicsDoNotFit` if existing topics do not fit.
     """
     admin = AdminClient(settings.kafka())
-    admin.list_topics(timeout=10)  # where no broker answers, this says so sooner
-    wanted = [
+    _partition_counts(admin, timeout_seconds=10)  # without a broker this fails sooner than the request below
+    missing = [
         NewTopic(
             topic.named(settings.topic_prefix),
             num_partitions=partitions,
@@ -248,51 +229,50 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
         for topic in TOPICS
     ]
     created = []
-    for name, future in admin.create_topics(wanted, request_timeout=30).items():
+    for name, future in admin.create_topics(missing, request_timeout=30).items():
         try:
             future.result(timeout=40)
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    _await_leaders(settings)
+    # The broker lists new topics only a moment after it has created them.
+    _retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
     return created
 
 
-def _await_leaders(settings: ServiceSettings, timeout_seconds: float = 30.0) -> None:
-    """Return when the topics can be seen; a broker lists what it has just made only a moment later."""
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        try:
-            check_topics(settings)
-        except TopicsDoNotFit:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-
-
-class TopicsDoNotFit(RuntimeError):
-    """The broker's topics cannot carry the flow; the text says which and why."""
-
-
 def check_topics(settings: ServiceSettings) -> int:
-    """Return the partition count shared by the pipeline topics, or raise `TopicsDoNotFit`.
+    """Return the number of partitions of the pipeline topics; raise `TopicsDoNotFit` if they differ or are missing.
 
-    One worker handles a pipeline in order only if a key lies on the same partition of every topic.
+    One worker can handle a pipeline in order only if its key is on the same partition of every topic.
     """
-    found = AdminClient(settings.kafka()).list_topics(timeout=30).topics
-    found = {name: topic for name, topic in found.items() if topic.error is None and topic.partitions}
+    found = _partition_counts(AdminClient(settings.kafka()))
     names = [topic.named(settings.topic_prefix) for topic in TOPICS]
-    absent = [name for name in names if name not in found]
-    if absent:
-        raise TopicsDoNotFit(f"topics {', '.join(absent)} do not exist at {settings.bootstrap_servers}")
-    counts = {
-        t.named(settings.topic_prefix): len(found[t.named(settings.topic_prefix)].partitions)
-        for t in TOPICS
-        if t.key == "pipeline_id"
-    }
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise TopicsDoNotFit(f"topics {', '.join(missing)} do not exist at {settings.bootstrap_servers}")
+    pipelines = [topic.named(settings.topic_prefix) for topic in TOPICS if topic.key == "pipeline_id"]
+    counts = {name: found[name] for name in pipelines}
     if len(set(counts.values())) > 1:
         raise TopicsDoNotFit(f"the pipeline topics must have the same number of partitions, found {counts}")
     return next(iter(counts.values()))
+
+
+def _partition_counts(admin: AdminClient, timeout_seconds: float = 30.0) -> dict[str, int]:
+    """Return the number of partitions of every readable topic.
+
+    Asks in steps of a second: a signal cannot end a longer call into librdkafka.
+    """
+
+    def listed() -> ClusterMetadata:
+        admin.poll(0)  # hands librdkafka's log lines to Python's logging
+        return admin.list_topics(timeout=1.0)
+
+    topics = _retry(listed, KafkaException, timeout_seconds=timeout_seconds).topics
+    return {name: len(topic.partitions) for name, topic in topics.items() if topic.partitions}
+
+
+def _retry(action: Callable[[], T], error: type[Exception], *, timeout_seconds: float = 30.0, every: float = 0.0) -> T:
+    """Return what `action` returns; repeat it while it raises `error`, and raise that after the timeout."""
+    clock = SystemClock()
+    return poll_until(action, clock.monotonic() + timeout_seconds, every, clock, retry_on=(error,))

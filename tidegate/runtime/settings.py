@@ -1,17 +1,18 @@
 """Settings shared by the services. Read once, from `TIDEGATE_…` variables and secret files, then frozen.
 
-A variable with our prefix that no setting knows is refused by name: a typo must not silently mean the default.
-Secrets may be given as files (`/run/secrets/tidegate_redis_password`), as container platforms mount them.
+An unknown variable with our prefix is refused by name: a typo must not silently mean the default. Secrets may be files
+(`/run/secrets/tidegate_redis_password`), as container platforms mount them.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "TIDEGATE_"
@@ -21,16 +22,8 @@ NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STAC
 
 
 def without_login(text: str) -> str:
-    """Return a text with user and password of a URL as stars."""
+    """Return a text in which stars replace the user and password of a URL."""
     return re.sub(r"(?<=://)\S*@", "**********@", text)
-
-
-def wrong_settings(service: str, error: ValidationError) -> str:
-    """Return a line for each setting that cannot be."""
-    return "".join(
-        f"{service}: {'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}\n"
-        for problem in error.errors(include_url=False, include_input=False)
-    )
 
 
 class ServiceSettings(BaseSettings):
@@ -41,7 +34,7 @@ class ServiceSettings(BaseSettings):
         frozen=True,
         extra="forbid",
         use_attribute_docstrings=True,
-        hide_input_in_errors=True,  # passwords are among it
+        hide_input_in_errors=True,  # it may hold passwords
         secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
     )
 
@@ -49,18 +42,18 @@ class ServiceSettings(BaseSettings):
     """Kafka bootstrap servers, comma-separated."""
     security_protocol: str = Field(default="PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$")
     sasl_mechanism: str | None = None
-    """Such as SCRAM-SHA-512; with sasl_username and sasl_password."""
+    """For example SCRAM-SHA-512; needs sasl_username and sasl_password."""
     sasl_username: str | None = None
     sasl_password: SecretStr | None = None
     ssl_ca_file: Path | None = None
     topic_prefix: str = Field(default="tidegate.", pattern=r"^[A-Za-z0-9._-]{0,100}$")
-    """Prefix of every Tidegate topic; another prefix is another, separate Tidegate on the same broker."""
+    """Prefix of every Tidegate topic. Several Tidegates may share a broker, each with its own prefix."""
     delivery_timeout_seconds: float = Field(default=30.0, gt=0)
-    """How long an event may take to be acknowledged by the broker before the service gives up."""
+    """How long the broker may take to acknowledge an event before the service gives up."""
     dead_letter_limit: int = Field(default=1000, ge=1)
-    """Unreadable records in a row after which the service stops instead of draining the topic."""
+    """After more unreadable records in a row than this, the service stops instead of draining the topic."""
     health_port: int = Field(default=0, ge=0, le=65535)
-    """Port of `/healthz` and `/metrics` on health_host; 0 turns them off."""
+    """Port of `/healthz` and `/metrics` on health_host; 0 turns both off."""
     health_host: str = "127.0.0.1"
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     log_format: str = Field(default="text", pattern="^(text|json)$")
@@ -82,12 +75,16 @@ class ServiceSettings(BaseSettings):
         return self
 
     def redacted(self) -> dict[str, str]:
-        """Return the settings for printing; secrets are stars."""
+        """Return the settings for printing, with stars for secrets."""
         return {name: without_login(str(getattr(self, name))) for name in type(self).model_fields}
 
-    def kafka(self) -> dict[str, str]:
-        """Return librdkafka's connection settings."""
-        conf = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
+    def kafka(self) -> dict[str, Any]:
+        """Return librdkafka's connection settings; its log lines go through Python's logging, in our format."""
+        conf: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+            "logger": logging.getLogger("librdkafka"),
+        }
         if self.sasl_mechanism and self.sasl_username and self.sasl_password:
             conf["sasl.mechanism"] = self.sasl_mechanism
             conf["sasl.username"] = self.sasl_username
@@ -98,12 +95,12 @@ class ServiceSettings(BaseSettings):
 
 
 class RedisSettings(ServiceSettings):
-    """Settings of a service that also speaks to Redis."""
+    """Settings of a service that also uses Redis."""
 
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?|unix)://")
-    """Without the password; that is `redis_password`."""
+    """Without the password, which belongs in `redis_password`."""
     redis_username: str | None = None
     redis_password: SecretStr | None = None
     redis_timeout_seconds: float = Field(default=1.0, gt=0)
-    """Longest wait for Redis; past it the service goes on without and says so."""
+    """Longest wait for Redis. After that the service continues without Redis and logs it."""
     redis_prefix: str = Field(default="tidegate:", pattern=r"^[A-Za-z0-9:._-]{0,100}$")

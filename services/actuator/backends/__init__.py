@@ -1,8 +1,7 @@
-"""What the actuator asks of a cluster. One file per kind of cluster; only these five questions are asked."""
+"""What the actuator asks of a cluster: five questions, and one file per kind of cluster that answers them."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,44 +16,44 @@ LAUNCHER = Path(launcher.__file__).with_name("__main__.py")
 
 
 class DriverState(StrEnum):
-    """What the cluster says of a driver."""
+    """What the cluster says about a driver."""
 
     PENDING = "pending"
     RUNNING = "running"
     ENDED = "ended"
     ABSENT = "absent"
-    """The cluster does not know the driver (any more)."""
+    """The cluster does not know the driver, or has forgotten it."""
 
     @property
     def alive(self) -> bool:
-        """Whether the driver may run, now or later."""
+        """Whether the driver runs, or may still start to run."""
         return self in (DriverState.PENDING, DriverState.RUNNING)
 
 
 class BackendUnreachable(RuntimeError):
-    """The cluster does not answer; nothing is known of what it did."""
+    """The cluster does not answer; nobody knows what it did."""
 
 
 class BackendRefused(RuntimeError):
-    """The cluster answered that it will not do it."""
+    """The cluster refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One start of a job: what to run is the spec's alone, the size and the name are the command's."""
+class Submission:
+    """One start of a job. The spec alone says what to run; the command gives size and name."""
 
     spec: JobSpec
     token: Token
     parallelism: int
 
     def spark_conf(self) -> dict[str, str]:
-        """Return the Spark settings of the run; those that Tidegate owns win over the spec's."""
+        """Return the Spark settings of the run; Tidegate's own settings win over the spec's."""
         app = self.spec.application
         return app.conf | {
             "spark.executor.cores": str(app.executor_cores),
             "spark.executor.memory": f"{app.executor_memory_mb}m",
             "spark.driver.memory": f"{app.driver_memory_mb}m",
-            "spark.driver.cores": "1",  # of no meaning in client mode, but 0, which the master takes, is refused here
+            "spark.driver.cores": "1",  # no effect in client mode; a 0 in the spec is for the master alone
             "spark.cores.max": str(self.parallelism),
             "spark.dynamicAllocation.enabled": "false",
             "spark.eventLog.enabled": "true",
@@ -68,7 +67,7 @@ class Run:
         }
 
     def submit_args(self, master: str) -> list[str]:
-        """Return the arguments of `spark-submit` (client mode: the caller decides where the driver stands)."""
+        """Return the arguments of `spark-submit`, in client mode: the caller decides where the driver runs."""
         app = self.spec.application
         args = ["--master", master, "--deploy-mode", "client", "--name", self.spec.job_id]
         if app.jars:
@@ -85,30 +84,25 @@ class Run:
 class Backend(Protocol):
     """A cluster that runs drivers."""
 
-    def submit(self, run: Run) -> str:
-        """Start a driver, return its id; `BackendUnreachable` leaves open whether it was started."""
+    def submit(self, submission: Submission) -> str:
+        """Start a driver, return its id. After `BackendUnreachable` it may have been started or not."""
         ...
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
-        """Return what the cluster says of a driver."""
+        """Return what the cluster says about a driver."""
         ...
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
-        """End a driver by force; ending one that has ended is fine."""
+        """End a driver by force; it may have ended already."""
         ...
 
     def applications(self, spec: JobSpec) -> Mapping[str, str]:
-        """Return the names, by id, of all applications of the cluster, whosesoever, that hold or wait for slots."""
+        """Return the names, by id, of all applications that hold or wait for slots, no matter who started them."""
         ...
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
-        """Return the ids of all drivers of the cluster, whosesoever, that may run."""
+        """Return the ids of all drivers that run or may run, no matter who started them."""
         ...
-
-
-def python_env() -> dict[str, str]:
-    """Return the environment that makes a local driver use this very interpreter."""
-    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def _uri(path: str) -> str:

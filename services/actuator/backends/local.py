@@ -1,7 +1,7 @@
-"""Local `spark-submit`: each driver in a process group of its own on this machine. For laptops and tests.
+"""Local `spark-submit`: each driver is a process group of its own on this machine. For laptops and tests.
 
-A submission id is `<pid>-<start tick>` of the group's leader: it outlives the actuator, so a successor on the same
-machine can ask for it and end it, and a recycled pid is never taken for the driver.
+A submission id is `<pid>-<start tick>` of the group's leader. It stays valid when the actuator ends, so a successor on
+the same machine can find and kill the driver; and a new process with the same pid is never taken for the driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Run, python_env
+from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Submission
 from tidegate.events.job import JobSpec
 from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
 
@@ -23,51 +23,51 @@ _SUBMIT = b"org.apache.spark.deploy.SparkSubmit"
 
 
 class Local:
-    """`spark-submit` on this machine. With a `local[…]` master, the parallelism replaces the thread count."""
+    """`spark-submit` on this machine. With a `local[…]` master, the parallelism replaces the number of threads."""
 
     def __init__(self, log_dir: Path | None = None) -> None:
         self._log_dir = log_dir or Path(tempfile.gettempdir())
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def submit(self, run: Run) -> str:
+    def submit(self, submission: Submission) -> str:
         """Start a driver, return its id."""
-        app = run.spec.application
-        master = f"local[{run.parallelism}]" if app.master.startswith("local") else app.master
-        log = self._log_dir / f"{run.spec.job_id}-{run.token}.log"
+        app = submission.spec.application
+        master = f"local[{submission.parallelism}]" if app.master.startswith("local") else app.master
+        log = self._log_dir / f"{submission.spec.job_id}-{submission.token}.log"
         command = [sys.executable, "-m", "pyspark.find_spark_home"]
         try:
             home = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
             with log.open("ab") as out:
                 child = subprocess.Popen(
-                    [f"{home}/bin/spark-submit", *run.submit_args(master)],
-                    env=_environment() | python_env() | app.env,
+                    [f"{home}/bin/spark-submit", *submission.submit_args(master)],
+                    env=_environment() | app.env,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
                 )
         except (OSError, subprocess.SubprocessError) as error:
-            raise BackendRefused(f"spark-submit of {run.spec.job_id} ({log}): {error}") from error
+            raise BackendRefused(f"spark-submit of {submission.spec.job_id} ({log}): {error}") from error
         submission_id = f"{child.pid}-{_start_tick(child.pid)}"
         self._children[submission_id] = child
         return submission_id
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
-        """Return whether any process of the driver's group lives."""
+        """Return whether any process of the driver's group is alive."""
         del spec
         child = self._children.get(submission_id)
         if child is not None:
-            child.poll()  # a dead child that nobody waited for still has a pid
+            child.poll()  # a dead child keeps its pid until somebody waits for it
         pid, _, tick = submission_id.partition("-")
         if not pid.isdigit() or not tick.isdigit():
             return DriverState.ABSENT
         if _start_tick(int(pid)) == int(tick):
             return DriverState.RUNNING
-        # the leader is gone; its group's id cannot be given away while a member lives
+        # the leader is gone; no other process can get the group's id while a member is alive
         return DriverState.RUNNING if child is not None and _group_alive(int(pid)) else DriverState.ENDED
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
-        """End the driver's whole group by force; ending one that has ended is fine."""
+        """End the driver's whole group by force; it may have ended already."""
         if self.state(spec, submission_id).alive:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(int(submission_id.partition("-")[0]), signal.SIGKILL)
@@ -75,9 +75,9 @@ class Local:
     def applications(self, spec: JobSpec) -> dict[str, str]:
         """Return the drivers of this machine that name the job on their command line and are not the launcher's.
 
-        Seen are `spark-submit --name JOB` and, of a program run by `python` itself, the name it gives its session.
-        Not seen are a script under `spark-submit` that names itself, and drivers in another container or on another
-        machine, also where `master` is a cluster's: this backend asks no master.
+        It finds `spark-submit --name JOB`, and a program run by `python` through the name of its session. It does not
+        find a script under `spark-submit` that sets its own name, nor a driver in another container or on another
+        machine, even if `master` is a cluster: this backend asks no master.
         """
         return {
             f"{pid}-{_start_tick(pid)}": spec.job_id
@@ -96,8 +96,9 @@ class Local:
 
 
 def _environment() -> dict[str, str]:
-    """Return what a driver inherits: not the actuator's settings, whose passwords are none of the job's business."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_SETTINGS}
+    """Return what a driver inherits: this Python interpreter, but not the actuator's settings, which hold passwords."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_SETTINGS}
+    return kept | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def _start_tick(pid: int) -> int | None:
@@ -115,7 +116,7 @@ def _processes() -> list[int]:
 
 
 def _named(words: list[bytes], name: str) -> bool:
-    """Return whether a `spark-submit` with these words gives its application the name."""
+    """Return whether a `spark-submit` with this command line gives its application the name."""
     wanted = os.fsencode(name)
     return (b"--name", wanted) in pairwise(words) or b"spark.app.name=" + wanted in words
 

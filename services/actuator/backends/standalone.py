@@ -1,8 +1,8 @@
-"""Spark standalone: drivers through the master's REST submission, who is alive from its `/json/`.
+"""Spark standalone: submits drivers through the master's REST gateway, and reads from `/json/` who is alive.
 
-The master's REST gateway (`org.apache.spark.deploy.rest`, protocol v1) starts JVM classes only, so a PySpark driver
-is submitted as `SparkSubmit` itself, in client mode, with the script among its arguments: the driver then stands on a
-worker, under the master's supervision. Ended applications stay listed for a while: only the state counts.
+The gateway (`org.apache.spark.deploy.rest`, protocol v1) starts only JVM classes. So a PySpark driver is submitted as
+`SparkSubmit` itself, in client mode, with the script among its arguments: the driver then runs on a worker, and the
+master watches it. Applications that have ended stay listed for a while; only their state counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from services.actuator.backends import LAUNCHER, BackendRefused, BackendUnreachable, DriverState, Run
+from services.actuator.backends import LAUNCHER, BackendRefused, BackendUnreachable, DriverState, Submission
 from tidegate.events.job import JobSpec
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
@@ -20,27 +20,27 @@ _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
 
 
 class Standalone:
-    """A standalone master, found by the spec's `rest_url` and `master_ui_url`. Thread-safe."""
+    """A standalone master at the spec's `rest_url` and `master_ui_url`. Thread-safe."""
 
     def __init__(self, timeout_seconds: float = 10.0, transport: httpx.BaseTransport | None = None) -> None:
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each of our polls
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
         self._http = httpx.Client(timeout=timeout_seconds, trust_env=False, transport=transport)
 
-    def submit(self, run: Run) -> str:
-        """Start a driver, return its id; `BackendUnreachable` leaves open whether it was started."""
-        app = run.spec.application
+    def submit(self, submission: Submission) -> str:
+        """Start a driver, return its id. After `BackendUnreachable` it may have been started or not."""
+        app = submission.spec.application
         answer = self._ask(
             "POST",
-            f"{_rest(run.spec)}/v1/submissions/create",
+            f"{_rest(submission.spec)}/v1/submissions/create",
             {
                 "action": "CreateSubmissionRequest",
                 "clientSparkVersion": "4.2.0",
                 "appResource": LAUNCHER.as_uri(),
                 "mainClass": "org.apache.spark.deploy.SparkSubmit",
-                "appArgs": self.arguments(run),
+                "appArgs": self.arguments(submission),
                 "environmentVariables": {"SPARK_ENV_LOADED": "1", **app.env},
                 "sparkProperties": {
-                    "spark.app.name": run.spec.job_id,
+                    "spark.app.name": submission.spec.job_id,
                     "spark.master": app.master,
                     "spark.driver.memory": f"{app.driver_memory_mb}m",
                     "spark.driver.cores": app.conf.get("spark.driver.cores", "1"),
@@ -52,16 +52,16 @@ class Standalone:
             raise BackendRefused(f"{app.rest_url}: {answer.get('message', answer)}")
         return str(answer["submissionId"])
 
-    def arguments(self, run: Run) -> list[str]:
+    def arguments(self, submission: Submission) -> list[str]:
         """Return the arguments of the inner `spark-submit`."""
-        return run.submit_args(run.spec.application.master)
+        return submission.submit_args(submission.spec.application.master)
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
-        """Return what the master says of a driver."""
+        """Return what the master says about a driver."""
         answer = self._ask("GET", f"{_rest(spec)}/v1/submissions/status/{submission_id}")
         found = answer.get("success")
         if answer.get("action") != "SubmissionStatusResponse" or (not found and "message" in answer):
-            # a master that still recovers answers "not found" too, and gives its reason in the message
+            # a master that is still recovering also answers "not found", with its reason in the message
             raise BackendUnreachable(f"{spec.application.rest_url}: {str(answer.get('message', answer))[:200]}")
         if not found:
             return DriverState.ABSENT
@@ -71,13 +71,13 @@ class Standalone:
         return DriverState.PENDING if said in _PENDING else DriverState.ENDED
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
-        """End a driver by force; ending one that has ended is fine."""
+        """End a driver by force; it may have ended already."""
         self._ask("POST", f"{_rest(spec)}/v1/submissions/kill/{submission_id}")
 
     def applications(self, spec: JobSpec) -> dict[str, str]:
         """Return the names, by id, of all applications that hold or wait for slots.
 
-        A driver that has not registered its application yet is not among them: the master has no name for it.
+        A driver that has not registered its application yet is not among them: the master does not know its name.
         """
         listed = self._master(spec).get("activeapps", [])
         return {str(app["id"]): str(app["name"]) for app in listed if app.get("state") in _ALIVE_APPLICATION}
@@ -87,7 +87,7 @@ class Standalone:
         return frozenset(str(driver["id"]) for driver in self._master(spec).get("activedrivers", []))
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def _master(self, spec: JobSpec) -> dict[str, Any]:

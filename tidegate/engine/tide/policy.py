@@ -19,6 +19,12 @@ Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second
 Afterwards `tide` checks what a scale-up achieved. If the job is hardly faster, it goes back and does not try that size
 again for a while. If the previous size would have been enough, it remembers that too (`counterfactual`).
 
+When to choose it: By default. It learns the job's capacity, restart time and noise by itself.
+
+Set first: `late_price` (higher: more slots, less lateness), `restart_price` (higher: fewer restarts).
+
+Details: `rollout`, `capacity`, `forecast`, `counterfactual`.
+
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time is part of the
 choice); capacity per size after DS2 (OSDI 2018), with overhead apart and sub-linear scaling; the one-step look-ahead
 rule of optimal stopping (Chow, Robbins & Siegmund, 1971).

@@ -1,0 +1,298 @@
+"""The demo's environment: stack, topics, services and load. The demo stops what it started and leaves the rest alone.
+
+All processes carry the stack's mark, so `tidegate down` stops them too. If the demo started the stack and is killed,
+the stack's guardian process stops them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import tidegate
+from tidegate import interrupts
+from tidegate.client import ClientSettings
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.runtime.kafka import ensure_topics
+from tidegate.runtime.settings import PREFIX
+from tidegate.stack import StackError, StackInfo, down, up
+from tidegate.stack.ports import free_ports
+from tidegate.stack.processes import ProcessRecord, end_all, spawn
+
+SERVICES = ("collector", "decider", "actuator")
+JOB = "rates"
+PARTITIONS = 8
+WORKER_SLOTS = 12
+HEALTHY_SECONDS = 90.0
+MAX_RECORDS_PER_BATCH = 12_000
+"""Keeps a batch to about 13 s on two slots and 4 s on eight, so that stopping between batches does not take long."""
+TRIGGER = "4 seconds"
+"""Long compared with the fixed cost of a batch, which is up to a second on a busy machine."""
+_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+LIGHT_JVMS = {
+    "spark.driver.extraJavaOptions": _LIGHT,
+    "spark.executor.extraJavaOptions": _LIGHT,
+    "spark.ui.enabled": "false",
+    # The driver mostly waits, so it takes no slot from the executors.
+    "spark.driver.cores": "0",
+}
+"""The job sleeps more than it computes, so JVMs should start fast; compiling well gains nothing."""
+ROOT = Path(tidegate.__file__).resolve().parent.parent
+"""The source tree, with the services and the example job."""
+
+
+class DemoFailed(RuntimeError):
+    """The demo had to stop; the text says what happened and where to look."""
+
+
+@dataclass
+class Environment:
+    """A running stack with Tidegate's services, and the folder of one run."""
+
+    info: StackInfo
+    folder: Path
+    """The run's logs, checkpoint, control directory, recording and report."""
+    prefix: str
+    own_stack: bool
+    processes: dict[str, ProcessRecord] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> ClientSettings:
+        """How to reach the broker and Redis."""
+        return ClientSettings(
+            bootstrap_servers=self.info.bootstrap_servers,
+            topic_prefix=self.prefix,
+            redis_url=self.info.redis_url,
+            redis_password=self.info.redis_password,  # type: ignore[arg-type]
+            redis_prefix=self.redis_prefix,
+        )
+
+    @property
+    def redis_prefix(self) -> str:
+        """The prefix of this run's keys in Redis."""
+        return self.prefix.rstrip(".") + ":"
+
+    @property
+    def source(self) -> str:
+        """The topic the job reads."""
+        return f"{self.prefix}demo-in"
+
+    @property
+    def sink(self) -> str:
+        """The topic the job writes."""
+        return f"{self.prefix}demo-out"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The job's checkpoint."""
+        return self.folder / "checkpoint"
+
+    @property
+    def rate_file(self) -> Path:
+        """The file from which the load generator reads its rate."""
+        return self.folder / "rate"
+
+    @property
+    def logs(self) -> Path:
+        """The logs of services and load."""
+        return self.folder / "logs"
+
+    def set_rate(self, rate: float) -> None:
+        """Change the load, in records/s."""
+        scratch = self.rate_file.with_suffix(".new")
+        scratch.write_text(f"{rate:g}\n", encoding="utf-8")
+        scratch.replace(self.rate_file)
+
+    def start(self, name: str, command: list[str], variables: dict[str, str]) -> None:
+        """Start one of the demo's processes in a process group of its own; its output goes to the run's logs."""
+        foreign = (PREFIX, "SPARK_", "PYSPARK_")
+        env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        env |= {
+            **variables,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "JAVA_HOME": str(self.info.java_home),
+        }
+        log = self.logs / f"{name}.log"
+        self.processes[name] = spawn([sys.executable, *command], env, ROOT, log, self.info.stack_id)
+
+    def check_alive(self) -> None:
+        """Raise `DemoFailed` with the process and its log if one has exited."""
+        for name, process in self.processes.items():
+            if not process.alive:
+                raise DemoFailed(f"the {name} exited unexpectedly; see {self.logs / (name + '.log')}")
+
+    def end(self, *names: str) -> None:
+        """Stop the named processes of the demo, by default all, and wait until they are gone."""
+        gone = {name: self.processes.pop(name) for name in names or tuple(self.processes) if name in self.processes}
+        if left := end_all(lambda: list(gone.values()), grace_seconds=8.0):
+            raise DemoFailed(f"these processes did not stop: {left}")
+
+    def kill_driver(self, submission_id: str) -> None:
+        """Have the Spark master kill a driver, on a stack that outlives the demo."""
+        with suppress(httpx.HTTPError):
+            httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{submission_id}", timeout=10)
+
+    def close(self, submission_id: str | None = None) -> None:
+        """Stop everything the demo started."""
+        try:
+            self.end()
+        finally:
+            if self.own_stack:
+                down(self.info.work_dir, wait_seconds=30)
+            elif submission_id is not None:
+                self.kill_driver(submission_id)
+
+
+def start_environment(
+    base: Path,
+    attach: StackInfo | None,
+    run_name: str,
+    on_progress: Callable[[str], None],
+    *,
+    keep: bool = False,
+) -> Environment:
+    """Return an environment with its topics; starts a stack in `base`/stack unless given a running one.
+
+    A stack started here is empty and, without `keep`, stops when this process ends for whatever reason. On a stack that
+    was already running, topics, Redis keys and consumer groups carry the run's name.
+    """
+    if attach is None:
+        stack = base / "stack"
+        with suppress(StackError):
+            down(stack, purge=True)
+        info = up(stack, worker_slots=WORKER_SLOTS, tied=not keep, on_progress=on_progress)
+    else:
+        info = attach
+    prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
+    environment = Environment(info, (base / run_name).absolute(), prefix, own_stack=attach is None)
+    try:
+        for folder in (environment.logs, environment.folder / "control"):
+            folder.mkdir(parents=True, exist_ok=True)
+        environment.set_rate(0)
+        ensure_topics(environment.settings, partitions=4)
+        _data_topics(environment)
+        on_progress("the topics are ready")
+    except BaseException:
+        environment.close()
+        raise
+    return environment
+
+
+def start_services(environment: Environment, on_progress: Callable[[str], None]) -> None:
+    """Start the collector, decider, actuator and load generator, and wait until the services are healthy."""
+    common = {
+        "TIDEGATE_BOOTSTRAP_SERVERS": environment.info.bootstrap_servers,
+        "TIDEGATE_TOPIC_PREFIX": environment.prefix,
+    }
+    redis = {
+        "TIDEGATE_REDIS_URL": environment.info.redis_url,
+        "TIDEGATE_REDIS_PASSWORD": environment.info.redis_password,
+        "TIDEGATE_REDIS_PREFIX": environment.redis_prefix,
+    }
+    group = {"TIDEGATE_ACTUATOR_GROUP": f"{environment.prefix}actuator"}
+    ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    for name in SERVICES:
+        own = {"collector": {}, "decider": redis, "actuator": redis | group}[name]
+        variables = common | own | {"TIDEGATE_HEALTH_PORT": str(ports[name])}
+        environment.start(name, ["-m", f"services.{name}"], variables)
+    load = ["-m", "demo.load", "--bootstrap-servers", environment.info.bootstrap_servers]
+    environment.start("load", [*load, "--topic", environment.source, "--rate-file", str(environment.rate_file)], {})
+    deadline = time.monotonic() + HEALTHY_SECONDS
+    for name, port in ports.items():
+        while not _healthy(port):
+            environment.check_alive()
+            if time.monotonic() > deadline:
+                log = environment.logs / f"{name}.log"
+                raise DemoFailed(f"the {name} was not healthy after {HEALTHY_SECONDS:g} s; see {log}")
+            interrupts.check()
+            time.sleep(0.25)
+        on_progress(f"the {name} is healthy")
+
+
+def spec_for(
+    environment: Environment, objective_seconds: float, record_ms: float = 2.0, time_factor: float = 1.0
+) -> JobSpec:
+    """Return the spec of the demo's job: policy `tide`, with times short enough to watch."""
+    info = environment.info
+    script = ROOT / "deploy" / "examples" / "rates.py"
+    if not script.is_file():
+        raise DemoFailed(f"{script} does not exist; the demo runs only in a source tree")
+    args = ["--bootstrap-servers", info.bootstrap_servers, "--input", environment.source, "--output", environment.sink]
+    args += ["--checkpoint", str(environment.checkpoint), "--record-ms", f"{record_ms:g}"]
+    args += ["--max-offsets-per-trigger", f"{MAX_RECORDS_PER_BATCH}", "--trigger", TRIGGER]
+    return JobSpec(
+        job_id=JOB,
+        pipeline_id=JOB,
+        pool_id="demo",
+        sources=(environment.source,),
+        sinks=(environment.sink,),
+        interval_seconds=3,
+        application=Application(
+            script=str(script),
+            args=tuple(args),
+            master=info.spark_master,
+            rest_url=info.spark_rest,
+            master_ui_url=info.spark_ui,
+            jars=tuple(str(jar) for jar in info.connector_jars),
+            checkpoint_location=str(environment.checkpoint),
+            event_log_dir=str(info.event_log_dir),
+            control_dir=str(environment.folder / "control"),
+            conf=LIGHT_JVMS,
+            # Two slots per executor halve the number of JVMs that a small machine has to start.
+            executor_cores=2,
+            stop_deadline_seconds=30.0 * time_factor,
+            start_deadline_seconds=120.0 * time_factor,
+        ),
+        scaling=Scaling(
+            # The demo lasts minutes, so savings count at once and restarts are cheap.
+            policy="tide",
+            policy_options={
+                "horizon_seconds": 180.0,
+                "restart_price": 6.0,
+                "patience": 1.0,
+                "damping_seconds": 20.0,
+            },
+            guards={"stabilization": {"seconds": 6.0}, "cooldown": {"up_seconds": 15.0, "down_seconds": 20.0}},
+            min_parallelism=2,
+            max_parallelism=WORKER_SLOTS,
+            lag_objective_seconds=objective_seconds,
+        ),
+    )
+
+
+def sweep(base: Path, keep: int = 5) -> None:
+    """Remove the folders of old runs."""
+    runs = sorted(p for p in base.iterdir() if p.is_dir() and p.name.startswith("run-")) if base.is_dir() else []
+    for old in runs[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _data_topics(environment: Environment) -> None:
+    wanted = [
+        NewTopic(t, num_partitions=PARTITIONS, replication_factor=1) for t in (environment.source, environment.sink)
+    ]
+    admin = AdminClient(environment.settings.kafka())
+    for future in admin.create_topics(wanted, request_timeout=30).values():
+        try:
+            future.result(timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False

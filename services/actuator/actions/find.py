@@ -1,0 +1,43 @@
+"""FIND: which drivers of the job run, and may the command go on? Nothing is changed."""
+
+from __future__ import annotations
+
+from services.actuator.actions.foreign import refuse_foreign
+from services.actuator.checkpoint import CheckpointError, read_mark
+from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.restart import RestartEvent
+from services.actuator.task import ActionOutcome, Task
+from tidegate.events.command import CommandKind
+from tidegate.launcher.control import ControlError
+
+RETRY_SECONDS = 1.0
+"""Between two tries while the cluster does not answer or the job's files cannot be read."""
+
+_CANNOT_TELL = (*NO_ANSWER, CheckpointError, ControlError)
+
+
+def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
+    """Find what runs; try for as long as a driver may take to stop."""
+    task.fence.check_epoch()
+    seconds = task.spec.application.stop_deadline_seconds
+    try:
+        return task.answer(lambda: _look(task, drivers), seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
+    except _CANNOT_TELL as error:
+        return ActionOutcome(RestartEvent.UNKNOWN, f"Cannot tell what runs: {error}.", "STOP_FAILED")
+
+
+def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
+    kind, live = task.command.kind, drivers.live()
+    mark, clean = read_mark(task.spec.application.checkpoint_location)
+    newest = live[-1].submission_id if live else None
+    if live and kind is CommandKind.START:
+        sentence = f"The job already runs as {newest}; nothing was changed."
+        return ActionOutcome(RestartEvent.REFUSED, sentence, "ALREADY_RUNNING", submission_id=newest)
+    if not (live and kind is CommandKind.STOP):
+        # a driver of ours that has not named its application yet looks foreign
+        refused = refuse_foreign(task, drivers, allowed=sum("application_id" not in driver.facts for driver in live))
+        if refused is not None:
+            return refused
+    if live:
+        return ActionOutcome(RestartEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
+    return ActionOutcome(RestartEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)

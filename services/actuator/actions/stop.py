@@ -1,0 +1,76 @@
+"""STOP: end every driver of the job, at a batch boundary if possible, by force if not.
+
+First a marker in the control directory asks the drivers to stop at a batch boundary. Whatever is alive after the stop
+deadline and a grace period is killed. If that does not help either, the command fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from services.actuator.checkpoint import read_mark
+from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.restart import RestartEvent
+from services.actuator.task import ActionOutcome, Task
+
+LOOK_SECONDS = 0.2
+"""Between two looks at a driver that is stopping. Each look asks the cluster; each pause adds to the downtime."""
+GRACE_SECONDS = 8.0
+"""From the stop deadline to the kill: the launcher then ends the driver itself, and its JVM takes a moment."""
+KILL_SECONDS = 30.0
+"""From the end of the grace period until the action gives up."""
+KILL_AGAIN_SECONDS = 1.0
+
+
+def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
+    """Take the fence for a new run, then end every older one."""
+    started = task.clock.monotonic()
+    drivers.request_stop(task.fence.take(), task.command.command_id)
+    seconds = task.spec.application.stop_deadline_seconds + GRACE_SECONDS
+    with contextlib.suppress(*NO_ANSWER):
+        task.until(lambda: _none_will_obey(drivers), seconds, LOOK_SECONDS, retry_on=NO_ANSWER)
+
+    killed: set[str] = set()
+    seconds -= task.clock.monotonic() - started
+    trouble = ""
+    try:
+        ended = task.until(
+            lambda: _kill_all(drivers, killed), seconds + KILL_SECONDS, KILL_AGAIN_SECONDS, retry_on=NO_ANSWER
+        )
+    except NO_ANSWER as error:
+        ended, trouble = False, f" ({error})"
+    took = round(task.clock.monotonic() - started, 3)
+    if not ended:
+        although = ", although it was killed" if killed else ""
+        sentence = f"The old driver did not end within {took:.0f} s{although}{trouble}."
+        return ActionOutcome(RestartEvent.WOULD_NOT_STOP, sentence, "STOP_FAILED")
+
+    drivers.forget_old_runs()
+    mark, clean = read_mark(task.spec.application.checkpoint_location)
+    how = (
+        "was killed"
+        if killed
+        else "stopped at a batch boundary"
+        if clean
+        else "stopped inside a batch, which will run again"
+    )
+    return ActionOutcome(
+        RestartEvent.GONE,
+        f"The old driver {how} after {took} s.",
+        details={"clean": clean, "stop_seconds": took, "killed": bool(killed)},
+        checkpoint=mark,
+    )
+
+
+def _none_will_obey(drivers: JobDrivers) -> bool:
+    """Return whether no live driver can read the marker: one that has not arrived cannot, and has written nothing."""
+    return not any(driver.facts for driver in drivers.live())
+
+
+def _kill_all(drivers: JobDrivers, killed: set[str]) -> bool:
+    """Kill every live driver; return whether there was none."""
+    live = drivers.live()
+    for driver in live:
+        drivers.kill(driver.submission_id)
+        killed.add(driver.submission_id)
+    return not live

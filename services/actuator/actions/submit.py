@@ -1,0 +1,86 @@
+"""SUBMIT: start a new driver from the checkpoint, unless one that was already submitted shows up.
+
+After a crash nobody knows whether the driver was submitted, and the cluster cannot be asked: its list of drivers has
+no arguments. But a driver writes who it is into the control directory as the first thing it does. So the action waits
+for it, for as long as the cluster has a live driver that belongs to no known job. If the run does not show up, the
+fence is taken for another run, so that the first one ends without a write should it come later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from services.actuator.actions.foreign import refuse_foreign
+from services.actuator.backends import BackendRefused, BackendUnreachable
+from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.restart import RestartEvent
+from services.actuator.task import ActionOutcome, Task
+
+ARRIVAL_SECONDS = 60.0
+"""How long a driver that may be ours has to write who it is."""
+ARRIVAL_LOOK_SECONDS = 0.2
+NO_ANSWER_SECONDS = 60.0
+"""How long the cluster may fail to answer before the attempt is given up."""
+ASK_AGAIN_SECONDS = 1.0
+
+
+def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: bool) -> ActionOutcome:
+    """Submit a run of size `parallelism`.
+
+    `maybe_submitted` says that an earlier try, perhaps of another process, may have submitted it already.
+    """
+    if maybe_submitted:
+        adopted = _adopt(task, drivers)
+        if adopted is not None:
+            return adopted
+    token = task.fence.take() if maybe_submitted else task.fence.hold()
+    try:
+        refused = task.answer(
+            lambda: refuse_foreign(task, drivers), NO_ANSWER_SECONDS, ASK_AGAIN_SECONDS, retry_on=NO_ANSWER
+        )
+    except NO_ANSWER as error:
+        return ActionOutcome(RestartEvent.NOT_SUBMITTED, f"Cannot tell what runs: {error}.", "NOT_SUBMITTED")
+    if refused is not None:
+        return refused
+    task.check()
+    started = task.clock.monotonic()
+    try:
+        submission_id = drivers.submit(token, parallelism)
+    except BackendRefused as error:
+        sentence = f"The cluster did not accept the new driver: {error}."
+        return ActionOutcome(RestartEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
+    except BackendUnreachable as error:
+        # the request may have arrived although the answer did not
+        sentence = f"The cluster does not answer: {error}."
+        return _adopt(task, drivers) or ActionOutcome(RestartEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
+    return ActionOutcome(
+        RestartEvent.SUBMITTED,
+        f"Submitted as {submission_id}.",
+        details={"submit_seconds": round(task.clock.monotonic() - started, 3)},
+        submission_id=submission_id,
+        run=token.run,
+    )
+
+
+def _adopt(task: Task, drivers: JobDrivers) -> ActionOutcome | None:
+    """Return Submitted if the run that holds the fence has arrived or arrives now; None if it will not come."""
+    token = task.fence.newest()
+    if token is None or token.epoch != task.command.epoch:
+        return None
+    with contextlib.suppress(*NO_ANSWER):
+        task.until(
+            lambda: drivers.facts(token) or not drivers.unclaimed(),
+            ARRIVAL_SECONDS,
+            ARRIVAL_LOOK_SECONDS,
+            retry_on=NO_ANSWER,
+        )
+    facts = drivers.facts(token)
+    if not facts:
+        return None
+    return ActionOutcome(
+        RestartEvent.SUBMITTED,
+        "The driver had been submitted before.",
+        details={"adopted": True},
+        submission_id=facts.get("submission_id"),
+        run=token.run,
+    )

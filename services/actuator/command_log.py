@@ -1,0 +1,87 @@
+"""What was done for each command and each job, as the results topic tells it. The topic is the source of truth.
+
+Of a command that has ended, only the id is kept: its results are not needed any more, and memory is limited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidegate.events.command import CommandKind
+from tidegate.events.result import ActionResult, Phase
+
+_GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
+ENDED_KEPT = 100_000
+"""How many ended commands are remembered. An older one has expired and is refused for that reason."""
+
+
+@dataclass(slots=True)
+class JobHistory:
+    """What was done to one job."""
+
+    epoch: int = -1
+    """The highest epoch of an accepted command."""
+    last_good: int | None = None
+    """The newest size at which the job committed a batch."""
+    incarnation: str | None = None
+    submissions: list[str] = field(default_factory=list)
+    """Driver ids submitted since the job was last known to be stopped, oldest first."""
+
+
+class CommandLog:
+    """Results by command and by job. Adding a result twice changes nothing."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, dict[str, ActionResult]] = {}
+        self._ended: dict[str, None] = {}
+        """Command ids, newest last."""
+        self._jobs: dict[str, JobHistory] = {}
+
+    def add(self, result: ActionResult) -> None:
+        """Add a result, read from the topic or just published."""
+        if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
+            return
+        if result.phase.terminal:
+            self._commands.pop(result.command_id, None)
+            self._ended[result.command_id] = None
+            if len(self._ended) > ENDED_KEPT:
+                del self._ended[next(iter(self._ended))]
+        else:
+            self._commands.setdefault(result.command_id, {})[result.result_id] = result
+        job = self._jobs.setdefault(result.job_id, JobHistory())
+        if result.phase is not Phase.REJECTED:
+            job.epoch = max(job.epoch, result.epoch)
+        if result.phase is Phase.STOPPED:
+            job.submissions.clear()
+        elif result.phase is Phase.RUNNING and result.submission_id and result.submission_id not in job.submissions:
+            job.submissions.append(result.submission_id)
+        if result.phase in _GOOD and result.kind is not CommandKind.STOP:
+            job.last_good = result.parallelism
+            job.incarnation = result.incarnation or job.incarnation
+
+    def results(self, command_id: str) -> list[ActionResult]:
+        """Return the results of a command that has not ended, oldest first; none if nothing was done yet."""
+        return list(self._commands.get(command_id, {}).values())
+
+    def newest(self, command_id: str, phase: Phase) -> ActionResult:
+        """Return the newest result of a phase of a command; raise `LookupError` if there is none."""
+        for result in reversed(self.results(command_id)):
+            if result.phase is phase:
+                return result
+        raise LookupError(f"command {command_id} has no result of phase {phase}")
+
+    def ended(self, command_id: str) -> bool:
+        """Whether a command has had its last result."""
+        return command_id in self._ended
+
+    def job(self, job_id: str) -> JobHistory:
+        """Return what was done to a job; an empty history if nothing was."""
+        return self._jobs.get(job_id, JobHistory())
+
+    def submissions(self) -> frozenset[str]:
+        """Return the ids of all drivers that Tidegate is known to have submitted, of any job."""
+        return frozenset(submission for job in list(self._jobs.values()) for submission in job.submissions)
+
+    def incarnations(self) -> frozenset[str]:
+        """Return the ids of the applications in which jobs were last verified to run."""
+        return frozenset(job.incarnation for job in list(self._jobs.values()) if job.incarnation is not None)

@@ -1,0 +1,124 @@
+"""The drivers of one job: which are alive, which are not ours, and how to start and stop them.
+
+Three sources know about them. The *command log* knows which drivers were submitted. The *control directory* knows
+which of those arrived: the launcher writes there who it is, as the first thing it does. The *cluster* knows what is
+alive, ours or not.
+
+A driver is gone only when the cluster says that it has ended and that its application holds no slots and, if it ran on
+this machine, when its Python process and its JVM are gone too. After a kill the JVM was seen to live on for three
+seconds, and it is the JVM that writes to the checkpoint.
+
+A *foreign driver* runs the job, by the name of its application, and was not started by Tidegate: for example because
+the job already ran when it was put under Tidegate. Neither the log nor the control directory knows it, only the
+cluster does. An application is ours if a run has written its id into the control directory, or if a result carries it.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.actuator.backends import Backend, BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.command_log import CommandLog
+from tidegate.events.job import JobSpec
+from tidegate.launcher.control import Control, Token
+
+NO_ANSWER = (BackendUnreachable, BackendRefused)
+"""What a question to the cluster raises when the cluster does not answer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDriver:
+    """A driver of the job that may write to the checkpoint."""
+
+    submission_id: str
+    facts: dict[str, Any]
+    """What it wrote about itself in the control directory; empty until it has arrived."""
+
+
+class JobDrivers:
+    """The drivers of one job, while one command is carried out. Questions to the cluster may raise `NO_ANSWER`."""
+
+    def __init__(self, spec: JobSpec, backend: Backend, control: Control, log: CommandLog) -> None:
+        self._spec = spec
+        self._backend = backend
+        self._control = control
+        self._log = log
+        self._gone: set[str] = set()
+        """Drivers that were seen to have ended, which never changes."""
+
+    def live(self) -> list[LiveDriver]:
+        """Return every driver of ours that is not certainly gone."""
+        arrived = {str(facts["submission_id"]): facts for facts in self._arrived()}
+        live = []
+        for submission_id in dict.fromkeys([*self._log.job(self._spec.job_id).submissions, *arrived]):
+            if submission_id in self._gone:
+                continue
+            driver = LiveDriver(submission_id, arrived.get(submission_id, {}))
+            if self._is_gone(driver):
+                self._gone.add(submission_id)
+            else:
+                live.append(driver)
+        return live
+
+    def foreign(self) -> list[str]:
+        """Return the ids of the applications that have the job's name and are not ours."""
+        ours = {facts.get("application_id") for facts in self._arrived()}
+        named = {id_ for id_, name in self._backend.applications(self._spec).items() if name == self._spec.job_id}
+        return sorted(named - self._log.incarnations() - ours)
+
+    def unclaimed(self) -> frozenset[str]:
+        """Return the ids of the cluster's live drivers that are not known to be any job's."""
+        return self._backend.live_drivers(self._spec) - self._log.submissions()
+
+    def facts(self, token: Token) -> dict[str, Any]:
+        """Return what a run wrote about itself in the control directory; nothing until its driver has arrived."""
+        return self._control.running(token) or {}
+
+    def has_ended(self, submission_id: str) -> bool:
+        """Return whether the cluster says that a driver has ended; one that it does not know may yet come."""
+        return self._backend.state(self._spec, submission_id) is DriverState.ENDED
+
+    def submit(self, token: Token, parallelism: int) -> str:
+        """Start a driver; return its id. After `BackendUnreachable` it may have been started or not."""
+        return self._backend.submit(Submission(self._spec, token, parallelism))
+
+    def request_stop(self, token: Token, command_id: str) -> None:
+        """Ask every run older than `token` to stop at a batch boundary within the spec's deadline."""
+        self._control.request_stop(token, command_id, self._spec.application.stop_deadline_seconds)
+
+    def kill(self, submission_id: str) -> None:
+        """End a driver by force."""
+        self._backend.kill(self._spec, submission_id)
+
+    def forget_old_runs(self) -> None:
+        """Remove old files from the control directory; only when no driver is alive."""
+        self._control.tidy()
+
+    def _arrived(self) -> list[dict[str, Any]]:
+        """Return what each run wrote about itself, oldest first."""
+        return [facts for token in self._control.runs() if (facts := self._control.running(token)) is not None]
+
+    def _is_gone(self, driver: LiveDriver) -> bool:
+        if self._backend.state(self._spec, driver.submission_id).alive or self._process_alive(driver.facts):
+            return False
+        application_id = driver.facts.get("application_id")
+        return application_id is None or str(application_id) not in self._backend.applications(self._spec)
+
+    def _process_alive(self, facts: dict[str, Any]) -> bool:
+        """Return whether the run's Python process or its JVM is alive on this machine.
+
+        A process that was given the same pid later does not count.
+        """
+        if facts.get("host") != socket.gethostname():
+            return False
+        for name in ("pid", "jvm_pid"):
+            try:
+                words = Path(f"/proc/{int(facts[name])}/cmdline").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError, KeyError):
+                continue
+            if b"--control-dir" in words and self._spec.job_id.encode() in words:
+                return True
+        return False

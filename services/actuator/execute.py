@@ -1,0 +1,171 @@
+"""Carries out one command: asks the state machine for the next action, performs it, publishes the result, repeats."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from services.actuator.actions.announce import announce
+from services.actuator.actions.find import find
+from services.actuator.actions.stop import stop
+from services.actuator.actions.submit import submit
+from services.actuator.actions.verify import verify
+from services.actuator.admission import refusal
+from services.actuator.backends import Backend
+from services.actuator.checkpoint import CheckpointError
+from services.actuator.command_log import CommandLog
+from services.actuator.drivers import JobDrivers
+from services.actuator.fence import Fence, JobFence, Outfenced
+from services.actuator.restart import Action, RestartEvent, RestartState, advance, next_action, resume
+from services.actuator.task import ActionOutcome, Task
+from tidegate.events.command import ScalingCommand
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.launcher.control import Control, ControlError
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.poll import poll_until
+
+log = logging.getLogger(__name__)
+
+FILES_SECONDS = 1.0
+"""Between two tries while the job's files cannot be used."""
+
+_FILE_ERRORS = (ControlError, CheckpointError, OSError)
+
+_ORPHANED = ActionOutcome(RestartEvent.ORPHANED, "The job was removed before the command ended.", "NO_SUCH_JOB")
+
+Publish = Callable[[ActionResult, str | None], None]
+"""Publishes a result, with its trace id, and returns when the broker has acknowledged it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRunner:
+    """Carries out commands of all jobs; `run` may be called from several threads."""
+
+    clock: Clock
+    log: CommandLog
+    fence: Fence
+    backends: Mapping[str, Backend]
+    publish: Publish
+    owner: str
+    """This process: only one actuator at a time may act for a job."""
+
+    def run(
+        self, command: ScalingCommand, spec: JobSpec | None, cancelled: threading.Event, trace_id: str | None = None
+    ) -> Phase | None:
+        """Carry out a command from wherever its results say it stands; return its last phase.
+
+        Returns None if the command had ended before. Raises `Abandoned` if another actuator must go on with it.
+        """
+        if self.log.ended(command.command_id):
+            log.info("job %s: command %s has already ended", command.job_id, command.command_id)
+            return None
+        last_good = self.log.job(command.job_id).last_good or command.from_parallelism or None
+        state = resume(command, last_good, self.log.results(command.command_id))
+        taken_over = state.phase is not None
+        if spec is None or not taken_over:
+            outcome = _ORPHANED if taken_over else self._admit(command, spec)
+            state = self._record(command, state, outcome, trace_id)
+        if spec is None:
+            return state.phase
+        control = Control(spec.application.control_dir, spec.job_id)
+        fence = JobFence(self.fence, control, spec.job_id, command.epoch, self.owner)
+        task = Task(command, spec, self.clock, fence, cancelled)
+        drivers = JobDrivers(spec, self.backends[spec.application.backend], control, self.log)
+        while next_action(state) is not Action.NOTHING:
+            outcome = self._perform(state, task, drivers, taken_over=taken_over)
+            taken_over = False
+            state = self._record(command, state, outcome, trace_id)
+        return state.phase
+
+    def _admit(self, command: ScalingCommand, spec: JobSpec | None) -> ActionOutcome:
+        epoch = self.log.job(command.job_id).epoch
+        refused = refusal(command, spec, epoch=epoch, backends=frozenset(self.backends), now=self.clock.now())
+        if refused is not None:
+            code, sentence = refused
+            return ActionOutcome(RestartEvent.REFUSED, sentence, code)
+        sentence = f"From size {command.from_parallelism} to {command.to_parallelism}."
+        return ActionOutcome(RestartEvent.ADMITTED, sentence)
+
+    def _perform(self, state: RestartState, task: Task, drivers: JobDrivers, *, taken_over: bool) -> ActionOutcome:
+        """Perform the next action; while the job's files cannot be used, try again for some time.
+
+        One job's files must not end the commands of all jobs.
+        """
+        action = next_action(state)
+        maybe_submitted = taken_over
+        outcome: ActionOutcome | None = None
+
+        def attempt() -> ActionOutcome:
+            nonlocal outcome, maybe_submitted
+            try:
+                task.check()
+                outcome = outcome or self._actions(task, drivers, state, maybe_submitted=maybe_submitted)[action]()
+                task.check()
+            except _FILE_ERRORS as error:
+                log.warning("job %s: %s failed because of the job's files: %s", task.spec.job_id, action.value, error)
+                maybe_submitted = True  # nobody knows how far the action came
+                raise
+            return outcome
+
+        deadline = self.clock.monotonic() + task.spec.application.stop_deadline_seconds
+        try:
+            return poll_until(attempt, deadline, FILES_SECONDS, self.clock, wait=task.pause, retry_on=_FILE_ERRORS)
+        except Outfenced:
+            return ActionOutcome(RestartEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
+        except _FILE_ERRORS as error:
+            return ActionOutcome(RestartEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
+
+    def _actions(
+        self, task: Task, drivers: JobDrivers, state: RestartState, *, maybe_submitted: bool
+    ) -> dict[Action, Callable[[], ActionOutcome]]:
+        """Return the function of each action, with its inputs."""
+        result = partial(self.log.newest, task.command.command_id)
+        return {
+            Action.FIND: lambda: find(task, drivers),
+            Action.STOP: lambda: stop(task, drivers),
+            Action.ANNOUNCE: lambda: announce(task),
+            Action.SUBMIT: lambda: submit(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
+            Action.VERIFY: lambda: verify(
+                task,
+                drivers,
+                accepted=result(Phase.ACCEPTED),
+                stopped=result(Phase.STOPPED),
+                running=result(Phase.RUNNING),
+            ),
+        }
+
+    def _record(
+        self, command: ScalingCommand, state: RestartState, outcome: ActionOutcome, trace_id: str | None
+    ) -> RestartState:
+        """Publish the result of an action and add it to the log; only then has the command moved on."""
+        moved = advance(state, outcome.event)
+        if moved.phase is None:
+            raise RuntimeError(f"command {command.command_id}: {outcome.event} leads nowhere")
+        result = ActionResult(
+            result_id=result_id(command.command_id, moved.phase, moved.attempt),
+            command_id=command.command_id,
+            job_id=command.job_id,
+            pipeline_id=command.pipeline_id,
+            kind=command.kind,
+            phase=moved.phase,
+            attempt=moved.attempt,
+            epoch=command.epoch,
+            at=self.clock.now(),
+            parallelism=moved.parallelism,
+            code=outcome.code,
+            sentence=outcome.sentence,
+            incarnation=outcome.incarnation,
+            submission_id=outcome.submission_id,
+            downtime_seconds=outcome.downtime_seconds,
+            details=outcome.details,
+            checkpoint=outcome.checkpoint,
+            run=outcome.run,
+        )
+        self.publish(result, trace_id)
+        self.log.add(result)
+        log.info("job %s: %s at size %d. %s", command.job_id, moved.phase, moved.parallelism, outcome.sentence)
+        return moved

@@ -1,0 +1,254 @@
+"""One run of a job's application: the events of its log, aggregated for snapshots.
+
+If several queries run in one application, the snapshot lists the micro-batches of all of them (then `batch_id` is
+unique only within a query), sums a batch's input over its sources, and reports for each partition the lowest committed
+offset among the queries that read it: only up to there is everything done. A query that has ended without a failure
+reads no more, so it counts only for topics that no other query reads. One that failed has left work behind and still
+counts. `query_id` is that of the query that started first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import fmean, median
+
+from services.collector.events import (
+    ApplicationEnded,
+    ApplicationProperties,
+    ApplicationStarted,
+    JobStarted,
+    LocalCores,
+    PartitionOffsets,
+    QueryIdle,
+    QueryProgress,
+    QueryStarted,
+    QueryTerminated,
+    SparkEvent,
+    StageEnded,
+    TaskEnded,
+)
+from tidegate.events.snapshot import MicroBatch, StageTasks, StateOperator
+
+MAX_BATCHES = 200
+MAX_STAGES = 200
+"""The busiest stages of an interval; a `foreachBatch` that loops over actions can have any number."""
+LATE = timedelta(seconds=5)
+"""How late Spark may write an event of the previous interval; older ones fell into a gap and are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The time span of a snapshot: (start, end]."""
+
+    start: datetime
+    end: datetime
+    first: bool = False
+    """There was no snapshot of the previous interval, so none of its events can be late."""
+
+    def holds(self, instant: datetime) -> bool:
+        """Whether this snapshot covers what ended at `instant`, if no earlier one did."""
+        earliest = self.start if self.first else self.start - LATE
+        return earliest < instant <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the log of one run says about one interval."""
+
+    app_id: str
+    started_at: datetime
+    ended: bool
+    failure: str | None
+    """The error of a query or of the application."""
+    query_seen: bool
+    query_active: bool
+    query_id: str | None
+    committed: PartitionOffsets
+    batches: tuple[MicroBatch, ...]
+    batches_left_out: int
+    current_batch_started_at: datetime | None
+    stages: tuple[StageTasks, ...]
+    gc_ratio: float | None
+    operators: tuple[StateOperator, ...]
+    local_cores: int | None
+    """Cores of a `local[n]` application; None for any other."""
+
+
+@dataclass(slots=True)
+class _Query:
+    active: bool = True
+    failure: str | None = None
+    last_batch: int = -1
+    running: JobStarted | None = None
+    committed: PartitionOffsets = field(default_factory=dict)
+    operators: tuple[StateOperator, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended without a failure."""
+        return not self.active and self.failure is None
+
+
+@dataclass(frozen=True, slots=True)
+class _StageRun:
+    name: str
+    tasks: int
+    at: datetime
+    run_seconds: list[float]
+    gc_seconds: float
+
+
+class ApplicationRun:
+    """The state of one run: `apply` adds events, `cut` returns the reading of an interval."""
+
+    def __init__(self) -> None:
+        self.job_id: str | None = None
+        self.started: ApplicationStarted | None = None
+        self.ended: ApplicationEnded | None = None
+        self.inherited: PartitionOffsets = {}
+        """Committed offsets of the previous run; they apply until this run commits, as the checkpoint is the same."""
+        self._local_cores: int | None = None
+        self._queries: dict[str, _Query] = {}
+        self._tasks: dict[tuple[int, int], list[TaskEnded]] = {}
+        self._stage_runs: list[_StageRun] = []
+        self._batches: list[tuple[datetime, MicroBatch]] = []
+
+    def apply(self, event: SparkEvent) -> None:
+        """Add one event."""
+        match event:
+            case TaskEnded():
+                self._tasks.setdefault(event.stage, []).append(event)
+            case StageEnded():
+                self._stage_ended(event)
+            case JobStarted():
+                query = self._query(event.query_id)
+                if event.batch_id > query.last_batch and (
+                    query.running is None or query.running.batch_id != event.batch_id
+                ):
+                    query.running = event
+            case QueryProgress():
+                self._progress(event)
+            case QueryStarted():
+                self._queries[event.query_id] = _Query(committed=self._query(event.query_id).committed)
+            case QueryIdle():
+                self._query(event.query_id).running = None
+            case QueryTerminated():
+                query = self._query(event.query_id)
+                query.active, query.failure, query.running = False, event.failure, None
+            case ApplicationProperties():
+                self.job_id = event.job_id or event.app_name
+            case ApplicationStarted():
+                self.started = event
+                self.job_id = self.job_id or event.app_name
+            case ApplicationEnded():
+                self.ended = event
+            case LocalCores():
+                self._local_cores = event.cores
+
+    @property
+    def committed(self) -> PartitionOffsets:
+        """The lowest committed offset of each partition over all queries; at first those of the previous run."""
+        lowest: dict[str, dict[int, int]] = {}
+        reading = {topic for query in self._queries.values() if not query.done for topic in query.committed}
+        for query in self._queries.values():
+            for topic, offsets in query.committed.items():
+                if query.done and topic in reading:
+                    continue
+                of_topic = lowest.setdefault(topic, {})
+                for partition, offset in offsets.items():
+                    of_topic[partition] = min(offset, of_topic.get(partition, offset))
+        return lowest or self.inherited
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether a query of this run has committed a batch that reads Kafka."""
+        return any(query.committed for query in self._queries.values())
+
+    def cut(self, interval: Interval) -> Reading:
+        """Return the interval's reading and drop what ended in it; what ended later stays."""
+        assert self.started is not None  # noqa: S101 - a run is followed only after its start was read
+        batches = [batch for at, batch in self._batches if interval.holds(at)]
+        self._batches = [(at, batch) for at, batch in self._batches if at > interval.end]
+        runs = [run for run in self._stage_runs if interval.holds(run.at)]
+        self._stage_runs = [run for run in self._stage_runs if run.at > interval.end]
+        queries = self._queries.values()
+        running = [query.running.at for query in queries if query.running is not None and query.active]
+        failures = [query.failure for query in queries if query.failure is not None]
+        return Reading(
+            app_id=self.started.app_id,
+            started_at=self.started.at,
+            ended=self.ended is not None,
+            failure=failures[-1] if failures else ("exit code" if self.ended and self.ended.failed else None),
+            query_seen=bool(queries),
+            query_active=any(query.active for query in queries) and self.ended is None,
+            query_id=next(iter(self._queries), None),
+            committed=self.committed,
+            batches=tuple(batches[-MAX_BATCHES:]),
+            batches_left_out=max(0, len(batches) - MAX_BATCHES),
+            current_batch_started_at=min(running, default=None) if self.ended is None else None,
+            stages=_stages(runs),
+            gc_ratio=_gc_ratio(runs),
+            operators=tuple(operator for query in queries for operator in query.operators),
+            local_cores=self._local_cores,
+        )
+
+    def _query(self, query_id: str) -> _Query:
+        # a log that is read from its newest files on contains batches of queries whose start was skipped
+        return self._queries.setdefault(query_id, _Query())
+
+    def _progress(self, event: QueryProgress) -> None:
+        query = self._query(event.query_id)
+        query.active = True
+        query.committed = event.committed or query.committed
+        query.operators = tuple(
+            StateOperator(name=o.name, rows=o.rows, memory_bytes=o.memory_bytes, partitions=o.partitions)
+            for o in event.operators
+            if o.partitions
+        )
+        if query.running is not None and query.running.batch_id <= event.batch_id:
+            query.running = None
+        if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
+            return  # a trigger without a batch, or a repetition in a compacted log
+        query.last_batch = event.batch_id
+        batch = MicroBatch(
+            batch_id=event.batch_id,
+            started_at=event.started_at,
+            duration_seconds=event.duration_seconds,
+            add_batch_seconds=event.add_batch_seconds,
+            input_records=event.input_records,
+            output_records=event.output_records,
+        )
+        self._batches.append((event.finished_at, batch))
+
+    def _stage_ended(self, event: StageEnded) -> None:
+        tasks = self._tasks.pop(event.stage, [])
+        if tasks and not event.failed:
+            run_seconds = [task.run_seconds for task in tasks]
+            gc_seconds = sum(task.gc_seconds for task in tasks)
+            self._stage_runs.append(_StageRun(event.name, max(1, event.tasks), event.at, run_seconds, gc_seconds))
+
+
+def _stages(runs: list[_StageRun]) -> tuple[StageTasks, ...]:
+    """Return the figures of each stage by name, busiest first; the number of tasks is that of the newest run."""
+    by_name: dict[str, list[_StageRun]] = {}
+    for run in runs:
+        by_name.setdefault(run.name, []).append(run)
+    stages = [
+        StageTasks(
+            name=name,
+            tasks=same[-1].tasks,
+            runs=len(same),
+            busy_seconds=sum(sum(run.run_seconds) for run in same),
+            median_task_seconds=fmean(median(run.run_seconds) for run in same),
+            slowest_task_seconds=fmean(max(run.run_seconds) for run in same),
+        )
+        for name, same in by_name.items()
+    ]
+    return tuple(sorted(stages, key=lambda stage: (-stage.busy_seconds, stage.name))[:MAX_STAGES])
+
+
+def _gc_ratio(runs: list[_StageRun]) -> float | None:
+    """Return garbage collection time over run time, both by the executor's clock; None if no task ran."""
+    busy = sum(sum(run.run_seconds) for run in runs)
+    return min(1.0, sum(run.gc_seconds for run in runs) / busy) if busy else None

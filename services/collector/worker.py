@@ -1,0 +1,76 @@
+"""A worker thread owns one blocking resource; asyncio calls it with a time limit.
+
+A consumer of librdkafka, or a directory on a hung network disk, can block for longer than an interval. After its time
+limit the caller stops waiting, and the thread stays in the call. Later calls wait up to their own limit for it to
+return, and are then refused with `StillBusy`. So a dead source costs one thread, never more, and never another
+source's time. The threads are daemons: unlike those of `asyncio.to_thread`, a hung one does not keep the process alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StillBusy(TimeoutError):
+    """An earlier call has not returned yet."""
+
+
+class WorkerThread:
+    """The only thread that uses a resource; one call at a time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._newest: Future[Any] | None = None
+        threading.Thread(target=self._work, name=f"collector-{name}", daemon=True).start()
+
+    async def call(self, timeout_seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `function` returns; raise `StillBusy`, `TimeoutError`, or what `function` raises."""
+        started = time.monotonic()
+        earlier = self._newest
+        if earlier is not None and not await _done(earlier, timeout_seconds):
+            raise StillBusy(f"{self.name} has been busy with an earlier call for over {timeout_seconds:g} s")
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                value = function(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - every error belongs to the caller
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        self._newest = result
+        self._calls.put(run)
+        left = max(0.0, timeout_seconds - (time.monotonic() - started))
+        if not await _done(result, left):
+            raise TimeoutError(f"{self.name} did not answer within {timeout_seconds:g} s")
+        return result.result()
+
+    def close(self) -> None:
+        """Let the thread end after its current call."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+async def _done(future: Future[Any], timeout_seconds: float) -> bool:
+    """Return whether a thread's call has ended within a time."""
+    if future.done():
+        return True
+    waiter = asyncio.wrap_future(future)
+    # If the call fails after the time, nobody awaits the waiter: asyncio would log its exception as never retrieved.
+    waiter.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    await asyncio.wait([waiter], timeout=timeout_seconds)
+    return future.done()

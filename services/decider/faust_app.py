@@ -1,0 +1,126 @@
+"""The Faust app: its settings, its consumer, and the topics it needs.
+
+Running Faust showed limits that this module, `app.py`, `lanes.py` and `outbox.py` work around: raw bytes everywhere,
+one message in flight per partition, no web server, no topics created by Faust, sessions of seconds instead of minutes.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import faust
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from faust.transport.drivers.aiokafka import Consumer
+
+from services.decider.settings import DeciderSettings
+from tidegate.runtime.kafka import TopicsDoNotFit, check_topics
+
+RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+BUFFERED = 64
+"""Records that Faust fetches ahead; after a stop, the rest of them is read again."""
+
+
+def new_app(settings: DeciderSettings) -> faust.App:
+    """Return a Faust app without a web server, tables or topics of its own."""
+    app = faust.App(
+        settings.group,
+        broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
+        broker_credentials=_credentials(settings),
+        broker_session_timeout=settings.session_timeout_seconds,
+        broker_heartbeat_interval=min(3.0, settings.session_timeout_seconds / 3),
+        broker_rebalance_timeout=60.0,
+        broker_commit_interval=1.0,
+        stream_buffer_maxsize=BUFFERED,
+        stream_wait_empty=True,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        web_enabled=False,
+        autodiscover=False,
+        timezone=UTC,
+        datadir=Path(tempfile.gettempdir()) / settings.group,
+        worker_redirect_stdouts=False,
+    )
+    app.transport.Consumer = RewindingConsumer
+    return app
+
+
+class RewindingConsumer(Consumer):  # type: ignore[misc]
+    """Faust's consumer, which also rewinds partitions without a committed offset.
+
+    During a rebalance Faust drops the records it has fetched and seeks to the committed offsets. For a partition
+    without one, or at 0, aiokafka's `seek_to_committed` does nothing, so the dropped records were skipped until the
+    next restart. (A decider killed before its first commit left its successor with lag and nothing to do.) The handler
+    drops, by their sequence, the records that rewinding reads twice.
+    """
+
+    async def perform_seek(self) -> None:
+        """Move every partition to its committed offset, or to its beginning."""
+        await super().perform_seek()
+        fresh = [
+            tp
+            for tp in self.assignment()
+            if tp.topic in self.app.topics.acking_topics and not self._committed_offset[tp]
+        ]
+        if fresh:
+            for tp, offset in (await self.earliest_offsets(*fresh)).items():
+                await self.seek(tp, offset)
+
+
+def still_assigned(app: faust.App, event: Any) -> bool:
+    """Return whether work on an event may start; Faust's streams skip records by the same rule."""
+    return bool(app.flow_control.is_active()) and event.message.generation_id == app.consumer_generation_id
+
+
+def drop(app: faust.App, event: Any) -> None:
+    """Drop an event without acknowledging it, so that Faust does not wait for it before it gives up partitions.
+
+    This is safe: Faust resumes only after it has moved every partition back to its committed offset.
+    """
+    app.consumer.unacked.discard(event.message)
+
+
+def _credentials(settings: DeciderSettings) -> Any:
+    """Return Faust's credentials for the security protocol; None for plaintext."""
+    context = None
+    if settings.security_protocol.endswith("SSL"):
+        context = ssl.create_default_context(cafile=settings.ssl_ca_file)
+    if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
+        return faust.SASLCredentials(
+            mechanism=settings.sasl_mechanism,
+            username=settings.sasl_username,
+            password=settings.sasl_password.get_secret_value(),
+            ssl_context=context,
+        )
+    return None if context is None else faust.SSLCredentials(context)
+
+
+def prepare_topics(settings: DeciderSettings) -> int:
+    """Check the topics, create the changelog with as many partitions as the snapshots, and return that number.
+
+    Raises `TopicsDoNotFit` if the changelog has another number: a pipeline's state must be on the partition of its
+    snapshots.
+    """
+    partitions = check_topics(settings)
+    admin = AdminClient(settings.kafka())
+    changelog = NewTopic(
+        settings.changelog,
+        num_partitions=partitions,
+        replication_factor=settings.replication_factor,
+        config={"cleanup.policy": "compact"},
+    )
+    try:
+        admin.create_topics([changelog], request_timeout=30)[settings.changelog].result(timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        found = len(admin.list_topics(settings.changelog, timeout=30).topics[settings.changelog].partitions)
+        if found != partitions:
+            raise TopicsDoNotFit(
+                f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
+            ) from None
+    return partitions

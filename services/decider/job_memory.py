@@ -1,0 +1,75 @@
+"""What the decider remembers about one job: the engine's state, and the results since the last snapshot.
+
+The memory is stored as bytes, in the process and in the changelog, which restores it after a crash. The handler keeps
+the live object together with its bytes: when a rebalance brings other bytes, it reads those instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
+
+from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.events.decision import Decision, Evidence
+from tidegate.events.result import ActionResult
+
+SEEN_KEPT = 64
+"""Result ids remembered to drop repeats. A command has at most fourteen, so this covers the newest four."""
+
+PENDING_KEPT = 200
+"""Results kept for a job without snapshots; the oldest are dropped first."""
+
+_RESULTS = TypeAdapter(tuple[ActionResult, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class JobMemory:
+    """The memory of one job."""
+
+    state: JobState
+    pending: tuple[ActionResult, ...] = ()
+    """Results since the last decision, oldest first."""
+    seen: tuple[str, ...] = ()
+    """Ids of the newest results, pending or used."""
+    parallelism: int | None = None
+    evidence: Evidence | None = None
+    """Size and evidence of the newest decision, for neighbouring jobs; unknown after a restart."""
+
+    def with_result(self, result: ActionResult) -> Self:
+        """Return the memory with one more pending result."""
+        pending = (*self.pending, result)[-PENDING_KEPT:]
+        return replace(self, pending=pending, seen=(*self.seen, result.result_id)[-SEEN_KEPT:])
+
+    def after(self, state: JobState, decision: Decision) -> Self:
+        """Return the memory after a decision, which has used the pending results."""
+        return replace(
+            self,
+            state=state,
+            pending=(),
+            parallelism=decision.current_parallelism,
+            evidence=decision.evidence,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the memory as JSON."""
+        wire: dict[str, object] = {"state": to_wire(self.state)}
+        if self.pending:
+            wire["pending"] = _RESULTS.dump_python(self.pending, mode="json", exclude_none=True)
+        if self.seen:
+            wire["seen"] = self.seen
+        return to_json(wire)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Return the memory that `to_bytes` wrote; raise `ValueError`, `TypeError` or `KeyError` for anything else."""
+        wire = from_json(raw)
+        pending = _RESULTS.validate_json(to_json(wire.get("pending", ())), extra="ignore")
+        return cls(state=from_wire(wire["state"]), pending=pending, seen=tuple(wire.get("seen", ())))
+
+
+def key_of(pipeline_id: str, job_id: str) -> bytes:
+    """Return the key of a job's state. Ids contain no `/`, so different jobs have different keys."""
+    return f"{pipeline_id}/{job_id}".encode()

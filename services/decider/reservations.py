@@ -1,0 +1,216 @@
+"""Cooldowns and pool reservations in Redis. One Lua script makes each change, so changes are atomic.
+
+Keys under the prefix: `cooldown:<job>` {decision_id, until}; `pool:<pool>`, a hash of job to {slots, decision_id,
+until}; and `view`, a marker which says that the other two are complete. Redis only caches what the topics say. Without
+the marker nothing is granted until `restore` has rewritten everything, and the marker last. A damaged key removes the
+marker, so damage is handled like loss.
+
+A cached view comes from the newest `refresh`. It is enough to decide that there is nothing to do, and never enough to
+send a command.
+
+An outage costs one timeout. For the next `retry_seconds` every answer is "unreachable" without asking Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError
+
+from services.decider.ports import instant
+from tidegate.engine.reservations import Answer, Hold, ReservationView
+from tidegate.events.decision import RedisView
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.settings import RedisSettings
+
+log = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+CACHE_SECONDS = 3.0
+"""How old a cached view may be."""
+
+MOST_CONNECTIONS = 10_000
+"""More than there are lanes, each of which may need one. At the client's default of 100, further lanes would fail."""
+
+RELEASE = -1
+"""To `adjust.lua`: release all slots."""
+
+CHUNK = 1000
+"""Jobs per refresh script, so that no script blocks Redis for long."""
+
+
+class RedisUnreachable(RuntimeError):
+    """Redis did not answer, or its answer makes no sense."""
+
+
+def connect(settings: RedisSettings) -> Redis:
+    """Return a client that does not retry and waits no longer than the timeout."""
+    password = settings.redis_password.get_secret_value() if settings.redis_password else None
+    return Redis.from_url(
+        settings.redis_url,
+        username=settings.redis_username,
+        password=password,
+        socket_timeout=settings.redis_timeout_seconds,
+        socket_connect_timeout=settings.redis_timeout_seconds,
+        retry=Retry(NoBackoff(), 0),
+        max_connections=MOST_CONNECTIONS,
+        decode_responses=True,
+    )
+
+
+class RedisReservations:
+    """The `Reservations` on a Redis server, for one event loop."""
+
+    def __init__(
+        self, redis: Redis, clock: Clock, *, prefix: str, timeout_seconds: float = 1.0, retry_seconds: float = 2.0
+    ) -> None:
+        self._redis = redis
+        self._clock = clock
+        self._prefix = prefix
+        self._timeout = timeout_seconds
+        self._retry = retry_seconds
+        self._paused_until = 0.0
+        self._failing = False
+        self._asked: dict[str, None] = {}
+        self._asked_pools: set[str] = set()
+        self._condition = RedisView.UNREACHABLE
+        self._cooldowns: dict[str, dict[str, Any]] = {}
+        self._pools: dict[str, dict[str, dict[str, Any]]] = {}
+        self._cached_jobs: frozenset[str] = frozenset()
+        self._cached_at = float("-inf")
+        common = (HERE / "common.lua").read_text()
+        self._scripts: dict[str, AsyncScript] = {
+            name: redis.register_script(common + (HERE / f"{name}.lua").read_text())
+            for name in ("view", "refresh", "reserve", "adjust", "restore")
+        }
+
+    async def view(self, job_id: str, pool_id: str) -> ReservationView:
+        """Return what the job holds now, and what others hold in the pool."""
+        self._asked[job_id] = None
+        self._asked_pools.add(pool_id)
+        try:
+            answer = await self._run("view", self._keys(job_id, pool_id), self._now(), job_id)
+        except RedisUnreachable:
+            return ReservationView(RedisView.UNREACHABLE)
+        if answer[0] != "ok":
+            return ReservationView(RedisView.REBUILDING)
+        _, owner, until, others = answer
+        if not owner:
+            return ReservationView(RedisView.OK, pool_reserved=int(others))
+        return ReservationView(RedisView.OK, instant(float(until)), owner, int(others))
+
+    async def reserve(self, hold: Hold, free: int | None) -> Answer:
+        """Take a hold completely or not at all; `free` is the pool's measured free slots, None if unknown."""
+        try:
+            (answer,) = await self._run(
+                "reserve",
+                self._keys(hold.job_id, hold.pool_id),
+                self._now(),
+                hold.job_id,
+                hold.decision_id,
+                repr(hold.cooldown_until),
+                hold.slots,
+                repr(hold.slots_until),
+                -1 if free is None else free,
+            )
+        except RedisUnreachable:
+            return Answer.NOT_NOW
+        return Answer.NOT_NOW if answer == "rebuilding" else Answer(answer)
+
+    async def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
+        """Change the slots of a hold, if the decision owns it."""
+        keys = self._keys(job_id, pool_id)[1:]
+        try:
+            await self._run("adjust", keys, self._now(), job_id, decision_id, slots)
+        except RedisUnreachable:
+            # The slots are released at their `until`, or replaced by the job's next hold.
+            log.debug("slots of %s not adjusted: redis is unreachable", job_id)
+
+    async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
+        """Release the slots of a hold, if the decision owns it; the cooldown stays."""
+        await self.adjust(job_id, pool_id, decision_id, RELEASE)
+
+    async def restore(self, holds: list[Hold]) -> bool:
+        """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable."""
+        everything = json.dumps([asdict(hold) for hold in holds])
+        try:
+            (answer,) = await self._run("restore", [f"{self._prefix}view"], self._now(), self._prefix, everything)
+        except RedisUnreachable:
+            return False
+        return bool(answer == "restored")
+
+    def cached_view(self, job_id: str, pool_id: str) -> ReservationView | None:
+        """Return the view from the newest `refresh`; None if that is too old or did not cover the job."""
+        if self._clock.monotonic() - self._cached_at > CACHE_SECONDS:
+            return None
+        if self._condition is not RedisView.OK:
+            return ReservationView(self._condition)
+        entries = self._pools.get(pool_id)
+        if entries is None or job_id not in self._cached_jobs:
+            return None
+        now = self._clock.now().timestamp()
+        reserved = sum(e["slots"] for job, e in entries.items() if job != job_id and e["until"] > now) if entries else 0
+        cooldown = self._cooldowns.get(job_id)
+        if cooldown is None or cooldown["until"] <= now:
+            return ReservationView(RedisView.OK, pool_reserved=reserved)
+        return ReservationView(RedisView.OK, instant(cooldown["until"]), cooldown["decision_id"], reserved)
+
+    async def refresh(self) -> RedisView:
+        """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
+        jobs, pools = list(self._asked), sorted(self._asked_pools)
+        cooldowns: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        condition = RedisView.OK
+        for first in range(0, max(1, len(jobs)), CHUNK):
+            chunk = json.dumps(jobs[first : first + CHUNK])
+            try:
+                answer = await self._run("refresh", [f"{self._prefix}view"], self._prefix, chunk, json.dumps(pools))
+            except RedisUnreachable:
+                condition = RedisView.UNREACHABLE
+                break
+            if answer[0] != "ok":
+                condition = RedisView.REBUILDING
+                break
+            seen = json.loads(answer[1])
+            cooldowns |= seen["cooldowns"]
+            found = seen["pools"]
+        self._condition, self._cooldowns, self._pools = condition, cooldowns, found
+        self._cached_jobs, self._cached_at = frozenset(jobs), self._clock.monotonic()
+        return condition
+
+    def _now(self) -> str:
+        return repr(self._clock.now().timestamp())
+
+    def _keys(self, job_id: str, pool_id: str) -> list[str]:
+        return [f"{self._prefix}cooldown:{job_id}", f"{self._prefix}pool:{pool_id}", f"{self._prefix}view"]
+
+    async def _run(self, name: str, keys: list[str], *args: str | int) -> list[Any]:
+        """Run a script within the timeout, or raise `RedisUnreachable`; after a failure raise at once for a while."""
+        if self._clock.monotonic() < self._paused_until:
+            raise RedisUnreachable("pausing after a failure")
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await self._scripts[name](keys=keys, args=list(args))
+        except (RedisError, OSError, TimeoutError) as error:
+            self._paused_until = self._clock.monotonic() + self._retry
+            if not self._failing:
+                log.warning(
+                    "redis does not answer (%s: %s); no job is rescaled until it does", type(error).__name__, error
+                )
+            self._failing = True
+            raise RedisUnreachable(str(error)) from error
+        if self._failing:
+            log.info("redis answers again")
+        self._failing = False
+        if not isinstance(answer, list) or not answer:
+            raise RedisUnreachable(f"script {name} answered {answer!r}")
+        return answer

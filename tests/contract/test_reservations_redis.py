@@ -1,0 +1,178 @@
+"""What only a real Redis can show: damage, loss, missing permissions, outages, and cached views."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from services.decider.reservations import RedisReservations
+from tests.contract.test_reservations import SetClock, T, hold
+from tidegate.engine.reservations import Answer, ReservationView
+from tidegate.events.decision import RedisView
+
+Body = Callable[[RedisReservations, Redis, str, SetClock], Awaitable[None]]
+
+
+def on_redis(url: str, body: Body) -> None:
+    """Run a coroutine function with restored reservations under their own prefix."""
+
+    async def whole() -> None:
+        clock = SetClock()
+        client = Redis.from_url(url, decode_responses=True)
+        prefix = f"test-{uuid.uuid4()}:"
+        reservations = RedisReservations(client, clock, prefix=prefix, timeout_seconds=5)
+        try:
+            await reservations.restore([])
+            await body(reservations, client, prefix, clock)
+        finally:
+            await client.aclose()
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("damage", ["type", "garbage", "shape", "pool type", "pool garbage"])
+def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None:
+    """F24: a key of wrong type or content removes the marker and blocks changes until a rebuild repairs it."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        cooldown, pool = f"{prefix}cooldown:a", f"{prefix}pool:blue"
+        match damage:
+            case "type":
+                await client.rpush(cooldown, "x")
+            case "garbage":
+                await client.set(cooldown, "\x00not json")
+            case "shape":
+                await client.set(cooldown, '{"decision_id": 7, "until": "soon"}')
+            case "pool type":
+                await client.set(pool, "x")
+            case "pool garbage":
+                await client.hset(pool, "b", '{"slots": "many"}')
+        assert await reservations.view("a", "blue") == ReservationView(RedisView.REBUILDING)
+        assert not await client.exists(f"{prefix}view")
+        assert await reservations.reserve(hold(), 10) is Answer.NOT_NOW
+        assert await reservations.restore([hold("a", "d1", slots=2)])
+        assert (await reservations.view("a", "blue")).cooldown_owner == "d1"
+        assert (await reservations.view("b", "blue")).pool_reserved == 2
+
+    on_redis(redis_url, body)
+
+
+def test_a_rebuild_deletes_only_our_own_keys(redis_url: str) -> None:
+    """A rebuild deletes the cooldowns and pools of its prefix and nothing else in the database."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        await client.set(f"{prefix}other", "kept")
+        await client.set(f"other-{prefix}cooldown:a", "kept")
+        await reservations.reserve(hold(), 10)
+        await client.delete(f"{prefix}view")
+        assert await reservations.restore([])
+        assert await client.get(f"{prefix}other") == "kept"
+        assert await client.get(f"other-{prefix}cooldown:a") == "kept"
+        assert set(await client.keys(f"{prefix}*")) == {f"{prefix}other", f"{prefix}view"}
+        await client.delete(f"other-{prefix}cooldown:a")
+
+    on_redis(redis_url, body)
+
+
+def test_of_two_rebuilds_the_first_counts(redis_url: str) -> None:
+    """A slower rebuild never overwrites what was reserved after a faster one."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        slow = RedisReservations(client, clock, prefix=prefix, timeout_seconds=5)
+        await client.delete(f"{prefix}view")
+        assert await reservations.restore([])
+        assert await reservations.reserve(hold(), 10) is Answer.TAKEN
+        assert not await slow.restore([])
+        assert (await slow.view("a", "blue")).cooldown_owner == "d1"
+
+    on_redis(redis_url, body)
+
+
+def test_a_cached_view_equals_a_fresh_view(redis_url: str) -> None:
+    """The cache covers jobs that were viewed before, with the same answer; for other jobs it has none."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        await reservations.reserve(hold("a", "d1", slots=2), 10)
+        await reservations.reserve(hold("b", "d2", slots=3, cooldown=0), 10)
+        views = {job: await reservations.view(job, "blue") for job in ("a", "b", "c")}
+        assert reservations.cached_view("a", "blue") is None
+        assert await reservations.refresh() is RedisView.OK
+        assert {job: reservations.cached_view(job, "blue") for job in views} == views
+        assert views["a"].cooldown_owner == "d1"
+        assert reservations.cached_view("d", "blue") is None
+        clock.at = T + timedelta(seconds=10)
+        assert reservations.cached_view("a", "blue") is None
+        await client.delete(f"{prefix}view")
+        assert await reservations.refresh() is RedisView.REBUILDING
+        assert reservations.cached_view("a", "blue") == ReservationView(RedisView.REBUILDING)
+
+    on_redis(redis_url, body)
+
+
+def test_a_user_without_the_right_to_write_is_refused(redis_url: str) -> None:
+    """F22: NOPERM on a reservation answers "not now", never yes."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        user = prefix.strip(":")
+        await client.acl_setuser(
+            user, enabled=True, passwords=["+secret"], keys=[f"{prefix}*"], categories=["+@read", "+@scripting"]
+        )
+        url = client.connection_pool.connection_kwargs
+        reader = Redis(host=url["host"], port=url["port"], username=user, password="secret", decode_responses=True)
+        weak = RedisReservations(reader, clock, prefix=prefix, timeout_seconds=5)
+        try:
+            assert (await weak.view("a", "blue")).redis is RedisView.OK
+            assert await weak.reserve(hold(), 10) is Answer.NOT_NOW
+            assert (await weak.view("a", "blue")).redis is RedisView.UNREACHABLE
+            assert (await reservations.view("a", "blue")).cooldown_until is None
+        finally:
+            await reader.aclose()
+            await client.acl_deluser(user)
+
+    on_redis(redis_url, body)
+
+
+def test_an_outage_costs_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
+    """F21: a Redis that never answers costs one bounded wait; then there is a pause, then another try."""
+    silent = socket.create_server(("127.0.0.1", 0))
+
+    async def whole() -> None:
+        clock = SetClock()
+        client = Redis(
+            host="127.0.0.1",
+            port=silent.getsockname()[1],
+            socket_timeout=5,
+            socket_connect_timeout=5,
+            retry=Retry(NoBackoff(), 0),
+        )
+        reservations = RedisReservations(client, clock, prefix="x:", timeout_seconds=0.2, retry_seconds=2.0)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        assert (await reservations.view("a", "blue")).redis is RedisView.UNREACHABLE
+        first = loop.time() - started
+        assert first < 2.0
+        for _ in range(1000):
+            assert (await reservations.view("a", "blue")).redis is RedisView.UNREACHABLE
+        assert await reservations.reserve(hold(), 10) is Answer.NOT_NOW
+        assert await reservations.refresh() is RedisView.UNREACHABLE
+        assert reservations.cached_view("a", "blue") == ReservationView(RedisView.UNREACHABLE)
+        assert loop.time() - started < first + 1.0  # a thousand more messages did not wait for the timeout
+        clock.at = T + timedelta(seconds=3)
+        again = loop.time()
+        assert (await reservations.view("a", "blue")).redis is RedisView.UNREACHABLE
+        assert loop.time() - again > 0.1  # Redis was asked again
+        await client.aclose()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(whole())
+    silent.close()
+    assert len([r for r in caplog.records if "does not answer" in r.message]) == 1

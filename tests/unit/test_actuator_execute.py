@@ -1,0 +1,571 @@
+"""Commands carried out against a simulated cluster and clock: no waiting, and faults in any order."""
+
+# ruff: noqa: D102, ARG002 - FakeWorld implements ports, which are documented where they are declared
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.execute import CommandRunner
+from services.actuator.task import Abandoned
+from tests.support.command_log import command_log
+from tests.support.events import START, job
+from tests.unit.test_actuator_rules import command
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, CheckpointMark, Phase
+from tidegate.launcher.control import Control, Token
+
+
+class Died(BaseException):
+    """The actuator's process dies here."""
+
+
+@dataclass
+class FakeWorld:
+    """Clock, cluster, checkpoint and results topic in one; `tick` is what drivers do while the actuator waits."""
+
+    folder: Path
+    seconds: float = 0.0
+    drivers: dict[str, DriverState] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    asked_at: dict[str, float] = field(default_factory=dict)
+    topic: list[ActionResult] = field(default_factory=list)
+    die_at: tuple[str, Phase] | None = None
+    works: Callable[[int], bool] = lambda _size: True
+    obeys: bool = True
+    """Whether drivers stop when asked."""
+    refuses: bool = False
+    query_id: str = "q"
+    down_until: float = 0.0
+    on_result: Callable[[ActionResult], object] = lambda _result: None
+    foreign: dict[str, str] = field(default_factory=dict)
+    """Names, by id, of applications that Tidegate did not start."""
+    leave_at: float | None = None
+    """When the foreign applications disappear."""
+    most_alive: int = 0
+
+    @property
+    def spec(self) -> JobSpec:
+        spec = job("rates")
+        places = {
+            "checkpoint_location": str(self.folder / "ck"),
+            "control_dir": str(self.folder / "control"),
+            "stop_deadline_seconds": 20.0,
+            "start_deadline_seconds": 60.0,
+        }
+        return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+
+    @property
+    def control(self) -> Control:
+        return Control(self.folder / "control", "rates")
+
+    @property
+    def down(self) -> bool:
+        return self.seconds < self.down_until
+
+    # the clock
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    # the fence: in the control directory alone, as when Redis is down
+    def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
+        held = control.fence()
+        if held is not None and held[0].epoch > epoch:
+            return None
+        token = Token(epoch, held[0].run + 1 if held is not None and held[0].epoch == epoch else 1)
+        return token if control.raise_fence(token, owner) else None
+
+    # the cluster
+    def submit(self, run: Submission) -> str:
+        if self.down:
+            raise BackendUnreachable("no answer")
+        if self.refuses:
+            raise BackendRefused("no")
+        driver = f"driver-1-{len(self.drivers)}"
+        self.drivers[driver] = DriverState.RUNNING
+        self.tokens[driver] = run.token
+        self.sizes[driver] = run.parallelism
+        self.asked_at[driver] = self.seconds
+        self.most_alive = max(self.most_alive, len(self.live_drivers(run.spec)))
+        return driver
+
+    def state(self, spec: JobSpec, submission_id: str) -> DriverState:
+        if self.down:
+            raise BackendUnreachable("no answer")
+        return self.drivers.get(submission_id, DriverState.ABSENT)
+
+    def kill(self, spec: JobSpec, submission_id: str) -> None:
+        self.drivers[submission_id] = DriverState.ENDED
+
+    def applications(self, spec: JobSpec) -> Mapping[str, str]:
+        if self.down:
+            raise BackendUnreachable("no answer")
+        here = self.leave_at is None or self.seconds < self.leave_at
+        ours = {f"app-{driver}": "rates" for driver in self.live_drivers(spec) if not self._new(driver)}
+        return ours | (self.foreign if here else {})
+
+    def live_drivers(self, spec: JobSpec) -> frozenset[str]:
+        return frozenset(driver for driver, state in self.drivers.items() if state.alive)
+
+    # what drivers do
+    def tick(self) -> None:
+        for driver in self.live_drivers(self.spec):
+            token, fence, marker = self.tokens[driver], self.control.fence(), self.control.stop_marker()
+            if (marker and marker[0] > token and self.obeys) or (fence and fence[0] > token and self._new(driver)):
+                self.drivers[driver] = DriverState.ENDED
+            elif self._new(driver):
+                if self.seconds - self.asked_at[driver] >= 5:
+                    facts = {"submission_id": driver, "application_id": f"app-{driver}", "epoch": token.epoch}
+                    self.control.write_running(token, {**facts, "run": token.run})
+            elif self.works(self.sizes[driver]):
+                self.commit()
+
+    def _new(self, driver: str) -> bool:
+        return self.control.running(self.tokens[driver]) is None
+
+    def commit(self) -> None:
+        checkpoint = self.folder / "ck"
+        for name in ("offsets", "commits"):
+            (checkpoint / name).mkdir(parents=True, exist_ok=True)
+            batch = len(list((checkpoint / name).iterdir()))
+            (checkpoint / name / str(batch)).write_text("v1")
+        (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
+
+    # the actuator
+    def publish(self, result: ActionResult, trace_id: str | None) -> None:
+        if self.die_at == ("before", result.phase):
+            self.die_at = None
+            raise Died
+        self.topic.append(result)
+        self.on_result(result)
+        if self.die_at == ("after", result.phase):
+            self.die_at = None
+            raise Died
+
+    def carry(self, of: ScalingCommand, *, owner: str = "a", spec: JobSpec | str | None = "own") -> Phase | None:
+        """Carry out a command, as an actuator that has just read the results topic."""
+        runner = CommandRunner(
+            clock=self,
+            log=command_log(ActionResult.model_validate_json(r.model_dump_json()) for r in self.topic),
+            fence=self,
+            backends={"standalone": self},
+            publish=self.publish,
+            owner=owner,
+        )
+        return runner.run(of, self.spec if isinstance(spec, str) else spec, Waiting(self))
+
+    def phases(self, of: str = "c") -> list[str]:
+        return [r.phase.value for r in self.topic if r.command_id == of]
+
+    def start(self, size: int = 2) -> None:
+        assert self.carry(command(CommandKind.START, to=size, epoch=1, command_id="first")) is Phase.VERIFIED
+
+
+class Waiting(threading.Event):
+    """A cancellation that never comes; whoever waits for it lets the world move on."""
+
+    def __init__(self, world: FakeWorld) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._world.seconds += max(timeout or 0.0, 0.5)
+        self._world.tick()
+        return self.is_set()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FakeWorld:
+    """An empty cluster."""
+    return FakeWorld(tmp_path)
+
+
+def test_a_rescale_stops_then_starts_then_verifies(world: FakeWorld) -> None:
+    """The phases follow the protocol, the new driver has the new size, and two drivers are never alive at once."""
+    world.start()
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
+    assert list(world.sizes.values()) == [2, 4]
+    assert world.most_alive == 1
+    last = world.topic[-1]
+    assert last.incarnation == "app-driver-1-1"
+    assert {"stop_seconds", "submit_seconds", "verify_seconds", "restart_seconds"} <= set(last.details)
+    assert last.downtime_seconds is not None
+
+
+def test_a_command_is_done_once(world: FakeWorld) -> None:
+    """A command that is delivered again has no effect (I3)."""
+    world.start()
+    world.carry(command())
+    told, drivers = len(world.topic), len(world.drivers)
+    assert world.carry(command()) is None
+    assert (len(world.topic), len(world.drivers)) == (told, drivers)
+
+
+def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbage in one job's control directory fails that command, with the file's name; the actuator goes on."""
+    world.start()
+    monkeypatch.setattr(world, "tick", lambda: None)
+    (world.control.path / "fence").write_text("garbage")
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "BROKEN_FILES"
+    assert str(world.control.path / "fence") in world.topic[-1].sentence
+    assert world.carry(command()) is None
+
+
+@pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running"])
+def test_files_that_come_back_let_the_command_go_on(
+    world: FakeWorld, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The actuator waits for a control directory that is unavailable for seconds, in any phase (I4)."""
+    world.start()
+    read, tick = Control._read, world.tick
+    refused: list[str] = []
+
+    def away(control: Control, name: str) -> dict[str, Any] | None:
+        if world.phases()[-1:] == [phase] and len(refused) < 3:
+            refused.append(name)
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(control, name)
+
+    def elsewhere() -> None:
+        """The drivers run on other machines, where the directory is available."""
+        with monkeypatch.context() as patched:
+            patched.setattr(Control, "_read", read)
+            tick()
+
+    monkeypatch.setattr(Control, "_read", away)
+    monkeypatch.setattr(world, "tick", elsewhere)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert len(refused) == 3
+    assert world.most_alive == 1
+
+
+def test_an_older_epoch_is_rejected(world: FakeWorld) -> None:
+    """Once epoch 7 is accepted, a command of epoch 6 is rejected and changes nothing (I5)."""
+    world.start()
+    world.carry(command())
+    assert world.carry(command(epoch=6, command_id="old")) is Phase.REJECTED
+    assert world.topic[-1].code == "STALE_EPOCH"
+    assert len(world.drivers) == 2
+
+
+def test_a_size_that_does_not_work_is_rolled_back_once(world: FakeWorld) -> None:
+    """If no batch is committed in time, the job goes back to the last good size, and the result says so."""
+    world.start()
+    world.works = lambda size: size == 2
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert (world.topic[-1].parallelism, world.topic[-1].attempt) == (2, 2)
+    silent = next(r for r in world.topic if r.attempt == 2)
+    assert (silent.phase, silent.code) == (Phase.STOPPING, "NOT_VERIFIED")
+    assert "within 60 s" in silent.sentence
+    assert world.most_alive == 1
+
+
+def test_a_new_driver_that_ends_is_not_waited_for(world: FakeWorld) -> None:
+    """If the new driver dies before its first batch, the job goes back at once, long before the start deadline."""
+    world.start()
+
+    def die(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.drivers["driver-1-1"] = DriverState.ENDED
+
+    world.on_result = die
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    running, failed = [r for r in world.topic if (r.phase, r.attempt) in {(Phase.RUNNING, 1), (Phase.STOPPING, 2)}][-2:]
+    assert failed.sentence == "The new driver ended before its first batch."
+    assert (failed.at - running.at).total_seconds() < 10
+
+
+def test_a_checkpoint_of_another_query_does_not_verify_a_run(world: FakeWorld) -> None:
+    """A commit counts only if the checkpoint still belongs to the query that ran before."""
+    world.start()
+
+    def replace_checkpoint(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.query_id = "other"
+
+    world.on_result = replace_checkpoint
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert (failed.code, failed.sentence) == (
+        "OTHER_QUERY",
+        f"{world.folder / 'ck'} belongs to query other; before, it was q.",
+    )
+
+
+def test_a_second_failure_is_the_end(world: FakeWorld) -> None:
+    """If the last good size fails too, the command fails and nothing else is tried (F33)."""
+    world.start()
+    world.works = lambda _size: False
+    assert world.carry(command()) is Phase.FAILED
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert world.topic[-1].code == "NOT_VERIFIED"
+
+
+def test_a_first_start_that_fails_has_nothing_to_go_back_to(world: FakeWorld) -> None:
+    """Without a last good size there is no rollback; the command fails."""
+    world.works = lambda _size: False
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
+    assert list(world.sizes.values()) == [4]
+
+
+def test_a_driver_that_does_not_obey_is_killed(world: FakeWorld) -> None:
+    """After the stop deadline and the grace period the driver is killed; then the new one starts (F27)."""
+    world.start()
+    world.obeys = False
+    assert world.carry(command()) is Phase.VERIFIED
+    stopped = next(r for r in world.topic if r.command_id == "c" and r.phase is Phase.STOPPED)
+    assert stopped.details["killed"] is True
+    assert float(stopped.details["stop_seconds"]) >= 20
+    assert world.most_alive == 1
+
+
+def test_a_job_that_ended_by_itself_is_started(world: FakeWorld) -> None:
+    """A rescale of a job that does not run starts it at the new size."""
+    world.start()
+    world.drivers["driver-1-0"] = DriverState.ENDED
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == ["accepted", "stopped", "starting", "running", "verified"]
+
+
+def test_a_job_that_runs_is_not_started_again(world: FakeWorld) -> None:
+    """A `start` for a job that only seemed dead leaves its driver alone."""
+    world.start()
+    assert world.carry(command(CommandKind.START)) is Phase.REJECTED
+    assert world.topic[-1].code == "ALREADY_RUNNING"
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+
+
+def test_a_stop_leaves_nothing_running(world: FakeWorld) -> None:
+    """A `stop` ends the driver and starts none."""
+    world.start()
+    assert world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
+    assert world.phases() == ["accepted", "stopping", "stopped", "verified"]
+    assert not world.live_drivers(world.spec)
+
+
+def test_a_cluster_that_does_not_answer_is_not_touched(world: FakeWorld) -> None:
+    """If nobody can tell what runs, the command fails and nothing is started (F29, I4)."""
+    world.start()
+    world.down_until = float("inf")
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "STOP_FAILED"
+    assert len(world.drivers) == 1
+
+
+def test_a_refused_submission_is_tried_at_the_last_good_size(world: FakeWorld) -> None:
+    """If the cluster refuses both attempts, the command fails with the cluster's message."""
+    world.start()
+    world.refuses = True
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "NOT_SUBMITTED"
+    assert [r.attempt for r in world.topic if r.phase is Phase.STARTING and r.command_id == "c"] == [1, 2]
+
+
+def test_a_removed_job_ends_its_command(world: FakeWorld) -> None:
+    """If the job is removed between crash and restart, the command fails and does not hang for ever (I2)."""
+    world.start()
+    world.die_at = ("after", Phase.STOPPED)
+    with pytest.raises(Died):
+        world.carry(command())
+    assert world.carry(command(), owner="b", spec=None) is Phase.FAILED
+    assert world.topic[-1].code == "NO_SUCH_JOB"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running", "verified"])
+@pytest.mark.parametrize("seconds", [0, 30], ids=["at once", "after 30 s"])
+def test_a_death_anywhere_is_survived(world: FakeWorld, when: str, phase: str, seconds: int) -> None:
+    """Wherever the actuator dies, its successor ends the command, and the cluster sees one start (I2, I3, I4)."""
+    world.start()
+    world.die_at = (when, Phase(phase))
+    with pytest.raises(Died):
+        world.carry(command())
+    for _ in range(seconds * 2):
+        Waiting(world).wait(0.5)
+    end = world.carry(command(), owner="b")
+    assert end is (None if (when, phase) == ("after", "verified") else Phase.VERIFIED)
+    assert list(world.sizes.values()) == [2, 4]
+    assert world.most_alive == 1
+    assert len({r.result_id for r in world.topic}) == len(world.topic)
+
+
+def test_a_command_that_has_started_goes_on_after_its_expiry(world: FakeWorld) -> None:
+    """A command expires only before it starts; a job left in the middle of a restart is brought up again."""
+    world.start()
+    world.die_at = ("after", Phase.STOPPED)
+    with pytest.raises(Died):
+        world.carry(command())
+    world.seconds += 3600
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+
+
+def test_a_paused_actuator_finds_itself_overtaken(world: FakeWorld) -> None:
+    """An actuator that was paused during a takeover leaves the job alone when it wakes (F6, I3, I5)."""
+    world.start()
+    world.die_at = ("after", Phase.STARTING)
+    with pytest.raises(Died):
+        world.carry(command())
+
+    held = world.control.fence()
+    assert held is not None
+    assert held[1] == "a"
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+    overtaken = world.control.fence()
+    assert overtaken is not None
+    assert overtaken[1] == "b"
+    assert overtaken[0] > held[0]
+
+
+def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
+    """When another actuator takes the fence during an action, the action ends without a result."""
+    world.start()
+    works = world.works
+
+    def stolen(size: int) -> bool:
+        if size == 4:
+            world.control.raise_fence(Token(7, 99), "b")
+            return False
+        return works(size)
+
+    world.works = stolen
+    with pytest.raises(Abandoned, match="overtaken"):
+        world.carry(command())
+    assert world.phases()[-1] == "running"
+
+
+def test_a_newer_command_fences_an_older_one(world: FakeWorld) -> None:
+    """If the fence is at a newer epoch, the command is rejected before anything changes."""
+    world.start()
+    world.control.raise_fence(Token(8, 1), "b")
+    assert world.carry(command()) is Phase.REJECTED
+    assert world.topic[-1].code == "OUTFENCED"
+    assert len(world.drivers) == 1
+
+
+def test_results_are_readable(world: FakeWorld) -> None:
+    """Results say in a sentence what happened, and the result of a stop says where the checkpoint stood."""
+    world.start()
+    world.carry(command())
+    told: dict[str, Any] = {r.phase.value: r.sentence for r in world.topic if r.command_id == "c"}
+    assert told["accepted"] == "From size 2 to 4."
+    assert told["stopped"].startswith("The old driver stopped at a batch boundary after")
+    assert told["verified"].startswith("The new driver committed batch ")
+    first, second = (r.checkpoint for r in world.topic if r.phase is Phase.STOPPED)
+    assert first == CheckpointMark(), "before the first run there is no checkpoint"
+    assert second is not None
+    assert second.queries["ck"].query_id == "q"
+    assert second.last_commit_at is not None
+
+
+def test_results_of_an_older_version_end_in_a_run_that_is_verified(world: FakeWorld) -> None:
+    """A run that cannot be compared with recorded commits is stopped in good order; the last good size then runs."""
+    world.start()
+    world.die_at = ("after", Phase.RUNNING)
+    with pytest.raises(Died):
+        world.carry(command())
+    world.topic = [r.model_copy(update={"checkpoint": None, "run": None}) for r in world.topic]
+    assert world.carry(command(), owner="b") is Phase.ROLLED_BACK
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert world.most_alive == 1
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert (failed.phase, failed.code) == (Phase.STOPPING, "NOT_VERIFIED")
+    assert "older version" in failed.sentence
+
+
+@pytest.mark.parametrize("kind", [CommandKind.START, CommandKind.RESCALE, CommandKind.STOP])
+def test_a_foreign_driver_is_left_alone(world: FakeWorld, kind: CommandKind) -> None:
+    """No driver is started while a foreign application has the job's name; the result says what to do (I4)."""
+    world.foreign = {"app-by-hand": "rates", "app-other": "orders"}
+    of = command(kind, to=0 if kind is CommandKind.STOP else 4)
+    assert world.carry(of) is Phase.REJECTED
+    assert not world.drivers
+    assert world.topic[-1].code == "FOREIGN_DRIVER"
+    assert "runs as app-by-hand, which Tidegate did not start" in world.topic[-1].sentence
+    assert world.phases() == ["accepted", "rejected"]
+
+
+def test_a_rescale_next_to_a_foreign_driver_stops_nothing(world: FakeWorld) -> None:
+    """A rescale is rejected before anything is stopped; a stop ends our own driver."""
+    world.start()
+    world.foreign = {"app-by-hand": "rates"}
+    assert world.carry(command()) is Phase.REJECTED
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
+    assert list(world.drivers.values()) == [DriverState.ENDED]
+
+
+def test_an_application_that_is_ending_does_not_count(world: FakeWorld) -> None:
+    """The actuator waits for the application of a driver that ended before it could name it."""
+    world.start()
+    facts = {"submission_id": "driver-1-0", "epoch": 1, "run": 1}
+    world.control.write_running(world.tokens["driver-1-0"], facts)
+    world.foreign = {"app-unnamed": "rates"}
+
+    def linger(result: ActionResult) -> None:
+        if result.phase is Phase.STOPPED:
+            world.leave_at = world.seconds + 5
+
+    world.on_result = linger
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.leave_at is not None
+    assert world.asked_at["driver-1-1"] >= world.leave_at
+    assert world.most_alive == 1
+
+
+def test_an_application_of_another_job_is_not_foreign(world: FakeWorld) -> None:
+    """Scripts may give several jobs the same name; an application verified for one job does not count for another."""
+    world.start()
+    theirs = {"command_id": "theirs", "result_id": "theirs", "job_id": "orders", "incarnation": "app-orders"}
+    world.topic.append(world.topic[-1].model_copy(update=theirs))
+    world.foreign = {"app-orders": "rates"}
+    assert world.carry(command()) is Phase.VERIFIED
+
+
+@pytest.mark.parametrize("attempt", [1, 2], ids=["ordered size", "rollback"])
+def test_a_foreign_driver_that_appears_during_the_restart_prevents_the_start(world: FakeWorld, attempt: int) -> None:
+    """Just before each start the actuator looks again; if a foreign driver runs, the command fails."""
+    world.start()
+    world.works = lambda size: size == 2
+    world.on_result = lambda result: (
+        world.foreign.update({"app-by-hand": "rates"})
+        if (result.phase, result.attempt) == (Phase.STARTING, attempt)
+        else None
+    )
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "FOREIGN_DRIVER"
+    assert len(world.sizes) == attempt
+    assert not world.live_drivers(world.spec)
+
+
+@pytest.mark.parametrize("seconds", [30, 600])
+def test_a_cluster_that_does_not_answer_is_asked_again_before_a_start(world: FakeWorld, seconds: int) -> None:
+    """Nothing is started while nobody can tell what runs; the actuator waits for an answer, but not for ever (F29)."""
+    world.start()
+    world.on_result = lambda result: (
+        setattr(world, "down_until", world.seconds + seconds)
+        if (result.phase, result.attempt) == (Phase.STARTING, 1)
+        else None
+    )
+    end = world.carry(command())
+    assert (end, world.topic[-1].code) == ((Phase.VERIFIED, "OK") if seconds == 30 else (Phase.FAILED, "NOT_SUBMITTED"))
+    assert list(world.sizes.values()) == ([2, 4] if seconds == 30 else [2])

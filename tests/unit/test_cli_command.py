@@ -1,0 +1,156 @@
+"""The command as a whole: help that teaches, errors of one line, exit codes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from demo.__main__ import app as demo_app
+from tests.support.events import job
+from tidegate.cli import app
+from tidegate.cli.connect import instant_of
+from tidegate.cli.problems import Problem
+from tidegate.cli.specs import differences
+from tidegate.events.job import ManualScale, Mode
+
+COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
+GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
+          for g in app.registered_groups if g.typer_instance}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [[c] for c in COMMANDS] + [[g, c] for g, cs in GROUPS.items() for c in cs if g])
+def test_every_help_has_an_example_and_the_exit_codes(words: list[str]) -> None:
+    """`--help` of each command shows an example that uses it, and the exit codes."""
+    ran = CliRunner().invoke(app, [*words, "--help"])
+    assert ran.exit_code == 0
+    example = ran.stdout.partition("Example:")[2]
+    assert "tidegate " + " ".join(words) in " ".join(example.split())
+    assert "Exit codes:" in ran.stdout
+
+
+def test_it_is_a_module_too() -> None:
+    """`python -m tidegate` is the same command."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate", "version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == CliRunner().invoke(app, ["version"]).stdout
+
+
+def test_every_documented_command_exists() -> None:
+    """The commands named in the documentation exist."""
+    wanted = {"apply", "jobs", "why", "tail", "pause", "resume", "scale", "remove", "decide"}
+    wanted |= {"up", "down", "status", "doctor", "version"}
+    assert wanted <= set(COMMANDS)
+    assert GROUPS["replay"] == ["publish", "recompute", "record"]
+
+
+def test_without_a_broker_a_command_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a broker or an embedded stack: one line, a hint, and exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TIDEGATE_BOOTSTRAP_SERVERS", "TIDEGATE_STACK_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    ran = CliRunner().invoke(app, ["jobs"])
+    assert ran.exit_code == 2
+    assert "no broker given" in ran.stderr
+    assert "tidegate up" in ran.stderr
+
+
+def test_an_unreachable_broker_is_an_error_of_one_line() -> None:
+    """A refused connection gives exit code 2 and the address, without a traceback."""
+    ran = CliRunner().invoke(app, ["jobs", "-b", "127.0.0.1:1"])
+    assert ran.exit_code == 2
+    assert "127.0.0.1:1" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("words", [["jobs", "--nope"], ["--nope"], ["nonsense"], ["scale", "rates", "six"], ["apply"]])
+@pytest.mark.parametrize("program", [app, demo_app], ids=["tidegate", "demo"])
+def test_wrong_usage_is_an_error_of_one_line(program: typer.Typer, words: list[str]) -> None:
+    """Wrong options, arguments or commands give exit code 2, a line of what is wrong, and where the help is."""
+    ran = CliRunner().invoke(program, words)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    error, hint = ran.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert "--help` shows how to use it" in hint
+
+
+@pytest.mark.parametrize("more", [[], ["--rebase"]], ids=["as it was", "moved to now"])
+def test_publishing_a_recording_needs_an_explicit_prefix(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """Without a prefix on the command line nothing is published, since services could rescale live jobs by it."""
+    monkeypatch.setenv("TIDEGATE_TOPIC_PREFIX", "live.")
+    ran = CliRunner().invoke(app, ["replay", "publish", "--from", "noon", "-b", "127.0.0.1:1", *more])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: --topic-prefix is required")
+    assert len(ran.stderr.splitlines()) == 2, "the error and its hint"
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_exits_130(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """Ctrl-C and SIGTERM end any command with one word, even if a library turned the interrupt into an error."""
+
+    def library(_package: str) -> str:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        raise SystemError("returned a result with an exception set")
+
+    monkeypatch.setattr(import_module("tidegate.cli.main"), "version", library)
+    ran = CliRunner().invoke(app, ["version"])
+    assert (ran.exit_code, ran.stderr) == (130, "interrupted\n")
+
+
+def test_a_bad_spec_is_rejected_before_connecting(tmp_path: Path) -> None:
+    """`apply` of a bad file names file, line and field with exit code 2, even without a broker."""
+    file = tmp_path / "job.yaml"
+    file.write_text("job_id: rates\nsources: 3\n", encoding="utf-8")
+    ran = CliRunner().invoke(app, ["apply", str(file), "-b", "127.0.0.1:1"])
+    assert ran.exit_code == 2
+    assert f"{file}:2: sources" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("10min", 600), ("1.5h", 5400), ("2d", 172_800)]
+)
+def test_an_age_counts_back_from_now(text: str, seconds: float) -> None:
+    """--since takes an age in seconds, minutes, hours or days."""
+    instant = instant_of(text)
+    assert instant is not None
+    assert abs((datetime.now(UTC) - instant).total_seconds() - seconds) < 5
+
+
+def test_an_instant_is_used_as_given() -> None:
+    """--since takes an RFC 3339 instant with any offset."""
+    assert instant_of("2026-01-31T14:00:00+02:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10", "-5m", "2026-01-31T12:00:00", "10 parsecs", "999999999d"])
+def test_anything_but_an_age_or_an_instant_is_rejected(text: str) -> None:
+    """A time without unit or offset is rejected, not guessed."""
+    with pytest.raises(Problem, match="--since"):
+        instant_of(text)
+
+
+def test_differences_name_each_field_once() -> None:
+    """The differences are changed, added and removed fields, without the version."""
+    now = job(max_parallelism=8)
+    request = ManualScale(
+        request_id="r", parallelism=4, reason="why", requested_at=datetime.now(UTC) - timedelta(hours=1)
+    )
+    new = job(version=2, max_parallelism=12, mode=Mode.PAUSED, manual=request)
+    lines = differences(now, new)
+    assert "~ scaling.max_parallelism: 8 -> 12" in lines
+    assert "~ scaling.mode: active -> paused" in lines
+    assert "+ manual.parallelism: 4" in lines
+    assert not any("version" in line for line in lines)
+    assert differences(now, now) == []
+    assert "- manual.parallelism: 4" in differences(new, now)

@@ -1,0 +1,56 @@
+"""The launcher as Spark runs it, by its path, with a script that starts no query."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import tidegate
+from tidegate import launcher
+
+PACKAGES = ("launcher", "engine", "schemas", "services", "runtime", "control", "tidegate")
+
+SCRIPT = f"""
+import json, sys
+from importlib import import_module
+
+files = {{name: import_module(name).__file__ for name in {PACKAGES!r}}}
+print(json.dumps({{"files": files, "argv": sys.argv, "path": sys.path}}))
+"""
+
+
+def _run(script: Path) -> dict[str, object]:
+    """Run the launcher with a script, far from the repository; return what the script printed."""
+    entry = Path(launcher.__file__).with_name("__main__.py")
+    options = ["--control-dir", str(script.parent / "control-dir"), "--job-id", "rates", "--epoch", "1"]
+    command = [sys.executable, str(entry), *options, "--parallelism", "2", str(script), "--limit", "7"]
+    ended = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, object] = json.loads(ended.stdout)
+    return found
+
+
+def test_a_script_finds_its_own_packages(tmp_path: Path) -> None:
+    """Packages next to the script win, even those with names that Tidegate's tree has: `tidegate` itself included."""
+    for name in PACKAGES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    found = _run(script)
+    assert found["files"] == {name: str(tmp_path / name / "__init__.py") for name in PACKAGES}
+
+
+def test_a_script_runs_as_if_python_ran_it(tmp_path: Path) -> None:
+    """The script has its own arguments; its folder is first on the path, and the launcher's is not on it."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace(repr(PACKAGES), "('json',)"))
+    found = _run(script)
+    assert found["argv"] == [str(script), "--limit", "7"]
+    path = found["path"]
+    assert isinstance(path, list)
+    assert path[0] == str(tmp_path)
+    places = {Path(entry).resolve() for entry in path if entry}
+    assert places & {Path(launcher.__file__).parent, Path(tidegate.__file__).parent} == set()

@@ -1,0 +1,131 @@
+"""How services start and end: every log line is in the chosen format, and the last one says how the service ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+
+from tidegate.runtime.dead_letters import TooManyDeadLetters
+from tidegate.runtime.kafka import TopicsDoNotFit
+from tidegate.runtime.logs import configure
+from tidegate.runtime.service import run_service
+from tidegate.runtime.settings import ServiceSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def undisturbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restores what a service changes in its process: log handlers, signal handlers, the hook for threads."""
+    root, hook = logging.getLogger(), threading.excepthook
+    before = (root.level, list(root.handlers))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "json")
+    yield
+    threading.excepthook = hook
+    logging.captureWarnings(False)
+    root.setLevel(before[0])
+    root.handlers[:] = before[1]
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def lines(text: str) -> list[dict[str, str]]:
+    """Return the lines of a JSON log."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("service", ["collector", "decider", "actuator"])
+def test_a_service_without_a_broker_logs_json_and_stops_at_sigterm(service: str) -> None:
+    """Also librdkafka's own lines are JSON; SIGTERM ends the start within its grace, and the last line says so."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+    settings = {"TIDEGATE_BOOTSTRAP_SERVERS": "127.0.0.1:1", "TIDEGATE_LOG_FORMAT": "json"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"services.{service}"],
+        cwd=ROOT,
+        env={**inherited, **settings},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        seen = [process.stderr.readline()]
+        while "librdkafka" not in seen[-1]:
+            seen.append(process.stderr.readline())
+        asked = time.monotonic()
+        process.terminate()
+        rest = process.communicate(timeout=30)[1]
+        assert time.monotonic() - asked < 10
+    finally:
+        process.kill()
+        process.wait()
+    logged = lines("".join(seen) + rest)
+    assert process.returncode == 0
+    assert any("Connection refused" in line["message"] for line in logged if line["logger"] == "librdkafka")
+    assert (logged[-1]["logger"], logged[-1]["message"]) == (service, "stopped by a signal, exit code 0")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "explained"),
+    [
+        (TopicsDoNotFit("topics x do not exist"), 2, True),
+        (TooManyDeadLetters("11 unreadable records in a row"), 1, True),
+        (KafkaException("no broker"), 1, True),
+        (TimeoutError("could not read the topic"), 1, True),
+        (ZeroDivisionError("a fault of ours"), 1, False),
+    ],
+)
+def test_an_error_is_logged_before_the_last_line(
+    capsys: pytest.CaptureFixture[str], error: Exception, code: int, explained: bool
+) -> None:
+    """However a service ends, its log says why; only an unexpected error is logged with its traceback."""
+
+    def run(_: ServiceSettings) -> int:
+        raise error
+
+    assert run_service("collector", ServiceSettings, run) == code
+    *_, why, last = lines(capsys.readouterr().err)
+    assert (why["level"], str(error) in why["message"]) == ("CRITICAL", True)
+    assert ("exception" not in why) == explained
+    assert last["message"] == f"stopped by an error, exit code {code}"
+
+
+@pytest.mark.parametrize(("code", "how"), [(0, "a signal"), (75, "an error")])
+def test_the_exit_code_of_a_service_is_kept(capsys: pytest.CaptureFixture[str], code: int, how: str) -> None:
+    """Whether a service returns its exit code or raises it, the process has it and the last line names it."""
+
+    def leave(_: ServiceSettings) -> int:
+        raise SystemExit(code)
+
+    assert run_service("actuator", ServiceSettings, lambda _: code) == code
+    assert lines(capsys.readouterr().err)[-1]["message"] == f"stopped by {how}, exit code {code}"
+    assert run_service("actuator", ServiceSettings, leave) == code
+    assert lines(capsys.readouterr().err)[-1]["message"] == f"stopped by {how}, exit code {code}"
+
+
+def test_warnings_and_errors_of_threads_are_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python would write both as raw text, which a reader of JSON logs cannot parse."""
+
+    def fail() -> None:
+        raise RuntimeError("the thread failed")
+
+    configure("collector", ServiceSettings())
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    warnings.showwarning("a warning", UserWarning, "file.py", 1)
+    logged = lines(capsys.readouterr().err)
+    assert "the thread failed" in logged[-2]["exception"]
+    assert "UserWarning: a warning" in logged[-1]["message"]

@@ -1,0 +1,80 @@
+"""From evidence to a size: the workload, the bounds, the expected effect, and the reasons that policies share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tidegate.engine.case import Case, Proposal
+from tidegate.engine.memory import M
+from tidegate.engine.reasons import Reason
+from tidegate.events.decision import Evidence, Expectation
+
+EVIDENCE_MISSING = Reason("the policy needs values that are not known yet: {missing}")
+
+IDLE = Reason("no records arrive and none are waiting, so a size of {size} is enough")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a rule calculates a capacity from; rates in records/s."""
+
+    arrival: float
+    lag: int
+    """Records that are waiting, at least 0."""
+    capacity: float
+    """What the current size can process if it is never idle."""
+    per_slot: float
+
+
+def measure(case: Case, memory: M) -> Workload | Proposal[M]:
+    """Return the workload, or the proposal without one: the minimum size if idle, the current one if unknown."""
+    e = case.evidence
+    if e.arrival_rate == 0 and e.processing_rate == 0 and e.lag_records == 0:
+        size = clamp(case, 1)
+        return Proposal(size, "IDLE", {"size": size}, memory=memory)
+    if e.arrival_rate is None or e.lag_records is None or not e.true_processing_rate:
+        missing = unknown(e, "arrival_rate", "lag_records", "true_processing_rate")
+        return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing}, memory=memory)
+    capacity = e.true_processing_rate
+    return Workload(max(0.0, e.arrival_rate), max(0, e.lag_records), capacity, capacity / case.current)
+
+
+def unknown(evidence: Evidence, *names: str) -> str:
+    """Return which of the named values of the evidence are unknown, in words; "" if all are known."""
+    return ", ".join(name.replace("_", " ") for name in names if getattr(evidence, name) is None)
+
+
+def clamp(case: Case, size: int) -> int:
+    """Return `size` within the bounds of the spec, and at least one slot: a policy does not stop a job."""
+    scaling = case.spec.scaling
+    return max(1, scaling.min_parallelism, min(size, scaling.max_parallelism))
+
+
+def restart_seconds(case: Case, assumed: float) -> float:
+    """Return the longest of the last three measured restarts, or the assumed time if none was measured."""
+    kept = case.state.restarts[-3:]
+    return max(seconds for _, seconds in kept) if kept else assumed
+
+
+def expect(case: Case, size: int, restart: float) -> Expectation | None:
+    """Return the effect of `size` if the capacity is linear in it; None while the capacity is unknown."""
+    evidence = case.evidence
+    rate, arrival, lag = evidence.true_processing_rate, evidence.arrival_rate, evidence.lag_records
+    if not rate or arrival is None or lag is None or not case.current:
+        return None
+    capacity = rate / case.current * size
+    pause = restart if size != case.current else 0.0
+    waiting = max(0, lag) + arrival * pause
+    spare = capacity - arrival
+    return Expectation(
+        processing_rate=capacity,
+        lag_seconds=waiting / capacity,
+        catch_up_seconds=waiting / spare if spare > 0 else None,
+        restart_seconds=pause,
+    )
+
+
+def ceil_at(value: float) -> int:
+    """Return the smallest whole number not below `value`, ignoring rounding errors of a float division."""
+    return math.ceil(min(value, 1e9) - 1e-9)

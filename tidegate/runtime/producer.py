@@ -1,0 +1,78 @@
+"""The one Kafka producer under everything that publishes: its settings, its delivery reports, its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tidegate.runtime.settings import ServiceSettings
+
+
+class NotDelivered(RuntimeError):
+    """The broker did not acknowledge a record; do not commit anything that depends on it."""
+
+
+class TooLarge(NotDelivered):
+    """The record is larger than its topic, or the producer, accepts."""
+
+
+class RecordProducer:
+    """Produces each record once, in order, on the partition of its key.
+
+    librdkafka calls `delivered` from `poll` or `flush`, with None or with the reason why the record did not arrive.
+    """
+
+    def __init__(self, settings: ServiceSettings, **overrides: str | float) -> None:
+        self._producer = Producer(
+            {
+                **settings.kafka(),
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "linger.ms": 2,
+                "delivery.timeout.ms": int(settings.delivery_timeout_seconds * 1000),
+                **overrides,
+            }
+        )
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        delivered: Callable[[NotDelivered | None], None],
+        **place: int,
+    ) -> None:
+        """Queue a record; `place` may hold its `partition` and its `timestamp` in milliseconds.
+
+        Raises `TooLarge` or `NotDelivered` for a record that librdkafka does not accept.
+        """
+
+        def reported(error: KafkaError | None, _message: Message) -> None:
+            delivered(None if error is None else _not_delivered(error, topic, key))
+
+        record: dict[str, Any] = {"headers": list(headers), "on_delivery": reported, **place}
+        while True:
+            try:
+                self._producer.produce(topic, value, key or None, **record)
+            except BufferError:  # the queue is full: wait until the broker has taken some records
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise _not_delivered(error.args[0], topic, key) from None
+            else:
+                return
+
+    def poll(self, seconds: float) -> None:
+        """Handle delivery reports and librdkafka's log lines; wait up to `seconds` for the first."""
+        self._producer.poll(seconds)
+
+    def flush(self, seconds: float) -> int:
+        """Wait until every record has its report; return how many have none after `seconds`."""
+        return int(self._producer.flush(seconds))
+
+
+def _not_delivered(error: KafkaError, topic: str, key: bytes | None) -> NotDelivered:
+    kind = TooLarge if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else NotDelivered
+    return kind(f"{topic} key {key!r}: {error.str()}")
