@@ -69,7 +69,7 @@ class JobState(NamedTuple):
     """Source topics and their partition counts; a change is a discontinuity."""
     window: tuple[Slice, ...] = ()
     window_since: float | None = None
-    """When the window last began anew."""
+    """When the window last started from scratch."""
     busy_until: float = 0.0
     """Up to here time inside micro-batches has been accounted for."""
     last_batch_id: int | None = None

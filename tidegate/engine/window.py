@@ -1,7 +1,7 @@
 """Taking a snapshot into the window: sums of offsets, time inside micro-batches, and what breaks continuity.
 
 A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*: the
-difference across it means nothing, so the window begins anew instead of giving a wild rate. A gap in the sequence
+difference across it means nothing, so the window starts again instead of giving a wild rate. A gap in the sequence
 is none: counters survive it; only the time it hides is not counted, neither as busy nor as idle.
 """
 
@@ -125,7 +125,7 @@ def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
 
 
 def _broken(last: Slice, new: Slice) -> bool:
-    """Whether a counter fell: the topic was made anew, or the offsets were reset."""
+    """Whether a counter fell: the topic was created again, or the offsets were reset."""
     return (last.arrived is not None and new.arrived is not None and new.arrived < last.arrived) or (
         last.committed is not None and new.committed is not None and new.committed < last.committed
     )
