@@ -40,8 +40,8 @@ check: $(INSTALLED)  ## lint, format, types, import directions, generated files
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
 
-lab: $(INSTALLED)  ## every policy on every workload on the twin, next to an oracle: tables, pictures (ARGS="--trace load.csv": on yours)
-	$(BIN)/python -m tidegate.lab $(ARGS)
+lab: $(INSTALLED)  ## every policy on every workload, next to an oracle: scores, pictures, tables of the docs (ARGS="--trace load.csv": your load)
+	$(BIN)/python -m $(if $(strip $(ARGS)),tidegate.lab $(ARGS),tools.lab_page)
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 	$(BIN)/tidegate up

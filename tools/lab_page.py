@@ -1,6 +1,6 @@
 """Write the lab's figures into README.md and docs/tide.md, between the markers `lab:begin` and `lab:end`.
 
-    python -m tools.lab_page                    run every policy on every workload, then write; takes some minutes
+    make lab                                    run every policy on every workload, then write; takes some minutes
     python -m tools.lab_page --from FILE        write what `python -m tidegate.lab --json FILE` has found
 
 Each table says which engine version, commit and seed its figures come from. A file written by `--from` must come from
@@ -116,7 +116,7 @@ def measured() -> dict[str, Any]:
     """Run the lab and return its scores."""
     with tempfile.TemporaryDirectory() as folder:
         scores = Path(folder) / "lab.json"
-        lab = [sys.executable, "-m", "tidegate.lab", "--json", str(scores), "--out", str(Path(folder) / "lab.png")]
+        lab = [sys.executable, "-m", "tidegate.lab", "--json", str(scores)]
         subprocess.run(lab, cwd=ROOT, check=True)
         found: dict[str, Any] = json.loads(scores.read_text(encoding="utf-8"))
         return found
