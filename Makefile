@@ -29,11 +29,14 @@ test-docker: setup  ## the Compose file and the stack's tests in containers; nee
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)
 
-check: $(INSTALLED)  ## lint, format, types, import directions, generated files
+PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs schemas tidegate services demo bench tools tests deploy
+
+check: $(INSTALLED)  ## lint, format, types, import directions, words, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
+	$(BIN)/codespell --dictionary tools/words.txt --skip '*.lock,*.json,*.gz,*.csv,*.ndjson,words.txt,compose_spec' $(PROSE)
 	$(BIN)/python -m tools.schemas --check
 	$(BIN)/python -m tools.policy_pages --check
 

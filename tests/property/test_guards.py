@@ -90,15 +90,15 @@ def test_the_history_is_bounded_and_survives_the_wire(orders: list[tuple[int, in
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30))
-def test_a_wish_to_shrink_lasts_while_it_is_wanted(wishes: list[int]) -> None:
-    """It remembers since when fewer than 5 are wanted without a break, and the largest wish since."""
+def test_a_scale_down_stays_pending_while_fewer_slots_are_proposed(proposed: list[int]) -> None:
+    """The history remembers since when fewer than 5 have been proposed without a break, and the largest of them."""
     history = History()
-    for at, wish in enumerate(wishes):
-        history = note_proposal(history, wish, 5, float(at))
-    unbroken = len(wishes)
-    while unbroken and wishes[unbroken - 1] < 5:
+    for at, size in enumerate(proposed):
+        history = note_proposal(history, size, 5, float(at))
+    unbroken = len(proposed)
+    while unbroken and proposed[unbroken - 1] < 5:
         unbroken -= 1
-    run = wishes[unbroken:]
+    run = proposed[unbroken:]
     assert history.shrink == ((float(unbroken), max(run)) if run else None)
 
 

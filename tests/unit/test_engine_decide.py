@@ -101,7 +101,7 @@ def test_another_engine_begins_with_a_keyframe(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_another_engine_remembered_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy begins anew after an upgrade: its memory may have had another meaning."""
+    """A policy starts without memory after an upgrade: the old memory may mean something else."""
     state, _ = run(job(policy="tide", policy_options={}), steady(3, rate=1, capacity=2))
     assert isinstance(state.memory, TideMemory)
     monkeypatch.setattr("tidegate.engine.decide.ENGINE_VERSION", "next")
@@ -132,7 +132,7 @@ def test_a_duplicate_is_refused_and_changes_nothing() -> None:
 
 
 def test_while_a_command_is_under_way_nothing_else_is_ordered() -> None:
-    """One change at a time: a second wish waits for the first command's end."""
+    """One change at a time: a second change waits until the first command has ended."""
     spec = job()
     state, decisions = run(spec, overloaded(8))
     ordered = next(d for d in decisions if d.command)
@@ -163,7 +163,7 @@ def test_a_verified_restart_teaches_size_and_downtime() -> None:
 
 
 def test_what_is_rejected_is_ordered_again_only_after_the_cooldown() -> None:
-    """An actuator that rejects every rescale, as beside a driver that is not ours, is asked once in a cooldown."""
+    """An actuator that rejects every rescale, for example because of a foreign driver, gets one order per cooldown."""
     spec = job(guards={"cooldown": {"up_seconds": 60}})
     state, ordered = JobState.new(), list[int]()
     results: tuple[ActionResult, ...] = ()
@@ -339,7 +339,7 @@ def test_an_operators_size_is_ordered_once() -> None:
 
 
 def test_an_operators_size_obeys_the_bounds() -> None:
-    """A manual request is bent by maximum, partitions and pool like any wish."""
+    """Maximum, partitions and pool limit a manual request like any proposed size."""
     state, _ = run(job(), steady(3, rate=1, capacity=200))
     shot = snapshot(4, free=3)
     _, decision = step(state, shot, manual(50, max_parallelism=12), observed(shot))
@@ -405,7 +405,7 @@ def test_what_is_missing_never_scales_down(part: Part) -> None:
 
 
 def test_the_command_expires_after_the_specs_time() -> None:
-    """A command is void after the spec's time to live, reckoned from the decision."""
+    """A command is void after the spec's time to live, counted from the decision."""
     spec = job(command_ttl_seconds=45.0)
     _, ordered = ordered_state(spec)
     assert ordered.command is not None

@@ -1,7 +1,7 @@
-"""Every guard, reached through step(): what it keeps, the sentence it says, and that nobody else keeps it.
+"""Every guard, reached through step(): the promise it keeps, its explanation, and that no other guard keeps it.
 
-Each row is a case in which exactly one guard stands between a wish and its order. The promise holds with all guards;
-with that guard left out, and only then, it breaks.
+Each row is a case in which exactly one guard stands between a proposed size and its order. The promise holds with all
+guards. It breaks when that guard is left out, and only then.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def guards(**options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def growth(
     spec: JobSpec | None = None, *, last: dict[str, Any] | None = None, partitions: int = 64, **more: Any
 ) -> Decision:
-    """Return the decision of a job of 4 slots that gets twice what it can do: 16 are wanted."""
+    """Return the decision of a job of 4 slots that gets twice what it can do: 16 are proposed."""
     shots = steady(7, rate=800, capacity=400, partitions=partitions)
     shots[-1] = shots[-1].model_copy(update=last or {})
     return decide(spec or job(), shots, **more)[1]
 
 
 def shrinking(spec: JobSpec | None = None, *, last: dict[str, Any] | None = None, **more: Any) -> Decision:
-    """Return the decision of a job of 4 slots that needs one: 2 are wanted."""
+    """Return the decision of a job of 4 slots that needs one: 2 are proposed."""
     shots = steady(7, rate=40, capacity=400)
     shots[-1] = shots[-1].model_copy(update=last or {})
     return decide(spec or job(), shots, **more)[1]
@@ -360,7 +360,7 @@ def test_every_guard_has_its_row() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.guard)
 def test_a_guard_keeps_its_promise_and_says_so(row: Row) -> None:
-    """With all guards the promise holds, and the trail has the guard, its code and its sentence."""
+    """With all guards the promise holds, and the reasons have the guard, its code and its explanation."""
     decision = row.make()
     assert row.promise(decision), decision.sentence
     entry = next(entry for entry in decision.trail if entry.by == row.guard)
@@ -388,7 +388,7 @@ def test_a_slow_task_among_much_other_work_is_no_bound() -> None:
     assert growth(last=stage(64, 90.0, 1.0, 9.0)).final_parallelism == 16
 
 
-def test_the_largest_wish_of_the_window_is_followed() -> None:
+def test_the_largest_proposal_of_the_window_counts() -> None:
     """When the window is over, the size is the largest wanted meanwhile, not the last one."""
     spec = job(guards=guards(scale_down_window={"seconds": 60}))
     shots = steady(8, rate=40, capacity=400)

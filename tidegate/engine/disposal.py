@@ -8,6 +8,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.guards.limits import Bounds
 from tidegate.engine.plan import Plan
+from tidegate.engine.reasons import explained
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Status, TrailEntry
 
@@ -29,19 +30,21 @@ class Outcome(NamedTuple):
 def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome:
     """Let the forcing guards ask for more, then ask all in order; each sees the size as the ones before left it."""
     current, size = case.current, proposal.size
-    reasons = [plan.reason(by, proposal.code, current, size, proposal.numbers)]
+    table = plan.reasons
+    reasons = [explained(table, by, proposal.code, current, size, proposal.numbers)]
     status: Status | None = None
     withheld = waits = False
 
-    def follow(guard: Guard, verdict: Verdict | None) -> None:
+    def follow(guard: Guard, verdict: Verdict) -> None:
         nonlocal size, status
-        if verdict is not None:
-            reasons.append(plan.reason(guard.name, verdict.code, size, verdict.size, verdict.values))
-            size, status = verdict.size, verdict.status or status
+        reasons.append(explained(table, guard.name, verdict.code, size, verdict.size, verdict.values))
+        size, status = verdict.size, verdict.status or status
 
-    follow(BOUNDS, BOUNDS.enter(size, case))
+    if (entering := BOUNDS.enter(size, case)) is not None:
+        follow(BOUNDS, entering)
     for forcing in plan.forcing if by == plan.policy.name else ():
-        follow(forcing, forcing.force(size, case))
+        if (forced := forcing.force(size, case)) is not None:
+            follow(forcing, forced)
     direction = size - current
     for guard in plan.guards:
         if size == current:
@@ -54,7 +57,8 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
             follow(guard, verdict)
             withheld = withheld or verdict.withhold
             waits = guard.waits if size == current else waits
-    follow(BOUNDS, BOUNDS.leave(size, case))
+    if (leaving := BOUNDS.leave(size, case)) is not None:
+        follow(BOUNDS, leaving)
     if status is None:
         status = _status(case, direction if size != current or waits else 0)
     return Outcome(size, tuple(reasons), status, withheld, waits)

@@ -20,11 +20,11 @@ from tidegate.events.decision import Evidence
 from tidegate.events.snapshot import MetricSnapshot, StageTasks
 
 UNSEEN = (Slice(0.0, None, None),)
-"""Stands for a window without a snapshot: of what is summed up over it nothing is known."""
+"""Stands for a window without a snapshot, about which nothing is known."""
 
 FIT_MIN_BATCHES = 6
 FIT_MIN_SPREAD = 0.05
-"""A fit over batches of nearly one size says nothing: their relative variance must be at least this, squared."""
+"""Batches of nearly one size allow no fit: their relative standard deviation must be at least this."""
 
 
 def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:

@@ -10,8 +10,7 @@ from tidegate.engine.case import Policy
 from tidegate.engine.guard import ForcingGuard, Guard
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.options import BadOption, parse
-from tidegate.engine.reasons import Reason, explained
-from tidegate.events.decision import Figure, TrailEntry
+from tidegate.engine.reasons import Reason
 from tidegate.events.job import JobSpec
 
 Policies = Mapping[str, type[Policy[Any]]]
@@ -34,10 +33,7 @@ class Plan:
     forcing: tuple[ForcingGuard, ...]
     """Those of the guards that may ask for a change of their own."""
     reasons: Mapping[str, Reason]
-
-    def reason(self, by: str, code: str, before: int, after: int, values: Mapping[str, Figure]) -> TrailEntry:
-        """Return the trail entry of a code."""
-        return explained(self.reasons, by, code, before, after, values)
+    """The engine's table of all reason codes."""
 
 
 def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -> Plan:

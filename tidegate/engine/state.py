@@ -1,7 +1,7 @@
 """What the engine remembers of one job: small enough to be written with every snapshot (≤ 4 kB as JSON).
 
-The window holds *slices*: the counters at the end of a stretch of time, and sums over what happened in it. Rates
-over counters need only the ends of the window and sums only add up, so slices are merged to at most `MAX_SLICES`
+The window holds *slices*. A slice has the counters at the end of a stretch of time, and sums over what happened in it.
+Rates over counters need only the ends of the window, and sums add up, so slices can be merged to at most `MAX_SLICES`
 per window without changing any rate.
 """
 
@@ -58,7 +58,7 @@ class JobState(NamedTuple):
     decisions: int = 0
     """Decisions since the state was new; every `KEYFRAME_EVERY`-th carries the state."""
     last_sequence: int = -1
-    """Sequence of the newest snapshot decided; a snapshot at or below it has been done."""
+    """Sequence of the newest snapshot decided on; a snapshot at or below it is done."""
     engine_version: str = ""
     spec_version: int = 0
     incarnation: str | None = None
@@ -69,17 +69,17 @@ class JobState(NamedTuple):
     """Source topics and their partition counts; a change is a discontinuity."""
     window: tuple[Slice, ...] = ()
     window_since: float | None = None
-    """When the window last started from scratch."""
+    """When the window last started over."""
     busy_until: float = 0.0
     """Up to here time inside micro-batches has been accounted for."""
     last_batch_id: int | None = None
     in_flight: InFlight | None = None
     last_action_at: float | None = None
-    """When the last rescale was ordered that was not refused."""
+    """When the last rescale was ordered."""
     restarts: tuple[tuple[float, float], ...] = ()
     """(when, downtime seconds) of the newest restarts."""
     failures: int = 0
-    """Starts in a row that committed nothing."""
+    """Failed starts in a row."""
     manual_done: str | None = None
     policy: str = ""
     memory: object = Recorded()

@@ -1,12 +1,12 @@
 """The supervisor decides before any policy is asked: should the job run, does it run, can it be judged?
 
-`LADDER` is all of it. It is read from top to bottom, and the first rung whose condition holds proposes a size. The
-policy is asked only if none holds.
+`LADDER` is all of it. It is read from top to bottom, and the first rung that fits proposes a size: the cluster must say
+one of the rung's states, and its condition must hold. The policy is asked only if no rung fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
@@ -42,17 +42,22 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
 
 
 class Rung(NamedTuple):
-    """One rung: when it holds, the size it proposes, and the values that explain it."""
+    """One rung: when it fits, the size it proposes, and the values that explain it."""
 
     code: str
+    states: Collection[ClusterState]
     when: Callable[[Case], bool]
     size: Callable[[Case], int]
     values: Callable[[Case], Mapping[str, Figure]] = lambda _: {}
     by: str = "supervisor"
 
 
-def _dead(case: Case) -> bool:
-    return case.snapshot.state in DEAD
+def _always(_: Case) -> bool:
+    return True
+
+
+def _unwanted(case: Case) -> bool:
+    return not case.spec.running
 
 
 def _nothing(_: Case) -> int:
@@ -75,45 +80,51 @@ def _command(case: Case) -> Mapping[str, Figure]:
 
 LADDER: tuple[Rung, ...] = (
     # The job should not run.
-    Rung("JOB_STOPPED", lambda case: not case.spec.running and _dead(case), _nothing),
-    Rung("JOB_TO_STOP", lambda case: not case.spec.running, _nothing),
-    # It should run and does not, or nobody knows.
-    Rung("JOB_STATE_UNKNOWN", lambda case: case.snapshot.state is ClusterState.UNKNOWN, _current),
-    Rung("JOB_RESTARTING", lambda case: _dead(case) and case.state.in_flight is not None, _nothing, _command),
+    Rung("JOB_STOPPED", DEAD, _unwanted, _nothing),
+    Rung("JOB_TO_STOP", tuple(ClusterState), _unwanted, _nothing),
+    # It should run, and it does not, or nobody knows.
+    Rung("JOB_STATE_UNKNOWN", (ClusterState.UNKNOWN,), _always, _current),
+    Rung("JOB_RESTARTING", DEAD, lambda case: case.state.in_flight is not None, _nothing, _command),
     Rung(
         "NEEDS_A_HUMAN",
-        lambda case: _dead(case) and case.state.failures >= MAX_FAILURES,
+        DEAD,
+        lambda case: case.state.failures >= MAX_FAILURES,
         _nothing,
         lambda case: {"failures": case.state.failures},
     ),
     Rung(
         "JOB_NOT_RUNNING",
-        _dead,
+        DEAD,
+        _always,
         _start_size,
         lambda case: {"state": case.snapshot.state.value, "size": _start_size(case)},
     ),
-    # It runs: an operator's request goes before the policy.
+    # It runs. An operator's request comes before the policy.
     Rung(
         "MANUAL",
+        ALIVE,
         lambda case: case.manual is not None,
         lambda case: case.manual.parallelism if case.manual else case.current,
         lambda case: {"size": case.manual.parallelism, "reason": case.manual.reason} if case.manual else {},
         by="operator",
     ),
     # It runs, and there is nothing to judge it by.
-    Rung("JOB_STARTING", lambda case: case.snapshot.state is ClusterState.STARTING, _current),
+    Rung("JOB_STARTING", (ClusterState.STARTING,), _always, _current),
     Rung(
         "NO_EVIDENCE",
+        (ClusterState.RUNNING,),
         lambda case: case.current == 0 or case.evidence.snapshots == 0,
         _current,
         lambda case: {"snapshots": case.evidence.snapshots},
     ),
 )
 
+_BY_STATE = {state: tuple(rung for rung in LADDER if state in rung.states) for state in ClusterState}
+
 
 def supervise(case: Case) -> tuple[str, Proposal[Any]] | None:
     """Return who proposes and what, or None if it is the policy's turn."""
-    for rung in LADDER:
+    for rung in _BY_STATE[case.snapshot.state]:
         if rung.when(case):
             return rung.by, Proposal(rung.size(case), rung.code, rung.values(case))
     return None

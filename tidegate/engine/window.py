@@ -1,8 +1,8 @@
-"""Taking a snapshot into the window: sums of offsets, time inside micro-batches, and what breaks continuity.
+"""Adding a snapshot to the window: sums of offsets, time inside micro-batches, and what breaks continuity.
 
-A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*: the
-difference across it means nothing, so the window starts again instead of giving a wild rate. A gap in the sequence
-is none: counters survive it; only the time it hides is not counted, neither as busy nor as idle.
+A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*. The
+difference across it means nothing, so the window starts over instead of giving a wild rate. A gap in the sequence is
+not one: counters survive it, and only the time it hides counts neither as busy nor as idle.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MICRO = 6
 
 
 def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> tuple[JobState, Slice | None]:
-    """Return the state with the snapshot taken into a window of `window_seconds`, and the snapshot alone as a slice.
+    """Return the state with the snapshot in a window of `window_seconds`, and the snapshot alone as a slice.
 
-    A job that does not run has no window, and its snapshot is no slice.
+    A job that is not running has no window, and its snapshot is no slice.
     """
     at = snapshot.observed_at.timestamp()
     topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
@@ -69,7 +69,7 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
 
 @lru_cache(maxsize=1024)
 def _shortest(window_seconds: float, interval_seconds: float) -> float:
-    """Return how long a slice may be, in whole intervals: else slices just too short for it outnumber the limit."""
+    """Return how long a slice may be, in whole intervals, so that slices never outnumber the limit."""
     return ceil(window_seconds / MAX_SLICES / interval_seconds) * interval_seconds
 
 
@@ -81,7 +81,7 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
     busy = duration = products = 0.0
     records = squares = outputs = 0
     outputs_known = True
-    # Batches that finished unseen hide time that was neither surely busy nor surely idle.
+    # Batches that nobody saw finish hide time: it may have been busy or idle.
     batches = snapshot.batches
     whole = Part.PROGRESS not in snapshot.missing and not snapshot.batches_left_out
     if batches and last_batch_id is not None and batches[0].batch_id > last_batch_id + 1:
@@ -125,7 +125,7 @@ def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
 
 
 def _broken(last: Slice, new: Slice) -> bool:
-    """Whether a counter fell: the topic was created again, or the offsets were reset."""
+    """Whether a counter fell: the topic was recreated, or the offsets were reset."""
     return (last.arrived is not None and new.arrived is not None and new.arrived < last.arrived) or (
         last.committed is not None and new.committed is not None and new.committed < last.committed
     )

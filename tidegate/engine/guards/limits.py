@@ -72,8 +72,7 @@ class Bounds(Guard):
 
     def leave(self, size: int, case: Case) -> Verdict | None:
         """Change nothing if the guards have left less than the minimum. A stop is no size."""
-        least = case.spec.scaling.min_parallelism
-        if size in (case.current, 0) or size >= least:
+        if size in (case.current, 0) or size >= (least := case.spec.scaling.min_parallelism):
             return None
         return Verdict(case.current, "MINIMUM_OUT_OF_REACH", {"limit": least})
 
