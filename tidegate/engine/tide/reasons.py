@@ -33,7 +33,7 @@ REASONS: Mapping[str, Reason] = {
     ),
     "TIDE_PATIENCE": Reason(
         "{size} slots would be enough and would have saved {wasted:.0f} slot-seconds so far; "
-        "from {patience:.0f} on they are worth a restart"  # codespell:ignore patience
+        "from {patience:.0f} on they are worth a restart"
     ),
     "TIDE_UNDO": Reason(
         "{current} slots process {capacity:.0f} records/s, hardly more than the {before:.0f} records/s of {size} slots"
