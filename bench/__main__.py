@@ -1,6 +1,6 @@
 """`python -m bench [NAME ...]`: run the benchmarks of this folder and print one table. Exits 1 if a bar is missed.
 
-A benchmark is a module with `main() -> list[Row]`; helpers of benchmarks have no `main`.
+A benchmark is a module with `main() -> list[BenchRow]`; helper modules have no `main`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 from types import ModuleType
 
 import bench
-from bench.table import Row, render
+from bench.table import BenchRow, render
 
 
 def benchmarks() -> dict[str, ModuleType]:
-    """Return the benchmarks by name, in the order of their names."""
+    """Return the benchmarks by name, sorted."""
     names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__")
     modules = {name: importlib.import_module(f"bench.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "main")}
@@ -28,7 +28,7 @@ def main() -> int:
     about = "\n".join(f"  {name:<10} {(module.__doc__ or '').splitlines()[0]}" for name, module in known.items())
     parser = argparse.ArgumentParser(
         "python -m bench",
-        description="Measure Tidegate beside a floor or a peer, and print one table. Exits 1 if a bar is missed.",
+        description="Measure Tidegate against a floor or a peer and print one table. Exits with 1 if a bar is missed.",
         epilog=f"benchmarks:\n{about}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -36,7 +36,7 @@ def main() -> int:
     names = parser.parse_args().name
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     for name in names or known:
         sys.stderr.write(f"bench {name} …\n")
         rows += known[name].main()

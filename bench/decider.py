@@ -1,4 +1,4 @@
-"""The decider against an empty Faust agent with the same I/O, and the way from snapshot to command in time.
+"""The decider against an empty Faust agent with the same I/O, and the latency from snapshot to command.
 
 Both run as processes on the same broker, one after the other, on the same snapshots; the floor writes as many bytes
 per record as the decider wrote on average. Rates are taken from the broker's record times, so start-up does not count.
@@ -21,7 +21,7 @@ from pathlib import Path
 from confluent_kafka import Message
 from pydantic import SecretStr
 
-from bench.table import Row
+from bench.table import BenchRow
 from services.decider.settings import DeciderSettings
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import decode
@@ -36,16 +36,16 @@ JOBS, SNAPSHOTS_PER_JOB = 150, 10
 RATE_PER_SECOND = 100
 COMMANDS_WANTED = 40
 COMMAND_EVERY = 10
-"""One snapshot in so many brings a command; the others keep the decider as busy as they would."""
+"""One in this many snapshots brings a command; the others keep the decider busy."""
 PARTITIONS = 8
 SOURCE_PARTITIONS = 50
 
 
-def main() -> list[Row]:
+def main() -> list[BenchRow]:
     """Measure; return the rows."""
     with _stack() as info:
         pairs = []
-        _throughput(info, "first", ["-m", "services.decider"])  # a new broker is slow at first, for whoever comes first
+        _throughput(info, "first", ["-m", "services.decider"])  # a new broker is slow at first, whoever runs first
         for number in range(ROUNDS):
             ours, decision_bytes, state_bytes = _throughput(info, f"ours{number}", ["-m", "services.decider"])
             sizes = [str(decision_bytes), str(state_bytes)]
@@ -55,12 +55,12 @@ def main() -> list[Row]:
                 f"round {number + 1}: {ours:.0f}/s against {floor:.0f}/s ({decision_bytes} B and {state_bytes} B each)"
             )
         ours, floor = (statistics.median(column) for column in zip(*pairs, strict=True))
-        # The ratio of each round first: what else the machine does weighs on both of a pair alike.
+        # Take the ratio of each round: other load on the machine affects both of a pair alike.
         ratio = statistics.median(a / b for a, b in pairs)
         p50, p99 = _latency(info)
     return [
-        Row("decider, snapshots/s", f"{ours:,.0f}/s", f"empty Faust agent, same I/O: {floor:,.0f}/s", ratio, 0.8),
-        Row(
+        BenchRow("decider, snapshots/s", f"{ours:,.0f}/s", f"empty Faust agent, same I/O: {floor:,.0f}/s", ratio, 0.8),
+        BenchRow(
             f"snapshot to command at {RATE_PER_SECOND}/s, p99",
             f"{p99 * 1000:.0f} ms (p50 {p50 * 1000:.0f} ms)",
             "250 ms",
@@ -73,7 +73,7 @@ def main() -> list[Row]:
 
 @contextmanager
 def _stack() -> Iterator[StackInfo]:
-    """Yield Kafka and Redis: those of TIDEGATE_STACK_DIR if it is set, else new ones for this run."""
+    """Yield Kafka and Redis: those of TIDEGATE_STACK_DIR if set, otherwise new ones for this run."""
     attached = os.environ.get("TIDEGATE_STACK_DIR")
     if attached:
         yield StackInfo.load(Path(attached))
@@ -119,7 +119,7 @@ def _process(settings: DeciderSettings, command: Sequence[str]) -> Iterator[None
 
 
 def _throughput(info: StackInfo, name: str, command: Sequence[str]) -> tuple[float, int, int]:
-    """Return (records/s, mean decision bytes, mean state bytes) over snapshots that all lie there at the start."""
+    """Return (records/s, mean decision bytes, mean state bytes) over snapshots written before the start."""
     settings = _settings(info, name)
     ensure_topics(settings, partitions=PARTITIONS)
     publisher = Publisher(settings)
@@ -146,7 +146,7 @@ def _latency(info: StackInfo) -> tuple[float, float]:
     ensure_topics(settings, partitions=PARTITIONS)
     publisher = Publisher(settings)
     jobs = [f"job-{number}" for number in range(COMMANDS_WANTED * COMMAND_EVERY)]
-    warm_up = 6  # they cover 50 s of the policy's window of 60; the next one fills it and brings the command
+    warm_up = 6  # they cover 50 s of the policy's 60 s window; the next one fills it and brings the command
     base = datetime.now(UTC).replace(microsecond=0)
     with _process(settings, ["-m", "services.decider"]):
         for job_id in jobs:
@@ -171,12 +171,12 @@ def _latency(info: StackInfo) -> tuple[float, float]:
 
 
 def _load(number: int) -> int:
-    """Return the records/s that flow into the `number`-th job: twice its capacity for those that need a command."""
+    """Return the arrival rate, records/s, of the `number`-th job: twice its capacity if it is to get a command."""
     return 800 if number % COMMAND_EVERY == 0 else 300
 
 
 def _wait(settings: DeciderSettings, topic: str, count: int, seconds: float = 120.0) -> list[Message]:
-    """Return the records of a topic once there are `count`."""
+    """Wait for `count` records of a topic and return them."""
     reader = TopicReader(settings, [topic])
     deadline = time.monotonic() + seconds
     found: list[Message] = []
@@ -213,7 +213,7 @@ def _spec(job_id: str) -> JobSpec:
 
 
 def _snapshot(job_id: str, base: datetime, step: int, *, arriving: int, capacity: int = 400) -> MetricSnapshot:
-    """Return the snapshot `step` intervals after `base` of a job into which `arriving` records/s flow."""
+    """Return the snapshot `step` intervals after `base` of a job with `arriving` records/s."""
     at = base + timedelta(seconds=10 * step)
     sequence = int(at.timestamp())
     done = min(arriving, capacity)

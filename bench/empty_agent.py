@@ -1,8 +1,8 @@
 """The floor: a Faust agent that does the decider's I/O and nothing else.
 
-For each record of the snapshots topic, one at a time as Faust does by default, it produces so many bytes to the
-decisions topic and waits, then writes so many bytes to the states' changelog and waits. Same app settings, same
-partition, same key: what is left is the framework.
+For each record of the snapshots topic, one at a time as Faust does by default, it produces a given number of bytes to
+the decisions topic and waits, then writes a given number of bytes to the states' changelog and waits. App settings,
+partition and key are the same, so only the framework's cost remains.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import json
 from time import process_time
 
 from bench.streams import decided, spec_of
-from bench.table import Row
+from bench.table import BenchRow
 from tidegate.engine.state import JobState, to_wire
 from tidegate.installed import engine
 
@@ -16,12 +16,12 @@ ROUNDS = 10
 PARTITIONS = 50
 
 
-def main() -> list[Row]:
-    """Decide again on a recorded stream, again and again; report the best, as other work on the machine only slows."""
+def main() -> list[BenchRow]:
+    """Decide on a recorded stream repeatedly; report the best round, since other load on the machine only slows it."""
     spec = spec_of("bench")
     pairs = [(snapshot, decision.observed) for snapshot, decision in decided("bench", COUNT, partitions=PARTITIONS)]
     gc.collect()
-    gc.freeze()  # the recording is no part of the engine, so it is not looked through for garbage
+    gc.freeze()  # the recording is not part of the engine: keep it out of garbage collection
     best, state = 0.0, JobState.new()
     for _ in range(ROUNDS):
         state = JobState.new()
@@ -32,6 +32,8 @@ def main() -> list[Row]:
     size = len(json.dumps(to_wire(state), separators=(",", ":")))
     policy = spec.scaling.policy
     return [
-        Row(f"engine, decisions/s on one core ({policy}, {PARTITIONS} partitions)", f"{best:,.0f}/s", "", best, 10_000),
-        Row("engine, state per job as JSON", f"{size:,} B", "", size, 4096, at_most=True),
+        BenchRow(
+            f"engine, decisions/s on one core ({policy}, {PARTITIONS} partitions)", f"{best:,.0f}/s", "", best, 10_000
+        ),
+        BenchRow("engine, state per job as JSON", f"{size:,} B", "", size, 4096, at_most=True),
     ]

@@ -1,4 +1,4 @@
-"""Recomputing on Spark: decisions/s at local[2], against Spark only reading and counting the same records."""
+"""Recompute on Spark: decisions/s at local[2], against Spark only reading and counting the same records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from bench.streams import write_recording
-from bench.table import Row
+from bench.table import BenchRow
 from tidegate.replay.recompute import recompute
 from tidegate.replay.source import from_files, start_session
 
@@ -16,7 +16,7 @@ JOBS, PER_JOB, PARTITIONS = 100, 1000, 50
 BAR = 10_000
 
 
-def main() -> list[Row]:
+def main() -> list[BenchRow]:
     """Make 100,000 decisions with the real engine, recompute them, and return the rows."""
     with tempfile.TemporaryDirectory() as folder:
         recording = Path(folder) / "recording"
@@ -34,8 +34,8 @@ def main() -> list[Row]:
     pace = decisions / result.seconds
     against = f"10,000/s; Spark only reads and counts: {floor:,.0f}/s"
     return [
-        Row("recompute on Spark local[2], decisions/s", f"{pace:,.0f}/s", against, pace / BAR, 1.0),
-        Row(
+        BenchRow("recompute on Spark local[2], decisions/s", f"{pace:,.0f}/s", against, pace / BAR, 1.0),
+        BenchRow(
             "recomputed decisions identical",
             f"{result.identical:,}",
             f"{decisions:,}",
@@ -46,13 +46,13 @@ def main() -> list[Row]:
 
 
 def _count_seconds(spark: object, recording: Path, decisions: int) -> float:
-    """Return how long Spark takes to read every value of the recording and add up their lengths."""
+    """Return how long Spark takes to read every value of the recording and sum their lengths."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (seconds to import)
 
-    begun = time.monotonic()
+    started_at = time.monotonic()
     records, _ = from_files(spark, recording)
     row = records.agg(f.count("value"), f.sum(f.length("value"))).first()
-    took = time.monotonic() - begun
+    took = time.monotonic() - started_at
     if row[0] != 2 * decisions:
         raise RuntimeError(f"{row[0]} records were read, {2 * decisions} were written")
     return took

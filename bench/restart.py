@@ -1,11 +1,11 @@
-"""A restart by Tidegate against a bare stop and submit of the same job, on the same cluster, in turns.
+"""A restart by Tidegate against a bare stop and submit of the same job, on the same cluster, alternating.
 
-Bare is what an operator's script does: kill the driver through REST, wait until the master says it ended, submit the
-script. Tidegate stops at a batch boundary, waits for driver, application and JVM to be gone, records every phase on
-Kafka, takes the fence in Redis and verifies. Both are measured at the checkpoint, which neither of them writes: from
-the last commit before the stop to the first commit after the start, so the batch a kill throws away is paid for.
-What Spark's start takes varies: single rounds differ by a quarter either way, so the figure is the median of seven, and
-the two go first by turns. A round takes about 40 s on a machine with nothing else to do.
+The bare restart is what an operator's script does: kill the driver through REST, wait until the master reports its
+end, submit the script. Tidegate stops at a batch boundary, waits until driver, application and JVM are gone, records
+every phase on Kafka, takes the fence in Redis and verifies. Both are measured at the checkpoint, which neither of them
+writes: from the last commit before the stop to the first commit after the start, so a batch lost to a kill counts.
+Spark's start time varies: single rounds differ by a quarter either way, so the figure is the median of seven, and the
+two take turns to go first. A round takes about 40 s on an idle machine.
 `TIDEGATE_STACK_DIR` names a running stack to use; otherwise one is started.
 """
 
@@ -30,7 +30,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
-from bench.table import Row
+from bench.table import BenchRow
 from services.actuator.app import connect_redis
 from services.actuator.backends import LAUNCHER, Run
 from services.actuator.backends.standalone import Standalone
@@ -58,7 +58,7 @@ class BareCluster(Standalone):
     """Submits the user's script itself, without the launcher."""
 
     def arguments(self, run: Run) -> list[str]:
-        """Return the arguments of `spark-submit`, the script in the launcher's place."""
+        """Return the arguments of `spark-submit`, with the script in place of the launcher."""
         args = run.submit_args(run.spec.application.master)
         return [*args[: args.index(str(LAUNCHER))], run.spec.application.script, *run.spec.application.args]
 
@@ -72,16 +72,16 @@ class Downtime:
 
     @property
     def ratio(self) -> float:
-        """The median of the rounds' ratios: what else the machine does weighs on both of a pair alike."""
+        """The median of the rounds' ratios: other load on the machine affects both of a pair alike."""
         return statistics.median(ours / bare for ours, bare in zip(self.tidegate, self.bare, strict=True))
 
 
-def main() -> list[Row]:
+def main() -> list[BenchRow]:
     """Measure; return the row."""
     with _stack() as info, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         downtime = measure(info, Path(folder))
     return [
-        Row(
+        BenchRow(
             "restart, last commit to first commit",
             f"{statistics.median(downtime.tidegate):.1f} s",
             f"bare kill + submit: {statistics.median(downtime.bare):.1f} s",
@@ -93,7 +93,7 @@ def main() -> list[Row]:
 
 
 def measure(info: StackInfo, folder: Path, rounds: int = ROUNDS) -> Downtime:
-    """Restart a job of each kind in turns, `rounds` times; return the downtimes."""
+    """Restart a job of each kind alternately, `rounds` times; return the downtimes."""
     tag = uuid.uuid4().hex[:8]
     source = f"bench-in-{tag}"
     admin = AdminClient({"bootstrap.servers": info.bootstrap_servers})
@@ -118,7 +118,7 @@ def measure(info: StackInfo, folder: Path, rounds: int = ROUNDS) -> Downtime:
     ]
     try:
         for _ in range(rounds):
-            # one job at a time: the other's load must not weigh on it
+            # one job at a time, so that the other's load does not slow it
             for downtimes, restart in turns:
                 downtimes.append(restart())
             turns.reverse()
@@ -170,7 +170,7 @@ def _tidegate(spec: JobSpec, settings: ActuatorSettings, client: redis.Redis) ->
         downtime = told[-1].downtime_seconds if kind is CommandKind.RESCALE else downtime
     cluster.close()
     if downtime is None:
-        raise RuntimeError("the restart told no downtime: the job was idle")
+        raise RuntimeError("the restart reported no downtime: the job was idle")
     return downtime
 
 
@@ -217,7 +217,7 @@ def _until_ended(cluster: Standalone, spec: JobSpec, driver: str) -> None:
     deadline = time.monotonic() + 60
     while cluster.state(spec, driver).alive and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(3.0)  # its JVM may live on for some seconds, and would weigh on the next measurement
+    time.sleep(3.0)  # its JVM may run on for some seconds and slow the next measurement
 
 
 def _spec(info: StackInfo, folder: Path, source: str, job_id: str) -> JobSpec:

@@ -1,7 +1,7 @@
-"""Recorded streams for benchmarks and tests: the real engine deciding on a job whose load rises and falls.
+"""Recorded streams for benchmarks and tests: the real engine decides on a job whose load rises and falls.
 
-The job is a plain queue: it does a fixed number of records per second and slot, and each command is carried out at
-once, with all its results. It is not a simulator (that is `twin/`): it only makes the engine go through its cases.
+The job is a plain queue with a fixed number of records per second and slot. Each command takes effect at once, with all
+its results. This is not a simulator (the twin is): it only takes the engine through its cases.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_l
 START = datetime(2026, 3, 1, tzinfo=UTC)
 INTERVAL = 10
 PER_SLOT = 450.0
-"""Records/s that one slot does."""
+"""Capacity of one slot, records/s."""
 
 
 PLAIN = Scaling(min_parallelism=1, max_parallelism=32)
@@ -40,7 +40,7 @@ LIVELY = Scaling(
     min_parallelism=1,
     max_parallelism=32,
 )
-"""Short times, so that a few hundred snapshots see many rescales."""
+"""Short times, so that a few hundred snapshots cover many rescales."""
 
 
 def spec_of(job_id: str, version: int = 1, scaling: Scaling = PLAIN) -> JobSpec:
@@ -76,7 +76,7 @@ def decided(
         count: how many.
         partitions: of its one source topic.
         seed: shifts the load in time, so that jobs differ.
-        respec_every: a new version of the spec every so many snapshots; 0: one version.
+        respec_every: snapshots per version of the spec; 0: one version.
         scaling: how the job may be scaled.
     """
     spec, state = spec_of(job_id, 1, scaling), JobState.new()
@@ -132,7 +132,7 @@ def decided(
 
 def _result(decision: Decision, phase: Phase, at: datetime) -> ActionResult:
     command = decision.command
-    assert command is not None  # noqa: S101  (the caller has looked)
+    assert command is not None  # noqa: S101  (the caller has checked it)
     return ActionResult(
         result_id=result_id(command.command_id, phase),
         command_id=command.command_id,
@@ -157,7 +157,7 @@ def write_recording(directory: Path, *, jobs: int, per_job: int, partitions: int
     directory.mkdir(parents=True)
     paths = {topic: directory / f"{topic.suffix}.ndjson" for topic in (SNAPSHOTS, DECISIONS)}
     make = partial(_job_lines, per_job=per_job, partitions=partitions)
-    # Spawned, not forked: a fork would copy the threads' locks of whoever calls.
+    # Spawn, not fork: a fork would copy the locks of the caller's threads.
     workers = ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext()
     with workers as pool, paths[SNAPSHOTS].open("wb") as snapshots, paths[DECISIONS].open("wb") as decisions:
         for some_snapshots, some_decisions in (pool.map if pool else map)(make, range(jobs)):

@@ -1,4 +1,4 @@
-"""One row a bar: what was measured, against which floor or peer of the same run, and whether the bar is met."""
+"""One row per bar: what was measured, against which floor or peer of the same run, and whether the bar is met."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `ratio` is compared with `bar`: at least it, or at most it where `at_most`."""
+class BenchRow:
+    """One row of the table. `ratio` must be at least `bar`, or at most `bar` if `at_most`."""
 
     what: str
     measured: str
-    """The figure with its unit."""
+    """The measured figure with its unit."""
     floor: str
-    """What it is compared with, with its unit; empty where the bar is a plain number."""
+    """What it is compared with, and its unit; empty if the bar is a plain number."""
     ratio: float
     bar: float
     at_most: bool = False
@@ -28,7 +28,7 @@ class Row:
 HEAD = ("what", "measured", "floor or peer", "ratio", "bar", "met")
 
 
-def render(rows: Sequence[Row]) -> str:
+def render(rows: Sequence[BenchRow]) -> str:
     """Return the rows as a table for a terminal."""
     cells = [
         HEAD,

@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.provider import ProcessProvider, SparkCluster, StackProvider
+from tests.support.quarantine import BadQuarantine, quarantined
 
 TIERS = {
     "unit": "one module, no servers",
@@ -46,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="embedded",
         help="servers as processes of this run (default), as containers, or the stack that runs in TIDEGATE_STACK_DIR",
     )
+    parser.addoption(
+        "--quarantine", type=Path, default=TESTS / "quarantine.toml", help="the list of tests known to be flaky"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,9 +62,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test with the tier whose folder it is in; the longest come first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks each test with the tier whose folder it is in, and those in quarantine; the longest come first."""
+    try:
+        flaky = quarantined(config.getoption("--quarantine"), date.today())  # noqa: DTZ011 - a date on a calendar
+    except BadQuarantine as error:
+        raise pytest.UsageError(str(error)) from None
     for item in items:
+        if reason := flaky.get(item.nodeid):
+            item.add_marker(pytest.mark.xfail(reason=f"quarantine: {reason}", strict=False))
         if tier := _tier(item.path):
             item.add_marker(tier)
     items.sort(key=lambda item: (not item.nodeid.startswith(ON_SPARK), not item.nodeid.startswith(SERVERS)))

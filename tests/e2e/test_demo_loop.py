@@ -1,6 +1,6 @@
 """The short loop end to end: a real job on real Kafka, Redis and Spark grows under load and shrinks after it.
 
-It is the demo with less traffic and shorter pauses, so what users are shown is what is tested.
+It is the demo with less traffic and shorter pauses, so the tests cover what users see.
 """
 
 from __future__ import annotations

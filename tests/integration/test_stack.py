@@ -1,4 +1,4 @@
-"""The embedded stack on real servers: it comes up whole, breaks and mends on request, and leaves nothing behind."""
+"""The embedded stack on real servers: it starts completely, can be broken and repaired, and leaves nothing running."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ QUIET = {"log_level": 0}
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Waits for `condition`, and fails if it does not come in time."""
+    """Wait for `condition`; fail if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s"
@@ -67,7 +67,7 @@ def new_topic(bootstrap_servers: str) -> str:
 
 
 def produce(bootstrap_servers: str, topic: str, *values: bytes, timeout_seconds: float = 20.0) -> int:
-    """How many of the records the broker did not acknowledge in time."""
+    """Return how many records the broker did not acknowledge in time."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "message.timeout.ms": timeout_seconds * 1000, **QUIET})
     failures: list[object] = []
     for value in values:
@@ -130,7 +130,7 @@ def test_ctrl_c_while_starting_ends_what_was_started(work_dir: Path, number: sig
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("step", ["starting redis", "redis is healthy"])
 def test_a_ctrl_c_that_is_lost_on_its_way_ends_the_start_all_the_same(work_dir: Path, step: str) -> None:
-    """Where Python drops exceptions, as in a `__del__`, `up` is interrupted a little later, but is."""
+    """If Python drops the interrupt, as in a `__del__`, `up` is interrupted a little later."""
     started: list[str] = []
 
     def lose_ctrl_c(text: str) -> None:
@@ -146,7 +146,7 @@ def test_a_ctrl_c_that_is_lost_on_its_way_ends_the_start_all_the_same(work_dir: 
 
 
 def test_kill_9_of_up_while_starting_ends_what_was_started(work_dir: Path) -> None:
-    """A starter that cannot clean up is cleaned up after."""
+    """If the starter is killed, the guardian cleans up."""
     with start_up(work_dir) as starter:
         stack_id = half_started(work_dir)
         starter.kill()
@@ -164,7 +164,7 @@ def test_up_clears_what_a_dead_starter_left(work_dir: Path) -> None:
 
 
 def test_a_tied_stack_ends_with_its_owner(work_dir: Path) -> None:
-    """A test run that is killed leaves no servers behind."""
+    """A killed test run leaves no servers running."""
     program = (
         "import sys, time; from tidegate.stack import up\n"
         "print(up(sys.argv[1], kafka=False, spark=False, tied=True).stack_id, flush=True); time.sleep(60)"
@@ -198,7 +198,7 @@ def test_a_senseless_size_is_refused(work_dir: Path, size: dict[str, int]) -> No
 
 
 def test_a_killed_broker_keeps_its_records_and_address(stack: StackProvider, kafka: str) -> None:
-    """`kill` is a crash that acknowledged records survive, and `start` brings the broker back where it was."""
+    """`kill` is a crash that acknowledged records survive, and `start` restarts the broker on the same port."""
     topic = new_topic(kafka)
     assert produce(kafka, topic, b"before") == 0
     stack.kafka.kill()
@@ -225,7 +225,7 @@ def test_topics_are_never_created_by_accident(kafka: str) -> None:
 
 
 def test_clients_that_start_at_the_proxy_stay_behind_it(stack: StackProvider, kafka: str) -> None:
-    """The broker's metadata sends them back to the proxy, so that its faults reach every request."""
+    """The broker's metadata sends clients back to the proxy, so that its faults affect every request."""
     info = stack.info
     topic = new_topic(kafka)
     with TcpProxy(info.ports.kafka_proxied, info.ports.kafka_proxy) as proxy:
@@ -240,7 +240,7 @@ def test_clients_that_start_at_the_proxy_stay_behind_it(stack: StackProvider, ka
 
 
 def test_redis_comes_back_with_its_data(stack: StackProvider, redis_url: str) -> None:
-    """What Redis acknowledged is there after a crash; paused, it times out."""
+    """Acknowledged writes survive a crash of Redis; a paused Redis times out."""
     key = f"stack-{uuid.uuid4().hex}"
     with Redis.from_url(redis_url, socket_timeout=1) as client:
         client.set(key, "kept", ex=300)
@@ -317,7 +317,7 @@ def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(wo
 
 
 def test_a_lost_worker_comes_back_to_the_same_master(stack: StackProvider) -> None:
-    """Worker and master can be crashed apart; each finds the other again."""
+    """Worker and master can crash separately; each finds the other again."""
     info = stack.need(spark=True)
     stack.spark_worker.kill()
     stack.spark_worker.start()
@@ -331,7 +331,7 @@ def test_a_lost_worker_comes_back_to_the_same_master(stack: StackProvider) -> No
 
 
 def test_kafka_errors_are_seen_while_it_is_down(stack: StackProvider, kafka: str) -> None:
-    """A dead broker is `dead` to whoever asks, and its clients get an error within their time."""
+    """A killed broker is reported as `dead`, and its clients get an error within their timeout."""
     stack.kafka.kill()
     try:
         with pytest.raises(KafkaException):

@@ -13,10 +13,10 @@ from tidegate.events.result import ActionResult
 from tidegate.lab.jobs import PARTITIONS, SOURCE, lab_model, lab_peak, one_job, sizes_of, spec_for
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.twin.load import Load
-from tidegate.twin.model import Faults, JobModel, Measurement, Stage
+from tidegate.twin.model import Faults, JobModel, Measurement, StageModel
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.schedule import capacity, makespan
-from tidegate.twin.topic import Topic, even
+from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
 SLOW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
@@ -44,7 +44,9 @@ def test_arrivals_never_fall(steps: list[float], first: float, second: float) ->
 @given(st.integers(1, 64), st.floats(0.0, 2.0), st.integers(1, 50_000))
 def test_without_coherency_whole_waves_never_lose_capacity(partitions: int, overhead: float, limit: int) -> None:
     """On a job without contention a larger size can do at least as much."""
-    model = JobModel("job", ("in",), (Stage("map", 0.002),), overhead_seconds=overhead, max_records_per_trigger=limit)
+    model = JobModel(
+        "job", ("in",), (StageModel("map", 0.002),), overhead_seconds=overhead, max_records_per_trigger=limit
+    )
     able = [capacity(model, even(partitions), size, 30.0) for size in range(1, 33)]
     assert all(after >= before * (1 - 1e-9) for before, after in pairwise(able))
 
@@ -54,7 +56,7 @@ def test_without_coherency_whole_waves_never_lose_capacity(partitions: int, over
 def test_no_record_is_lost_or_read_twice(steps: list[float], size: int, seed: int, limit: int | None) -> None:
     """Committed offsets are the sum of the batches, rise, and stay at or below the end offsets."""
     model = replace(lab_model(), max_records_per_trigger=limit)
-    topic = Topic(SOURCE, PARTITIONS, Load(steps, 30.0))
+    topic = TwinTopic(SOURCE, PARTITIONS, Load(steps, 30.0))
     world = World([model], [topic], [SlotPool("default", 16)], sizes={model.job_id: size}, seed=seed)
     records = 0
     for sequence in range(EPOCH + 10, EPOCH + 610, 10):
@@ -96,7 +98,7 @@ def _scenario(steps: list[float], seed: int, lost: float, missing: float, delay:
 def test_the_loop_keeps_its_invariants_on_a_badly_measured_job(
     steps: list[float], seed: int, lost: float, missing: float, delay: float, death: float
 ) -> None:
-    """Lost, late, incomplete snapshots and a death: sizes in bounds, commands apart, effects once, epochs rise."""
+    """With lost, late and incomplete snapshots and a death: sizes in bounds, effects once, rising epochs."""
     scenario = _scenario(steps, seed, lost, missing, delay, death)
     spec = scenario.specs[0]
     recording = simulate(scenario)[spec.job_id]
@@ -133,7 +135,7 @@ def test_the_same_scenario_is_the_same_bytes(steps: list[float], seed: int) -> N
     slots=st.integers(4, 24), rate=st.floats(100.0, 4000.0), other=st.floats(100.0, 4000.0), seed=st.integers(0, 100)
 )
 def test_jobs_in_one_pool_never_hold_more_than_it_has(slots: int, rate: float, other: float, seed: int) -> None:
-    """Whatever two growing jobs ask for, the slots handed out stay within the pool."""
+    """Whatever two growing jobs request, the granted slots stay within the pool."""
     models = tuple(replace(lab_model(name), sources=(name,)) for name in ("first", "second"))
     specs = tuple(spec_for(model) for model in models)
     scenario = Scenario(
@@ -153,7 +155,7 @@ def test_jobs_in_one_pool_never_hold_more_than_it_has(slots: int, rate: float, o
 
 
 def test_the_lab_peak_needs_three_quarters_of_the_largest_size() -> None:
-    """The lab's load fits its job: no workload is beyond what the largest size can do."""
+    """The lab's loads fit its job: no workload exceeds the largest size's capacity."""
     model = lab_model()
     spec = spec_for(model)
     peak = lab_peak(model, spec)

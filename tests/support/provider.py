@@ -20,16 +20,16 @@ WORKER_MEMORY = "8g"
 
 
 class Controllable(Protocol):
-    """A server that a test may break and mend."""
+    """A server that a test may break and repair."""
 
     def kill(self) -> None:
-        """Ends it like a crash."""
+        """End it as a crash would."""
 
     def pause(self) -> None:
         """Freezes it."""
 
     def resume(self) -> None:
-        """Lets it go on."""
+        """Resume it."""
 
     def start(self) -> None:
         """Starts it again on its data and port, and returns when it is healthy."""
@@ -48,11 +48,11 @@ class SparkCluster:
 
 
 class StackProvider(Protocol):
-    """The servers and their controls. The methods that return endpoints start what they stand for."""
+    """The servers and their controls. Methods that return endpoints start the server if needed."""
 
     @property
     def info(self) -> StackInfo:
-        """All endpoints, also of what does not run yet."""
+        """All endpoints, including those of servers that are not running yet."""
 
     @property
     def kafka(self) -> Controllable:
@@ -71,14 +71,14 @@ class StackProvider(Protocol):
         """The (only) worker."""
 
     def need(self, *, kafka: bool = False, redis: bool = False, spark: bool = False) -> StackInfo:
-        """Starts the parts that do not run yet and returns the endpoints when they are healthy."""
+        """Start the requested servers that are not running, wait until they are healthy, and return the endpoints."""
 
     def close(self) -> None:
         """Ends what this provider started."""
 
 
 class ProcessProvider(StackProvider):
-    """Plain processes: a stack of our own, or one that is attached to and left running."""
+    """Plain processes: a stack of our own, or an attached one, which is left running."""
 
     def __init__(self, work_dir: Path, *, attach: bool) -> None:
         self._attached = attach

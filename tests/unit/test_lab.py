@@ -1,4 +1,4 @@
-"""The lab: the loop, the oracle, the suite, the tuner and what a person sees of them."""
+"""The lab: the loop, the oracle, the suite, the tuner and their output."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tidegate.lab.matrix import chosen, draw_curves, draw_scores
 from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
-from tidegate.lab.suite import ORACLE, Row, UnknownName, cells, run, run_all, trace_loads
+from tidegate.lab.suite import ORACLE, CellResult, UnknownName, cells, run, run_all, trace_loads
 from tidegate.lab.table import against_oracle, detail, summary
-from tidegate.lab.traces import Play, read_trace
+from tidegate.lab.traces import Playback, read_trace
 from tidegate.lab.tunings import Tuning, tunings
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import Faults
@@ -53,7 +53,7 @@ def _step_scenario(seconds: float = 3600.0) -> Scenario:
 
 
 def test_the_oracle_grows_for_the_step_and_shrinks_after_it() -> None:
-    """Knowing the load it restarts no later than the step and after it, is never late, and is cheaper than flip271."""
+    """The oracle knows the load: it restarts at the step and after it, is never late, and is cheaper than flip271."""
     scenario = _step_scenario()
     best = oracle(scenario)
     assert len(best.moves) == 2
@@ -67,7 +67,7 @@ def test_the_oracle_grows_for_the_step_and_shrinks_after_it() -> None:
 
 
 def test_the_oracle_is_not_afraid_of_noise() -> None:
-    """Where single seconds pass the capacity and no minute does, it stays at its size rather than grow for them."""
+    """If single seconds exceed the capacity but no minute does, the oracle keeps its size."""
     model = lab_model()
     spec = spec_for(model)
     able = capacity(model, PARTITIONS, 4, batch_bound(spec))
@@ -79,7 +79,7 @@ def test_the_oracle_is_not_afraid_of_noise() -> None:
 
 
 def test_the_oracle_stays_where_it_is_when_restarts_cost_too_much() -> None:
-    """With restarts and violations dearer than any slot it holds one size that is large enough."""
+    """If restarts and violations cost more than any slot, the oracle holds one sufficient size."""
     prices = Prices(violated_second=1000.0, restart=1e5)
     best = oracle(_step_scenario(), prices)
     assert best.score.violated_seconds == 0
@@ -87,7 +87,7 @@ def test_the_oracle_stays_where_it_is_when_restarts_cost_too_much() -> None:
 
 
 def test_the_oracle_plans_for_one_job_only() -> None:
-    """A scenario of two jobs is refused."""
+    """The oracle refuses a scenario of two jobs."""
     scenario = _step_scenario()
     two = replace(scenario, models=(*scenario.models, lab_model("other")))
     with pytest.raises(ValueError, match="plans for one job with one source topic"):
@@ -107,7 +107,7 @@ def test_a_dead_job_is_started_again_by_the_engine() -> None:
 
 
 def test_two_jobs_in_a_small_pool_show_it_exhausted() -> None:
-    """Two jobs that need 8 slots each in a pool of 10: one is told that the pool is exhausted."""
+    """Two jobs need 8 slots each in a pool of 10: one gets POOL_EXHAUSTED."""
     models = tuple(replace(lab_model(name), sources=(name,)) for name in ("first", "second"))
     specs = tuple(spec_for(model) for model in models)
     rate = capacity(models[0], PARTITIONS, 8, batch_bound(specs[0]))
@@ -125,7 +125,7 @@ def test_two_jobs_in_a_small_pool_show_it_exhausted() -> None:
 
 
 def test_the_ledger_promises_a_slot_once() -> None:
-    """What one job has been promised another cannot take; a verified command gives its promise back."""
+    """One job cannot take slots promised to another; a verified command releases its promise."""
     scenario = _step_scenario()
     spec = scenario.specs[0]
     recording = simulate(scenario)[spec.job_id]
@@ -148,7 +148,7 @@ def test_the_ledger_promises_a_slot_once() -> None:
 
 
 def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
-    """Rows from two processes equal rows from this one; the table holds them beside the oracle's 1.00."""
+    """Two processes give the same rows as one; the table shows them next to the oracle's 1.00."""
     todo = cells(["flip271"], ["step"], seconds=3600.0)
     assert [cell.policy for cell in todo if not cell.tuned] == [ORACLE, "flip271"]
     here = [run(cell) for cell in todo]
@@ -163,7 +163,7 @@ def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
 
 
 def test_unknown_names_are_told_with_the_known_ones() -> None:
-    """A policy or workload that is not there is refused with the list of those that are."""
+    """An unknown policy or workload is refused with a list of the known ones."""
     with pytest.raises(UnknownName, match=r"unknown policy 'nope', known are .*flip271"):
         cells(["nope"])
     with pytest.raises(UnknownName, match="unknown workload 'nope', known are step"):
@@ -188,10 +188,10 @@ def test_the_pictures_fit_a_page(tmp_path: Path) -> None:
 
 
 def test_curves_are_those_of_the_oracle_of_tide_and_of_its_best_rival() -> None:
-    """`tide` with its defaults is shown even where others are cheaper, its own tuning only where nobody else is."""
+    """`tide` with its defaults is shown even if others are cheaper; its tuning only if there is no other policy."""
     (base,) = (run(cell) for cell in cells(["flip271"], ["step"], seconds=600.0) if cell.policy == ORACLE)
 
-    def row(policy: str, cost: float, *, tuned: bool = False) -> Row:
+    def row(policy: str, cost: float, *, tuned: bool = False) -> CellResult:
         return replace(base, cell=replace(base.cell, policy=policy, tuned=tuned), score=replace(base.score, cost=cost))
 
     group = [row("keda", 2.0), row("keda", 1.5, tuned=True), row("tide", 1.7), row("tide", 1.1, tuned=True), base]
@@ -201,7 +201,7 @@ def test_curves_are_those_of_the_oracle_of_tide_and_of_its_best_rival() -> None:
 
 
 def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
-    """`python -m tidegate.lab` ends with a table, the ratios and the places of both pictures."""
+    """`python -m tidegate.lab` ends with a table, the ratios and the paths of both pictures."""
     picture = tmp_path / "lab.png"
     options = ["--quick", "--policy", "flip271", "--workload", "spike", "--processes", "1", "--out", str(picture)]
     result = CliRunner().invoke(lab_app, options)
@@ -229,7 +229,7 @@ def test_simulate_shows_changes_score_and_picture(tmp_path: Path) -> None:
 
 
 def test_simulate_takes_a_trace_and_recorded_snapshots(tmp_path: Path) -> None:
-    """A CSV trace is the load; recorded snapshots calibrate the twin instead of the figures given."""
+    """A CSV trace is the load; recorded snapshots, not the given figures, calibrate the twin."""
     spec, trace, seen = tmp_path / "job.yaml", tmp_path / "load.csv", tmp_path / "seen.ndjson"
     spec.write_text(SPEC)
     trace.write_text("seconds,records_per_second\n0,500\n900,1500\n1800,500\n")
@@ -261,7 +261,7 @@ def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], 
 
 
 def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path) -> None:
-    """`--speed`, `--from` and `--hours` choose the part as in the lab; what is not there is refused."""
+    """`--speed`, `--from` and `--hours` choose the part as in the lab; a part beyond the trace is refused."""
     spec = tmp_path / "job.yaml"
     spec.write_text(SPEC)
     options = ["--spec", str(spec), "--load", str(_trace(tmp_path)), "--speed", "2", "--from", "1"]
@@ -270,7 +270,7 @@ def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path)
     assert "0.40" in played.output
     refused = CliRunner().invoke(simulate_app, [*options, "--hours", "0.6"])
     assert isinstance(refused.exception, Problem)
-    assert "0.5 h are left to play, not 0.6" in str(refused.exception)
+    assert "0.5 h are left, not 0.6" in str(refused.exception)
 
 
 @pytest.mark.parametrize(
@@ -307,14 +307,14 @@ def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("play", "told"),
     [
-        (Play(hours=3.0), "at speed 1, 2 h are left to play, not 3"),
-        (Play(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left to play, not 1"),
-        (Play(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left to play, not 1"),
-        (Play(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left to play"),
+        (Playback(hours=3.0), "at speed 1, 2 h are left, not 3"),
+        (Playback(since_hours=1.5, hours=1.0), "from hour 1.5 on, at speed 1, 0.5 h are left, not 1"),
+        (Playback(speed=4.0, hours=1.0), "at speed 4, 0.5 h are left, not 1"),
+        (Playback(since_hours=2.0), "from hour 2 on, at speed 1, 0 h are left"),
     ],
 )
-def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play: Play, told: str) -> None:
-    """No run is quietly shorter than it was asked to be."""
+def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play: Playback, told: str) -> None:
+    """No run is silently shorter than requested."""
     with pytest.raises(BadLoad) as caught:
         read_trace(_trace(tmp_path), play)
     assert str(caught.value).startswith(f"{tmp_path / 'hill.csv'}: it lasts 2 h: from hour")
@@ -322,23 +322,23 @@ def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play:
 
 
 def test_a_trace_is_played_as_asked(tmp_path: Path) -> None:
-    """Speed shortens it at the same rates, the part begins by the trace's own clock, the peak is the one asked for."""
+    """Speed shortens a trace at the same rates; the part starts by the trace's own clock; the peak is as requested."""
     path = _trace(tmp_path)
     assert read_trace(path).seconds == 7200.0
-    assert read_trace(path, Play(most_hours=1.0)).seconds == 3600.0
-    fast = read_trace(path, Play(speed=4.0))
+    assert read_trace(path, Playback(most_hours=1.0)).seconds == 3600.0
+    fast = read_trace(path, Playback(speed=4.0))
     assert fast.seconds == 1800.0
     assert fast.rate(900.0) == pytest.approx(read_trace(path).rate(3600.0), rel=0.01)
-    part = read_trace(path, Play(speed=2.0, since_hours=1.0, hours=0.25, peak=50.0))
+    part = read_trace(path, Playback(speed=2.0, since_hours=1.0, hours=0.25, peak=50.0))
     assert part.seconds == 900.0
     assert part.peak == pytest.approx(50.0)
     assert part.rates[0] == part.peak  # the trace's second hour begins at its top, and falls
 
 
 def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) -> None:
-    """A trace's cells hold its load, so rows from two processes equal rows from this one, though the file is gone."""
+    """A trace's cells hold its load, so two processes give the same rows as one, even after the file is deleted."""
     path = _trace(tmp_path)
-    traces = trace_loads([path], Play(speed=2.0))
+    traces = trace_loads([path], Playback(speed=2.0))
     path.unlink()
     todo = cells(["flip271"], traces=traces)
     assert {cell.workload for cell in todo} == {"hill"}
@@ -351,16 +351,16 @@ def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) ->
 
 
 def test_two_workloads_of_one_name_are_refused(tmp_path: Path) -> None:
-    """Traces are told apart by their files' stems, and none may be called as a shape in the same run."""
+    """Traces are named by their files' stems; none may have the name of a shape in the same run."""
     (tmp_path / "other").mkdir()
-    with pytest.raises(BadLoad, match="a trace called 'hill' is there already"):
-        trace_loads([_trace(tmp_path), _trace(tmp_path / "other")], Play())
-    with pytest.raises(UnknownName, match="workload 'step' is a shape and a trace"):
+    with pytest.raises(BadLoad, match="a trace called 'hill' already exists"):
+        trace_loads([_trace(tmp_path), _trace(tmp_path / "other")], Playback())
+    with pytest.raises(UnknownName, match="workload 'step' is both a shape and a trace"):
         cells([], ["step"], traces={"step": Load([1.0])})
 
 
 def test_the_lab_command_takes_traces(tmp_path: Path) -> None:
-    """`--trace` runs on the trace alone, as fast and from where it is asked to; a bad one ends in its message."""
+    """`--trace` runs only the trace, at the given speed and start; a bad trace ends with its error."""
     path, out = _trace(tmp_path), tmp_path / "lab.png"
     base = ["--trace", str(path), "--policy", "flip271", "--processes", "1", "--out", str(out)]
     result = CliRunner().invoke(lab_app, [*base, "--speed", "2", "--from", "1", "--hours", "0.4"])
@@ -391,7 +391,7 @@ def test_a_tuning_is_never_worse_than_the_defaults_it_began_with() -> None:
 
 
 def test_loads_change_between_two_snapshots_scored_or_trained_on() -> None:
-    """What changes on the collector's 10 s grid comes half an interval later, in the suite's runs and the tuner's."""
+    """Changes on the collector's 10 s grid come half an interval later, in both the suite and the tuner."""
     load = step(1000.0, 1200.0)
     scenario = lab_job(load, seed=23)
     moved = scenario.topics[SOURCE].load
@@ -408,7 +408,7 @@ def test_loads_change_between_two_snapshots_scored_or_trained_on() -> None:
 
 
 def test_the_loads_to_train_on_last_as_long_and_are_of_the_labs_size() -> None:
-    """Each lasts two hours around the lab's peak, and the real day has its crowd."""
+    """Each training load lasts two hours around the lab's peak, and the real day has a flash crowd."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
     loads = tuner.training_loads(peak)
     assert [load.seconds for load in loads] == [tuner.SECONDS] * len(loads)
@@ -419,7 +419,7 @@ def test_the_loads_to_train_on_last_as_long_and_are_of_the_labs_size() -> None:
 
 
 def test_the_tuner_names_a_trace_it_cannot_read(tmp_path: Path) -> None:
-    """A bad training trace ends in its message, before any trial."""
+    """A bad training trace ends with its error before any trial."""
     app = typer.Typer()
     app.command()(tuner.main)
     result = CliRunner().invoke(app, ["--load", str(tmp_path / "nowhere.csv"), "--policy", "keda"])
@@ -437,13 +437,13 @@ def test_the_kept_tunings_fit_their_policies() -> None:
 
 
 def test_a_scenario_with_a_bad_option_is_refused() -> None:
-    """An option the policy does not know is named before anything is simulated."""
+    """An unknown option is reported before the simulation starts."""
     with pytest.raises(ValueError, match=r"scaling\.policy_options\.nope: unknown option"):
         simulate(_step_scenario().with_policy("flip271", {"nope": 1}))
 
 
 def test_topics_are_named_when_missing() -> None:
-    """A scenario whose model reads a topic that is not there says which."""
+    """A scenario whose model reads an unknown topic names the topic."""
     scenario = replace(_step_scenario(), topics={})
     with pytest.raises(ValueError, match=f"topic '{SOURCE}' is not in the world"):
         simulate(scenario)

@@ -1,4 +1,4 @@
-"""Scenarios with a known right answer, kept by `flip271` as far as its rule can."""
+"""Scenarios with a known right answer, which `flip271` reaches as far as its rule can."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tidegate.lab.scenarios import AIMS, Outcome, grid, noisy_sine, outcome, restarts, word_count, worst_sawtooth
+from tidegate.lab.scenarios import (
+    AIMS,
+    ScenarioOutcome,
+    grid,
+    noisy_sine,
+    outcome,
+    restarts,
+    word_count,
+    worst_sawtooth,
+)
 from tidegate.lab.simulate import simulate
 from tidegate.lab.trials import figures, settings, trials_table
 
@@ -27,8 +36,8 @@ def test_word_count_reaches_its_right_size(policy: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_the_grid_of_starts_converges() -> None:
-    """36 starts on sub-linear jobs: at the right size or one beside it, in two decisions on average."""
-    outcomes: list[Outcome] = []
+    """36 starts on sub-linear jobs: at the right size or one slot off, in two decisions on average."""
+    outcomes: list[ScenarioOutcome] = []
     aims = AIMS["flip271"]
     for case in grid():
         (job_id,) = case.right
@@ -60,16 +69,16 @@ def test_a_sawtooth_makes_nothing_flap(period: int) -> None:
 
 
 def test_an_outcome_tells_growth_past_the_right_size() -> None:
-    """Passing the right size from at or below it is over; coming down to it from above is not."""
-    assert Outcome(1, (10, 11), 10).over
-    assert Outcome(10, (11,), 10).over
-    assert not Outcome(28, (12, 10), 10).over
-    assert not Outcome(1, (9, 10), 10).over
+    """Going above the right size from at or below it counts as over; coming down to it does not."""
+    assert ScenarioOutcome(1, (10, 11), 10).over
+    assert ScenarioOutcome(10, (11,), 10).over
+    assert not ScenarioOutcome(28, (12, 10), 10).over
+    assert not ScenarioOutcome(1, (9, 10), 10).over
 
 
 @pytest.mark.timeout(180)
 def test_tide_is_right_on_the_whole_grid() -> None:
-    """With DS2's aims each of 36 starts on sub-linear jobs ends at the right size, in few decisions and never over."""
+    """With DS2's aim, each of 36 starts on sub-linear jobs ends at the right size, in few decisions, never over."""
     (setting,) = (each for each in settings(["tide"]) if each.tuning == AIMS["tide"])
     found = figures(setting)
     assert found.settled == len(found.grid) == 36
@@ -90,7 +99,7 @@ def test_tide_stays_inside_the_restart_budget() -> None:
 
 
 def test_each_policy_is_shown_plain_tuned_and_with_the_aims_it_has() -> None:
-    """The plain row comes first; DS2's aims are an extra row of the policies that have such options."""
+    """The default row comes first; policies with options for DS2's aim have an extra row."""
     labels = [setting.label for setting in settings(["tide", "keda"])]
     assert labels[0] == "tide"
     assert "tide (DS2's aims)" in labels

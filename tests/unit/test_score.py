@@ -11,11 +11,11 @@ from tidegate.events.result import ActionResult, Phase, result_id
 from tidegate.lab.jobs import spec_for
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import JobRecording, Tick
-from tidegate.twin.model import JobModel, Stage
+from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.topic import even
 
 # One slot does 100 records/s whatever the batch: no overhead, 10 ms a record.
-MODEL = JobModel("job", ("in",), (Stage("map", 0.01),), overhead_seconds=0.0)
+MODEL = JobModel("job", ("in",), (StageModel("map", 0.01),), overhead_seconds=0.0)
 SHARES = even(16)
 
 
@@ -75,7 +75,7 @@ def test_the_lag_objective_is_measured_in_seconds_of_work() -> None:
 
 
 def test_the_cost_adds_slots_violations_and_restarts() -> None:
-    """Cost = core-seconds + 16 slots * (2 * violated + 30 * restarts); starts are no restarts, in place neither."""
+    """Cost = core-seconds + 16 slots * (2 * violated + 30 * restarts); starts and changes in place are not restarts."""
     recording = _recording([(0, 400, 0, 4, True), (60, 400, 30_000, 4, True)])
     recording.results += [
         _result(Phase.ACCEPTED),
@@ -92,12 +92,12 @@ def test_the_cost_adds_slots_violations_and_restarts() -> None:
 
 
 def test_a_job_that_is_down_at_the_end_is_lost() -> None:
-    """A run that ends without the job is marked, however cheap it was."""
+    """A run that ends with the job down is marked, however cheap it was."""
     recording = _recording([(0, 400, 0, 4, True), (60, 400, 100, 0, False)])
     assert score(MODEL, spec_for(MODEL), SHARES, recording).lost
 
 
 def test_a_score_needs_two_moments() -> None:
-    """A recording too short to have a length is refused with its job."""
+    """A recording that is too short is refused, naming its job."""
     with pytest.raises(ValueError, match="job job: a score needs at least 2 ticks, found 0"):
         score(MODEL, spec_for(MODEL), SHARES, JobRecording())

@@ -1,9 +1,11 @@
-"""The rules that hold for all tests hold indeed: shown on a small test file run by a pytest of its own."""
+"""The rules that hold for all tests, shown on a small test file that a pytest of its own runs."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -20,13 +22,13 @@ def test_without_reason(): pass
 """
 
 
-def run_pytest(folder: Path) -> str:
-    """The output of a run over TESTS under the shared conftest."""
+def run_pytest(folder: Path, *arguments: str) -> str:
+    """Run TESTS under the shared conftest; return what pytest wrote."""
     (folder / "test_sample.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:randomly", "-rA"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:randomly", "-rA", *arguments]
     command += ["--rootdir", str(folder), "-c", "/dev/null", str(folder / "test_sample.py")]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def test_an_error_of_ours_fails_the_test_that_logged_it(tmp_path: Path) -> None:
@@ -41,3 +43,31 @@ def test_an_error_of_ours_fails_the_test_that_logged_it(tmp_path: Path) -> None:
         "test_loud_on_purpose": "PASSED",
         "test_without_reason": "FAILED",
     }
+
+
+def test_a_quarantined_test_runs_and_cannot_fail_the_run(tmp_path: Path) -> None:
+    """Only the listed test is excused, and its reason is shown."""
+    listed = tmp_path / "quarantine.toml"
+    listed.write_text('[[test]]\nid = "test_sample.py::test_loud"\nreason = "too loud"\nuntil = 2999-01-01\n')
+    output = run_pytest(tmp_path, "--quarantine", str(listed))
+    assert re.search(r"^XFAIL \S*test_loud", output, re.MULTILINE)
+    assert "quarantine: too loud" in output
+    assert re.search(r"^FAILED \S*test_without_reason", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        ('id = "a"\nreason = "b"\nuntil = 2020-01-01', "the quarantine of a ended on 2020-01-01: fix the test"),
+        ('id = "a"\nuntil = 2999-01-01', "entry 0 needs id (text), reason (text) and until (date)"),
+        ('id = "a"\nreason = "b"\nuntil = "soon"', "entry 0 needs id (text), reason (text) and until (date)"),
+        ("id = ", "Invalid value"),
+    ],
+)
+def test_a_bad_or_expired_quarantine_stops_the_run(tmp_path: Path, entry: str, error: str) -> None:
+    """No test runs until the list is right."""
+    listed = tmp_path / "quarantine.toml"
+    listed.write_text(f"[[test]]\n{entry}\n")
+    output = run_pytest(tmp_path, "--quarantine", str(listed))
+    assert error in output
+    assert "passed" not in output

@@ -44,7 +44,7 @@ def sample(work_dir: Path) -> StackInfo:
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    """`down`, in another process and on another day, knows all that `up` knew."""
+    """`down` works in another process, from the record alone."""
     info = sample(tmp_path)
     info.save()
     assert StackInfo.load(tmp_path) == info
@@ -52,7 +52,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_the_password_is_only_in_its_file(tmp_path: Path) -> None:
-    """`stack.json` can be shown to anybody."""
+    """`stack.json` holds no secret."""
     info = sample(tmp_path)
     info.redis_password_file.parent.mkdir()
     info.redis_password_file.write_text("hunter2\n")
@@ -95,7 +95,7 @@ def test_the_lock_is_free_again_when_its_holder_is_killed(tmp_path: Path) -> Non
 
 
 def test_ports_are_distinct_free_and_not_those_of_outgoing_connections() -> None:
-    """A killed server finds its port free again, because no client is ever given it."""
+    """A killed server finds its port free again, because no client is ever assigned that port."""
     first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = free_ports(20)
     assert len(set(ports)) == 20

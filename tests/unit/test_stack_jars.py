@@ -1,4 +1,4 @@
-"""The jar cache, with a stand-in for Maven that "downloads" what a test says."""
+"""The jar cache, with a stand-in for Maven that "downloads" what the test specifies."""
 
 import hashlib
 from pathlib import Path
@@ -15,7 +15,7 @@ SET = JarSet("set-1", (Artifact("org.example", "a", "1"),), transitive=True)
 
 
 class Shop:
-    """A cache, a lock file and a Maven; `stock` is what Maven brings."""
+    """A cache, a lock file and a Maven; `stock` is what Maven delivers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Shop:
         write_lock({SET.name: {name: sha256(text) for name, text in jars.items()}}, self.folder / "jars.lock")
 
     def get(self) -> list[Path]:
-        """What the caller of `ensure_jars` gets."""
+        """Return what `ensure_jars` gives its caller."""
         return ensure_jars(SET, JAVA, self.progress.append, self.environ, self.folder / "jars.lock")
 
     @property
@@ -58,7 +58,7 @@ def sha256(text: str) -> str:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
-    """A shop that is in order."""
+    """A shop whose stock matches its lock file."""
     return Shop(tmp_path)
 
 
@@ -73,7 +73,7 @@ def test_jars_are_fetched_once(shop: Shop) -> None:
 
 @pytest.mark.parametrize("damage", ["content", "missing", "extra"])
 def test_a_damaged_cache_is_fetched_again(shop: Shop, damage: str) -> None:
-    """Whatever is wrong with a cached set, it is replaced and the user told why."""
+    """A cached set with any fault is replaced, and the user is told why."""
     shop.get()
     if damage == "content":
         (shop.cached / "a-1.jar").write_text("other")
@@ -83,7 +83,7 @@ def test_a_damaged_cache_is_fetched_again(shop: Shop, damage: str) -> None:
         (shop.cached / "c-1.jar").write_text("c")
     shop.get()
     assert shop.fetches == 2
-    assert any("not as locked" in line for line in shop.progress)
+    assert any("differ from jars.lock" in line for line in shop.progress)
     assert sorted(jar.name for jar in shop.cached.iterdir()) == ["a-1.jar", "b-1.jar"]
 
 
@@ -96,9 +96,9 @@ def test_a_damaged_cache_is_fetched_again(shop: Shop, damage: str) -> None:
     ],
 )
 def test_jars_that_are_not_as_locked_never_reach_the_cache(shop: Shop, stock: dict[str, str], message: str) -> None:
-    """What was fetched but is not what was locked is refused with the jar's name, and nothing of it stays."""
+    """Fetched jars that differ from the lock are refused by name, and none of them stay."""
     shop.stock(stock)
-    with pytest.raises(StackError, match="refused") as refusal:
+    with pytest.raises(StackError, match=r"do not match jars\.lock") as refusal:
         shop.get()
     assert message in str(refusal.value)
     assert list(shop.cached.parent.iterdir()) == []
@@ -113,7 +113,7 @@ def test_a_forced_fetcher_that_fails_says_how(shop: Shop) -> None:
 
 
 def test_an_unknown_fetcher_is_refused(shop: Shop) -> None:
-    """A typing error in the setting does not silently mean something else."""
+    """A typo in the setting is an error."""
     shop.environ["TIDEGATE_JAR_FETCHER"] = "gradle"
     with pytest.raises(StackError, match="TIDEGATE_JAR_FETCHER is 'gradle'"):
         shop.get()
@@ -138,7 +138,7 @@ def test_the_committed_lock_covers_exactly_the_sets_in_use() -> None:
 
 
 def test_the_connector_doubles_nothing_that_pyspark_ships() -> None:
-    """Two versions of one library on Spark's class path break in ways that nobody understands."""
+    """No library is on Spark's class path in two versions."""
     shipped = {jar.name.rpartition("-")[0] for jar in (spark_home() / "jars").glob("*.jar")}
     added = {jar.rpartition("-")[0] for jar in read_lock()["spark-kafka-4.2.0"]}
     assert len(added) == 4

@@ -10,7 +10,7 @@ from tidegate.stack.java import ensure_java, find_java
 
 
 def fake_java(home: Path, version: str, *, modules: str = "jdk.incubator.vector@17") -> Path:
-    """A program `home`/bin/java that says it is Java `version`, as the real one says it."""
+    """Create a program `home`/bin/java that reports Java `version` as the real one does."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -44,7 +44,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     ],
 )
 def test_the_refusal_names_the_java_and_the_reason(tmp_path: Path, version: str, modules: str, reason: str) -> None:
-    """Nobody has to guess which Java was looked at and what was wrong with it."""
+    """The error names each Java that was checked and what is wrong with it."""
     program = fake_java(tmp_path / "java", version, modules=modules)
     with pytest.raises(StackError) as refusal:
         find_java({"PATH": str(program.parent)})
@@ -52,7 +52,7 @@ def test_the_refusal_names_the_java_and_the_reason(tmp_path: Path, version: str,
 
 
 def test_without_java_an_ordinary_user_gets_one_line_of_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may not install packages is told what to do."""
+    """A user who may not install packages is told what to do."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(StackError) as refusal:
         ensure_java(lambda _text: None, {"PATH": str(tmp_path)})

@@ -42,7 +42,7 @@ SLEEP = "import time; print('ready'); time.sleep(60)"
 
 
 def test_a_recycled_pid_is_never_signalled(start: Start) -> None:
-    """A process that has the recorded pid but started at another time is somebody else's."""
+    """A process with the recorded pid but another start time is a different process."""
     real = start(SLEEP)
     recycled = ProcessRecord(pid=real.pid, started_ticks=real.started_ticks - 1)
     assert not recycled.alive
@@ -52,7 +52,7 @@ def test_a_recycled_pid_is_never_signalled(start: Start) -> None:
 
 
 def test_a_process_that_ended_before_it_was_looked_at_is_not_alive(start: Start) -> None:
-    """A program may fail so fast that its start can no longer be read: that is no start for ever."""
+    """A program may end before its start time can be read; it then never counts as alive."""
     gone = start("print('ready')")
     deadline = time.monotonic() + 20
     while gone.alive:
@@ -85,14 +85,14 @@ def test_children_are_found_by_the_mark_they_inherit(start: Start, stack_id: str
 
 
 def test_a_process_that_ignores_sigterm_is_killed_after_the_grace(start: Start) -> None:
-    """Nothing survives by being deaf."""
+    """A process that ignores SIGTERM is killed."""
     record = start("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(60)")
     assert end_all(lambda: [record], 0.3) == []
     assert not record.alive
 
 
 def test_a_paused_process_ends_like_any_other(start: Start) -> None:
-    """SIGTERM reaches a frozen process because it is let go on."""
+    """A frozen process is resumed so that SIGTERM reaches it."""
     record = start(SLEEP)
     record.signal(signal.SIGSTOP)
     deadline = time.monotonic() + 5
@@ -104,7 +104,7 @@ def test_a_paused_process_ends_like_any_other(start: Start) -> None:
 
 
 def test_a_process_that_comes_up_while_others_end_is_ended_too(start: Start, stack_id: str) -> None:
-    """A supervisor that restarts its child once more does not win."""
+    """A supervisor that restarts its child during the shutdown is ended too."""
     start(
         "import signal, subprocess, sys, time\n"
         "def again(*_):\n"

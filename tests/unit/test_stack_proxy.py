@@ -1,4 +1,4 @@
-"""The proxy of the fault tests does to a connection what it says."""
+"""The proxy of the fault tests does what its settings say."""
 
 import socket
 import socketserver
@@ -12,7 +12,7 @@ from tests.support.proxy import TcpProxy
 
 
 class Echo(socketserver.BaseRequestHandler):
-    """Sends back what it gets."""
+    """Echoes its input."""
 
     def handle(self) -> None:
         """Until the other side ends."""
@@ -42,7 +42,7 @@ def connect(proxy: TcpProxy) -> socket.socket:
 
 
 def echoed(client: socket.socket, text: bytes) -> bytes:
-    """What comes back for `text`."""
+    """Return the echo of `text`."""
     client.sendall(text)
     return client.recv(4096)
 

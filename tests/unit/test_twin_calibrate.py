@@ -1,4 +1,4 @@
-"""Calibration: the fit finds what the recording was made of, and says when it cannot."""
+"""Calibration: the fit finds the parameters behind a recording, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.lab.oracle import PlanDecider
 from tidegate.lab.simulate import simulate
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import Load
-from tidegate.twin.model import JobModel, Restart, Stage
+from tidegate.twin.model import JobModel, RestartCosts, StageModel
 from tidegate.twin.recorded import CannotCalibrate, load_of, shares_of
 from tidegate.twin.rerun import compare, rerun
 from tidegate.twin.workloads import step
@@ -26,13 +26,13 @@ from tidegate.twin.workloads import step
 MODEL = JobModel(
     "recorded",
     ("orders",),
-    (Stage("map", 0.002),),
+    (StageModel("map", 0.002),),
     overhead_seconds=0.6,
     max_records_per_trigger=20_000,
     trigger_interval_seconds=5.0,
     noise_share=0.03,
     output_ratio=0.5,
-    restart=Restart(exit_seconds=2.0, start_seconds=20.0, start_jitter_seconds=8.0, first_batch_seconds=3.0),
+    restart=RestartCosts(exit_seconds=2.0, start_seconds=20.0, start_jitter_seconds=8.0, first_batch_seconds=3.0),
 )
 
 
@@ -50,7 +50,7 @@ def _recorded() -> list[MetricSnapshot]:
 
 
 def test_the_fit_finds_what_the_recording_was_made_of() -> None:
-    """Overhead within 5 %, cost within 2 %, restarts and the cold first batch within their noise; settings exactly."""
+    """Overhead within 5 %, cost within 2 %, restarts and the cold first batch within their noise, settings exactly."""
     found = calibrate(_recorded(), _simulated().results)
     assert found.overhead_seconds == pytest.approx(0.6, rel=0.05)
     assert found.record_cost_seconds == pytest.approx(0.002, rel=0.02)
@@ -76,7 +76,7 @@ def test_a_calibrated_twin_repeats_the_recording() -> None:
 
 
 def test_an_uncalibrated_twin_is_told_apart() -> None:
-    """A twin at twice the cost per record shows it in its error."""
+    """A twin with twice the cost per record has a clearly larger error."""
     recorded = _recorded()
     wrong = replace(calibrate(recorded), record_cost_seconds=0.004).model("recorded")
     assert compare(recorded, rerun(recorded, _simulated().commands, wrong), wrong).batch_error > 0.3
@@ -99,7 +99,7 @@ def test_the_twin_of_a_real_run_is_off_by_less_than_the_bar() -> None:
 
 
 def test_starts_of_several_sizes_give_a_line() -> None:
-    """Three real starts, of 2, 8 and 4 slots: more executors that come up at once take longer, and stay cold longer."""
+    """Three real starts, of 2, 8 and 4 slots: more executors take longer to start, and stay cold longer."""
     recorded = recorded_job(RATES)
     found = calibrate(recorded.snapshots, recorded.results)
     assert found.restart is not None
@@ -109,7 +109,7 @@ def test_starts_of_several_sizes_give_a_line() -> None:
 
 
 def test_calibrate_prints_the_fit_the_errors_and_draws_both(tmp_path: Path) -> None:
-    """`tidegate calibrate DIR` ends with two tables and the place of the picture."""
+    """`tidegate calibrate DIR` ends with two tables and the picture's path."""
     picture = tmp_path / "both.png"
     ran = CliRunner().invoke(app, ["calibrate", str(RATES), "--out", str(picture)])
     assert ran.exit_code == 0, ran.output
@@ -123,7 +123,7 @@ def test_calibrate_prints_the_fit_the_errors_and_draws_both(tmp_path: Path) -> N
     [([str(RATES), "--job", "other"], "job 'other' was not recorded, but rates"), (["nowhere"], "not a recording")],
 )
 def test_calibrate_says_what_is_lacking(options: list[str], told: str) -> None:
-    """What is no recording of the job is one line, and what to do."""
+    """A folder without a recording of the job gives one line of error and what to do."""
     ran = CliRunner().invoke(app, ["calibrate", *options])
     assert ran.exit_code == 2
     assert told in ran.stderr
@@ -131,7 +131,7 @@ def test_calibrate_says_what_is_lacking(options: list[str], told: str) -> None:
 
 
 def test_the_recorded_load_is_the_growth_of_the_end_offsets() -> None:
-    """What arrived between the first and the last snapshot is what the load delivers, gaps included."""
+    """The load delivers exactly what arrived between the first and the last snapshot, gaps included."""
     recorded = _recorded()
     thinned = recorded[:40] + recorded[60:]
     for snapshots in (recorded, thinned):
@@ -142,7 +142,7 @@ def test_the_recorded_load_is_the_growth_of_the_end_offsets() -> None:
 
 
 def test_a_recording_that_says_too_little_is_refused() -> None:
-    """No arrivals, too few batches, or batches of one size: each is named instead of fitted."""
+    """No arrivals, too few batches, or batches of one size: each is reported instead of fitted."""
     recorded = _recorded()
     with pytest.raises(CannotCalibrate, match="at least 2 snapshots"):
         calibrate(recorded[:1])
@@ -151,5 +151,5 @@ def test_a_recording_that_says_too_little_is_refused() -> None:
     steady = replace(MODEL, trigger_interval_seconds=5.0, noise_share=0.0)
     scenario = one_job(steady, spec_for(steady), Load([1000.0]), seconds=600.0)
     same = simulate(scenario, PlanDecider([], scenario.epoch), keep_snapshots=True)["recorded"].snapshots
-    with pytest.raises(CannotCalibrate, match="nearly one size"):
+    with pytest.raises(CannotCalibrate, match="nearly the same size"):
         calibrate(same)

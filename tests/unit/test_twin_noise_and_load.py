@@ -29,7 +29,7 @@ def test_noise_has_the_moments_it_promises() -> None:
 
 
 def test_arrivals_are_the_integral_of_the_rate() -> None:
-    """What has arrived is the rate summed over time, inside steps, at their edges and past the end."""
+    """Arrivals are the rate summed over time, inside steps, at their edges and past the end."""
     load = Load([10.0, 20.0], step_seconds=5.0)
     assert load.arrived(-1) == 0
     assert load.arrived(2.5) == pytest.approx(25.0)
@@ -39,26 +39,26 @@ def test_arrivals_are_the_integral_of_the_rate() -> None:
 
 
 def test_a_trace_is_its_points_joined_by_lines() -> None:
-    """Between points the rate moves evenly, each step has the mean of its span, and the last rate goes on."""
+    """The rate is linear between points, each step has the mean of its span, and the last rate continues."""
     load = from_points([(100, 1.0), (110, 3.0), (120, 2.0)], step_seconds=5.0)
     assert load.rates == pytest.approx([1.5, 2.5, 2.75, 2.25, 2.0, 2.0])
 
 
 def test_a_jump_of_a_trace_stays_where_it_is() -> None:
-    """Two points a second apart are a jump: before and after it the rates are those of the points, unbent."""
+    """Two points a second apart are a jump: before and after it the rates are exactly those of the points."""
     load = from_points([(0, 1.0), (9, 1.0), (10, 5.0), (20, 5.0)], step_seconds=5.0)
     assert load.rates[:4] == pytest.approx([1.0, 1.0 + 2.0 / 5, 5.0, 5.0])
 
 
 @pytest.mark.parametrize("step_seconds", [0.5, 3.0, 5.0, 40.0])
 def test_points_that_fall_between_steps_lose_no_arrival(step_seconds: float) -> None:
-    """However the steps lie, as many records arrive as under the lines through the points."""
+    """Wherever the steps fall, the arrivals equal the area under the lines through the points."""
     load = from_points([(0, 0.0), (1, 8.0), (7, 2.0), (60, 2.0), (120, 0.0)], step_seconds)
     assert load.arrived(120.0) == pytest.approx(4.0 + 30.0 + 106.0 + 60.0)
 
 
 def test_a_part_of_a_trace_is_that_part() -> None:
-    """From a second on, for some seconds: the rates are those the whole trace has there; at its end it is shorter."""
+    """A part of a trace has the whole trace's rates at that time; at the trace's end it is shorter."""
     points = [(50, 0.0), (150, 10.0), (250, 0.0), (350, 7.0)]
     whole = from_points(points)
     assert from_points(points, start=100.0, seconds=50.0).rates == pytest.approx(whole.rates[20:30])
@@ -86,7 +86,7 @@ def test_a_load_that_cannot_be_says_why(make: object, told: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_reaches_its_peak_and_no_more(name: str) -> None:
-    """A shape asked for a peak stays at or below it (noise apart), lasts as asked, and is the same each time."""
+    """A shape stays at or below the requested peak (except for noise), lasts as requested, and is deterministic."""
     load = SHAPES[name](1000.0, 7200.0)
     assert load.seconds == 7200.0
     assert load.rates == SHAPES[name](1000.0, 7200.0).rates

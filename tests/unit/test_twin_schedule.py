@@ -1,4 +1,4 @@
-"""Makespans, capacity and demand: checked by hand-worked figures."""
+"""Makespans, capacity and demand, checked against figures worked out by hand."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from tidegate.twin.model import BadModel, JobModel, Measurement, Restart, Stage
+from tidegate.twin.model import BadModel, JobModel, Measurement, RestartCosts, StageModel
 from tidegate.twin.schedule import capacity, demand, makespan, record_seconds
 from tidegate.twin.topic import even, skewed
 
 
 def _model(**more: object) -> JobModel:
     fields: dict[str, object] = {"overhead_seconds": 1.0, **more}
-    return JobModel("job", ("in",), (Stage("map", 0.002),), **fields)  # type: ignore[arg-type]
+    return JobModel("job", ("in",), (StageModel("map", 0.002),), **fields)  # type: ignore[arg-type]
 
 
 def test_a_stage_lasts_as_long_as_its_slowest_chain() -> None:
@@ -36,12 +36,12 @@ def test_seven_slots_are_no_faster_than_four_on_eight_even_partitions() -> None:
 
 def test_a_single_task_stage_bounds_every_size() -> None:
     """A global aggregation runs in one task, whatever the slots."""
-    model = JobModel("job", ("in",), (Stage("map", 0.002), Stage("total", 0.001, tasks=1)))
+    model = JobModel("job", ("in",), (StageModel("map", 0.002), StageModel("total", 0.001, tasks=1)))
     assert record_seconds(model, even(64), 64) > 0.001
 
 
 def test_contention_bends_the_curve_and_coherency_turns_it() -> None:
-    """With contention twice the slots bring less than twice; with coherency more slots can be slower."""
+    """With contention, twice the slots give less than twice the capacity; with coherency, more slots can be slower."""
     bent = _model(contention=0.05)
     assert record_seconds(bent, even(16), 1) / record_seconds(bent, even(16), 16) < 16
     turned = _model(coherency=0.02)
@@ -57,7 +57,7 @@ def test_capacity_spreads_the_overhead_over_the_longest_batch_allowed() -> None:
 
 
 def test_demand_is_the_smallest_size_that_keeps_up() -> None:
-    """One more record a second than a size can do asks for the next; beyond all of them the most able one stands."""
+    """One record/s above a size's capacity needs the next size; above all, the largest capacity wins."""
     model, shares = _model(), even(16)
     able = capacity(model, shares, 4, 30.0)
     assert demand(model, shares, able, 30.0, range(1, 17)) == 4
@@ -77,9 +77,9 @@ def test_shares_are_parts_of_one() -> None:
     [
         (lambda: _model(overhead_seconds=-1.0), "job job: overhead_seconds must be at least 0, found -1"),
         (lambda: _model(max_records_per_trigger=0), "max_records_per_trigger must be at least 1, found 0"),
-        (lambda: _model(restart=Restart(start_seconds=math.nan)), "start_seconds must be at least 0, found nan"),
+        (lambda: _model(restart=RestartCosts(start_seconds=math.nan)), "start_seconds must be at least 0, found nan"),
         (lambda: _model(measurement=Measurement(lost_share=-0.1)), "lost_share"),
-        (lambda: JobModel("job", (), (Stage("map", 1.0),)), "sources must name at least one topic"),
+        (lambda: JobModel("job", (), (StageModel("map", 1.0),)), "sources must name at least one topic"),
     ],
 )
 def test_a_model_that_cannot_be_says_why(make: object, told: str) -> None:

@@ -1,4 +1,4 @@
-"""The twin's jobs: batches, commits, restarts, pools, links, faults, as snapshots and results tell them."""
+"""The twin's jobs: batches, commits, restarts, pools, links and faults, as seen in snapshots and results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part
 from tidegate.twin.load import Load
-from tidegate.twin.model import Faults, JobModel, Measurement, Restart, Stage, State
+from tidegate.twin.model import Faults, JobModel, Measurement, RestartCosts, StageModel, State
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.topic import Topic, even
+from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
 
@@ -22,14 +22,14 @@ def _model(**more: object) -> JobModel:
         "overhead_seconds": 0.5,
         "noise_share": 0.0,
         "max_records_per_trigger": 5_000,
-        "restart": Restart(exit_seconds=2.0, start_seconds=20.0, first_batch_seconds=3.0),
+        "restart": RestartCosts(exit_seconds=2.0, start_seconds=20.0, first_batch_seconds=3.0),
         **more,
     }
-    return JobModel("job", ("in",), (Stage("map", 0.002),), **fields)  # type: ignore[arg-type]
+    return JobModel("job", ("in",), (StageModel("map", 0.002),), **fields)  # type: ignore[arg-type]
 
 
 def _world(model: JobModel, *, rate: float = 1000.0, slots: int = 16, size: int = 4, partitions: int = 8) -> World:
-    topic = Topic("in", even(partitions), Load([rate]))
+    topic = TwinTopic("in", even(partitions), Load([rate]))
     return World([model], [topic], [SlotPool("default", slots)], sizes={model.job_id: size})
 
 
@@ -86,7 +86,7 @@ def test_snapshots_account_for_every_record() -> None:
 
 
 def test_batches_follow_each_other_without_overlap() -> None:
-    """Batch ids rise by one, each batch begins no earlier than the last one ended, and ends in its interval."""
+    """Batch ids rise by one; each batch starts no earlier than the previous one ended, and ends in its interval."""
     world = _world(_model(noise_share=0.1))
     batches = []
     for sequence in range(EPOCH + 10, EPOCH + 310, 10):
@@ -110,7 +110,7 @@ def test_a_batch_costs_overhead_plus_records_over_slots() -> None:
 
 
 def test_a_trigger_interval_is_kept_while_batches_are_shorter() -> None:
-    """Batches begin on whole multiples of the interval, and back to back when they last longer."""
+    """Batches start on whole multiples of the interval, or back to back if they last longer."""
     world = _world(_model(trigger_interval_seconds=5.0), rate=100.0)
     world.advance(EPOCH + 60)
     starts = [batch.started_at.timestamp() - EPOCH for batch in _all_batches(world)]
@@ -141,7 +141,7 @@ def test_a_restart_walks_its_phases_and_measures_its_downtime() -> None:
 
 
 def test_while_it_restarts_the_snapshots_say_so() -> None:
-    """A job that is down is stopped and shows the run it had, then starts and runs as another incarnation."""
+    """A job that is down shows as stopped with its last run, then starts and runs as another incarnation."""
     world = _world(_model())
     world.advance(EPOCH + 100)
     before = _taken(world, EPOCH + 100)
@@ -172,7 +172,7 @@ def test_state_makes_a_restart_longer_in_proportion() -> None:
 
 
 def test_state_grows_with_records_and_is_dropped_by_its_watermark() -> None:
-    """Without a watermark state is bytes times records; with one it levels off at rate times age."""
+    """Without a watermark, state is bytes times records; with one, it levels off at rate times age."""
     growing = _world(_model(state=State(8, bytes_per_record=100.0)))
     level = _world(_model(state=State(8, bytes_per_record=100.0, ttl_seconds=60.0)))
     for world in (growing, level):
@@ -184,7 +184,7 @@ def test_state_grows_with_records_and_is_dropped_by_its_watermark() -> None:
 
 
 def test_a_stop_past_its_deadline_leaves_the_batch_to_run_again() -> None:
-    """A batch that outlasts the deadline is killed uncommitted, and its records are read again after the restart."""
+    """A batch that exceeds the deadline is killed before its commit; its records are read again after the restart."""
     world = _world(_model(max_records_per_trigger=None, stop_deadline_seconds=5.0), rate=3000.0, size=1)
     world.advance(EPOCH + 100)
     done = sum(map(sum, world.job("job").committed))
@@ -198,7 +198,7 @@ def test_a_stop_past_its_deadline_leaves_the_batch_to_run_again() -> None:
 
 
 def test_a_start_that_never_commits_is_rolled_back_to_the_last_good_size() -> None:
-    """After the start deadline the job is started once more with the size it came from, and the result says so."""
+    """After the start deadline the job restarts once at its previous size, and the result says so."""
     world = _world(_model(faults=Faults(failed_starts=frozenset({2})), start_deadline_seconds=60.0))
     world.advance(EPOCH + 100)
     world.order(_command(100, 8))
@@ -209,7 +209,7 @@ def test_a_start_that_never_commits_is_rolled_back_to_the_last_good_size() -> No
 
 
 def test_a_start_that_fails_twice_is_failed() -> None:
-    """When the roll-back does not commit either, the command fails and the job is down."""
+    """If the roll-back does not commit either, the command fails and the job is down."""
     world = _world(_model(faults=Faults(failed_starts=frozenset({2, 3})), start_deadline_seconds=60.0))
     world.advance(EPOCH + 100)
     world.order(_command(100, 8))
@@ -219,7 +219,7 @@ def test_a_start_that_fails_twice_is_failed() -> None:
 
 
 def test_a_job_that_dies_gives_its_slots_back_and_can_be_started_again() -> None:
-    """Death shows as failed; a start command brings the job back at the offsets it had committed."""
+    """A dead job shows as failed; a start command resumes it at its committed offsets."""
     world = _world(_model(faults=Faults(deaths=(50.0,))))
     world.advance(EPOCH + 60)
     snapshot = _taken(world, EPOCH + 60)
@@ -234,7 +234,7 @@ def test_a_job_that_dies_gives_its_slots_back_and_can_be_started_again() -> None
 
 def test_in_place_a_size_changes_without_a_gap() -> None:
     """Executors are added under the running query: same incarnation, no downtime, no batch lost."""
-    world = _world(_model(restart=Restart(in_place=True, executor_seconds=5.0)))
+    world = _world(_model(restart=RestartCosts(in_place=True, executor_seconds=5.0)))
     world.advance(EPOCH + 100)
     world.order(_command(100, 8))
     results = world.advance(EPOCH + 130)
@@ -257,7 +257,7 @@ def test_a_command_is_done_once_and_not_after_its_time() -> None:
 
 
 def test_jobs_share_a_pool_and_wait_for_what_is_given_back() -> None:
-    """Slots are handed out in the order of asking; never more than there are; a stop serves those who wait."""
+    """Slots are granted in the order of requests, within the pool; a stop frees slots for those who wait."""
     pool = SlotPool("default", 10)
     pool.ask("a", 6, 0.0)
     pool.ask("b", 8, 0.0)
@@ -269,10 +269,10 @@ def test_jobs_share_a_pool_and_wait_for_what_is_given_back() -> None:
 
 
 def test_a_full_topic_holds_its_writer_back() -> None:
-    """With a slow reader behind a small topic the writer commits no faster than the reader reads."""
-    first = JobModel("up", ("in",), (Stage("map", 0.0001),), sink="mid", noise_share=0.0)
-    second = JobModel("down", ("mid",), (Stage("map", 0.01),), noise_share=0.0)
-    topics = [Topic("in", even(4), Load([1000.0])), Topic("mid", even(4), capacity_records=5_000)]
+    """With a slow reader behind a small topic, the writer commits no faster than the reader reads."""
+    first = JobModel("up", ("in",), (StageModel("map", 0.0001),), sink="mid", noise_share=0.0)
+    second = JobModel("down", ("mid",), (StageModel("map", 0.01),), noise_share=0.0)
+    topics = [TwinTopic("in", even(4), Load([1000.0])), TwinTopic("mid", even(4), capacity_records=5_000)]
     world = World([first, second], topics, [SlotPool("default", 8)], sizes={"up": 4, "down": 1})
     world.advance(EPOCH + 1800)
     assert world.truth("down").lag_records <= 5_000
@@ -282,7 +282,7 @@ def test_a_full_topic_holds_its_writer_back() -> None:
 
 
 def test_an_idle_job_is_silent_and_alive() -> None:
-    """With nothing to read there are no batches, and the job runs all the same."""
+    """With nothing to read there are no batches, but the job is running."""
     world = _world(_model(), rate=0.0)
     world.advance(EPOCH + 600)
     snapshot = _taken(world, EPOCH + 600)
@@ -293,7 +293,7 @@ def test_an_idle_job_is_silent_and_alive() -> None:
 
 
 def test_missing_parts_are_named_and_never_zero() -> None:
-    """Each part goes missing now and then; its figures are then null or absent, never 0."""
+    """Each part is missing at times; its figures are then null or absent, never 0."""
     world = _world(_model(measurement=Measurement(missing_share=0.5, lost_share=0.1)))
     seen, lost = set(), 0
     for sequence in range(EPOCH + 10, EPOCH + 3010, 10):
@@ -319,8 +319,8 @@ def test_missing_parts_are_named_and_never_zero() -> None:
 
 
 def test_stage_figures_show_skew() -> None:
-    """A hot partition makes the slowest task as much longer than the median one as it has more records."""
-    topic = Topic("in", (3.0, *([1.0] * 7)), Load([1000.0]))
+    """A hot partition makes the slowest task longer than the median task in proportion to its records."""
+    topic = TwinTopic("in", (3.0, *([1.0] * 7)), Load([1000.0]))
     world = World([_model()], [topic], [SlotPool("default", 8)], sizes={"job": 8})
     world.advance(EPOCH + 60)
     stage = _taken(world, EPOCH + 60).stages[0]
@@ -329,7 +329,7 @@ def test_stage_figures_show_skew() -> None:
 
 
 def test_a_stuck_partition_stands_still_while_the_others_go_on() -> None:
-    """From its moment on one partition's committed offset is frozen below its end offset; the rest keep up."""
+    """From the fault on, one partition's committed offset stays below its end offset; the others keep up."""
     world = _world(_model(faults=Faults(stuck_at=100.0)))
     world.advance(EPOCH + 110)
     before = _taken(world, EPOCH + 110).sources[0].committed_offsets
@@ -342,8 +342,8 @@ def test_a_stuck_partition_stands_still_while_the_others_go_on() -> None:
 
 
 def test_a_world_without_what_a_model_names_is_refused() -> None:
-    """A topic or pool that is not there is named."""
+    """An unknown topic or pool is named."""
     with pytest.raises(ValueError, match="topic 'in' is not in the world"):
         World([_model()], [], [SlotPool("default", 1)], sizes={})
     with pytest.raises(ValueError, match="pool 'default' is not in the world"):
-        World([_model()], [Topic("in", even(1))], [], sizes={})
+        World([_model()], [TwinTopic("in", even(1))], [], sizes={})

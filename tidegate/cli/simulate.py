@@ -17,11 +17,11 @@ from tidegate.installed import engine
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
-from tidegate.lab.traces import Play, read_trace
+from tidegate.lab.traces import Playback, read_trace
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
-from tidegate.twin.model import JobModel, Stage
+from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.recorded import CannotCalibrate
 from tidegate.twin.schedule import capacity, demand
 from tidegate.twin.topic import even
@@ -72,7 +72,7 @@ def simulate_command(
     try:
         model, shares = _model(job, snapshots, record_cost_ms / 1000, overhead, trigger, even(partitions))
         able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
-        arrivals = _load(load, able, Play(speed=speed, since_hours=since, hours=hours, peak=peak))
+        arrivals = _load(load, able, Playback(speed=speed, since_hours=since, hours=hours, peak=peak))
     except (BadLoad, CannotCalibrate) as error:
         raise Problem(str(error)) from None
     start = demand(model, shares, arrivals.rate(0.0), batch_bound(job), sizes_of(job))
@@ -118,7 +118,7 @@ def _model(
         pipeline_id=job.pipeline_id,
         pool_id=job.pool_id,
         sources=("source",),
-        stages=(Stage("batch", cost),),
+        stages=(StageModel("batch", cost),),
         overhead_seconds=overhead,
         trigger_interval_seconds=trigger,
         stop_deadline_seconds=job.application.stop_deadline_seconds,
@@ -135,7 +135,7 @@ def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
     return sorted(found, key=lambda snapshot: snapshot.sequence)
 
 
-def _load(name: str, able: float, play: Play) -> Load:
+def _load(name: str, able: float, play: Playback) -> Load:
     """Return the load: a shape at three quarters of what the largest size can do, or a trace as it is."""
     if name in SHAPES:
         return SHAPES[name](play.peak or 0.75 * able, (play.hours or 3.0) * 3600)

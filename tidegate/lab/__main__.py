@@ -14,7 +14,7 @@ from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
 from tidegate.lab.table import detail, summary
-from tidegate.lab.traces import Play
+from tidegate.lab.traces import Playback
 from tidegate.lab.trials import figures, settings, trials_table
 from tidegate.twin.load import BadLoad
 
@@ -29,32 +29,33 @@ def lab(
         list[Path] | None,
         typer.Option(
             "--trace",
-            help="CSV with the header seconds,records_per_second as a workload; repeatable. Alone: only traces.",
+            help="CSV (header seconds,records_per_second) as a workload; repeatable. Alone: only traces.",
         ),
     ] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play traces this many times faster.")] = 1.0,
-    since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of each trace.")] = 0.0,
+    since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of each trace.")] = 0.0,
     hours: Annotated[
-        float | None, typer.Option("--hours", min=0.1, help="Simulated hours of each run; 3, or a trace's if shorter.")
+        float | None, typer.Option("--hours", min=0.1, help="Simulated hours per run; default 3, or a trace's length.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One simulated hour each instead of three.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes; 2 when absent.")] = None,
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Number of processes; default 2.")] = None,
     scenarios: Annotated[
-        bool, typer.Option("--scenarios", help="Instead: word count, grid of starts, noisy sine, worst sawtooth.")
+        bool,
+        typer.Option("--scenarios", help="Run the scenarios with a known answer instead of workloads."),
     ] = False,
     out: Annotated[
-        Path, typer.Option("--out", help="Picture of the scores; that of the curves goes beside it.")
+        Path, typer.Option("--out", help="Picture of the scores; the curves go into a second file next to it.")
     ] = Path(".tidegate/lab.png"),
 ) -> None:
-    """Run policies on workloads on the twin; print their scores beside a clairvoyant oracle's, and draw them.
+    """Run policies on workloads on the twin; print and draw their scores next to a clairvoyant oracle's.
 
     Example:  python -m tidegate.lab --policy tide --policy flip271 --trace taxi.csv --speed 24 --from 48
     """
     console, errors = Console(), Console(stderr=True)
     usual = 1.0 if quick else SECONDS / 3600
     try:
-        traces = trace_loads(trace or (), Play(speed=speed, since_hours=since, hours=hours, most_hours=usual))
+        traces = trace_loads(trace or (), Playback(speed=speed, since_hours=since, hours=hours, most_hours=usual))
         todo = cells(policy or (), workload or (), traces=traces, seconds=(hours or usual) * 3600, seed=seed)
     except (UnknownName, BadLoad) as error:
         errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)

@@ -1,11 +1,11 @@
-"""The lab's jobs: models with specs to match, and the scenarios made of one job and one load."""
+"""The lab's jobs: models with matching specs, and scenarios of one job and one load."""
 
 from __future__ import annotations
 
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.lab.simulate import Scenario, TopicPlan
 from tidegate.twin.load import Load
-from tidegate.twin.model import JobModel, Restart, Stage, State
+from tidegate.twin.model import JobModel, RestartCosts, StageModel, State
 from tidegate.twin.schedule import capacity, demand
 from tidegate.twin.topic import skewed
 
@@ -15,22 +15,22 @@ MAX_PARALLELISM = 16
 
 
 def lab_model(job_id: str = "orders-enriched") -> JobModel:
-    """Return the job all workloads run on: 2 ms a record, mildly sub-linear and skewed, 2 GB of state."""
+    """Return the job that all workloads run on: 2 ms per record, slightly sub-linear and skewed, 2 GB of state."""
     return JobModel(
         job_id=job_id,
         sources=(SOURCE,),
-        stages=(Stage("enrich", 0.0015), Stage("aggregate", 0.0005, tasks=48, skew=1.2)),
+        stages=(StageModel("enrich", 0.0015), StageModel("aggregate", 0.0005, tasks=48, skew=1.2)),
         overhead_seconds=0.8,
         max_records_per_trigger=20_000,
         trigger_interval_seconds=5.0,
         contention=0.01,
         state=State(partitions=48, bytes_per_record=300.0, ttl_seconds=1800.0, initial_bytes=2e9),
-        restart=Restart(start_seconds=22.0, start_jitter_seconds=10.0, load_bytes_per_second=400e6),
+        restart=RestartCosts(start_seconds=22.0, start_jitter_seconds=10.0, load_bytes_per_second=400e6),
     )
 
 
 def spec_for(model: JobModel, *, policy: str = "flip271", maximum: int = MAX_PARALLELISM) -> JobSpec:
-    """Return a spec for a model: what the engine is told of the job."""
+    """Return a job spec that matches a model."""
     return JobSpec(
         job_id=model.job_id,
         pipeline_id=model.pipeline,
@@ -45,9 +45,9 @@ def spec_for(model: JobModel, *, policy: str = "flip271", maximum: int = MAX_PAR
 
 
 def batch_bound(spec: JobSpec) -> float:
-    """Return how long a micro-batch may last, in seconds, for the lag objective to be held.
+    """Return how long a micro-batch may last, in seconds, within the lag objective.
 
-    Just before a commit the lag is what the batch holds and what arrived meanwhile: twice a batch.
+    Just before a commit, the lag is the batch's own records and those that arrived meanwhile: two batches' worth.
     """
     return spec.scaling.lag_objective_seconds / 2
 
@@ -59,13 +59,13 @@ def sizes_of(spec: JobSpec) -> tuple[int, ...]:
 
 
 def lab_peak(model: JobModel, spec: JobSpec) -> float:
-    """Return the load's peak for the lab: what three quarters of the largest size can just do."""
+    """Return the lab's peak load: the capacity of three quarters of the largest size."""
     size = max(1, spec.scaling.max_parallelism * 3 // 4)
     return 0.95 * capacity(model, PARTITIONS, size, batch_bound(spec))
 
 
 def one_job(model: JobModel, spec: JobSpec, load: Load, *, seconds: float | None = None, seed: int = 0) -> Scenario:
-    """Return the scenario of a job alone in a pool that is large enough, beginning at the right size for its load."""
+    """Return the scenario of a job alone in a large enough pool, starting at the right size for its load."""
     start = demand(model, PARTITIONS, load.rate(0.0), batch_bound(spec), sizes_of(spec))
     return Scenario(
         models=(model,),
@@ -79,9 +79,9 @@ def one_job(model: JobModel, spec: JobSpec, load: Load, *, seconds: float | None
 
 
 def lab_job(load: Load, *, seed: int = 0) -> Scenario:
-    """Return the scenario of the lab's job under a load, to be scored or to train on.
+    """Return the scenario of the lab's job under a load, for scoring or training.
 
-    The load comes half an interval later: what changes does so between two snapshots, as it would outside a lab.
+    The load is shifted by half an interval, so it changes between two snapshots, as it would outside a lab.
     """
     model = lab_model()
     spec = spec_for(model)

@@ -1,4 +1,4 @@
-"""The suite's pictures: scores as a coloured table, and curves of the oracle, `tide` and its best rival."""
+"""The suite's pictures: scores as a coloured table, and the curves of the oracle, `tide` and its best rival."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from tidegate.lab.picture import DEMAND, HELD, LATE, RESTART, save, slots
-from tidegate.lab.suite import ORACLE, Row
+from tidegate.lab.suite import ORACLE, CellResult
 from tidegate.lab.table import against_oracle, means, ordered
 
 HOME = "tide"
-"""The policy whose curves stand beside the oracle's, with its defaults."""
+"""The policy, with default options, whose curves are drawn next to the oracle's."""
 
 CELL = (0.9, 0.38)
-"""Width and height of a cell in inches; all places in the scores' picture are counted in cells."""
+"""Width and height of a cell in inches; all positions in the scores' picture are in cells."""
 LEFT, HEAD, FOOT, NARROWEST = 1.9, 4.35, 0.3, 8.6
 GAP = 0.2
-"""Between the oracle's row and the policies', and between the workloads' columns and the mean."""
+"""The gap between the oracle's row and the policies, and between the workloads and the mean."""
 
 NAME_LENGTH = 13
-"""Letters of a workload's name in one line; it has two."""
+"""Letters per line of a workload's name, which has two lines."""
 
 DEAREST = 6.0
-"""A cell this many times the oracle's cost is as dark as cells get."""
+"""The cost over the oracle's at which a cell has the darkest colour."""
 _SHADES = LinearSegmentedColormap.from_list("cost", ["#f8fafc", "#cfe1f0", "#7fb1dc"])
 _INK, _FAINT, _LINE = "#1b1f24", "#6b7280", "#4b5563"
 _LATE_WORDS = "#8f2d00"
@@ -39,10 +39,10 @@ _LATE_WORDS = "#8f2d00"
 CURVES_WIDTH, CURVES_HEIGHT = 12.0, 1.35
 
 
-def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) -> None:
-    """Write policies x workloads as PNG: in each cell cost over the oracle's, and seconds over the lag objective.
+def draw_scores(rows: Sequence[CellResult], path: Path, *, objective_seconds: float) -> None:
+    """Write policies x workloads as PNG: each cell shows the cost over the oracle's and the seconds over the objective.
 
-    The oracle stands first, then the policies, cheapest on average first; each column begins with its load's shape.
+    The oracle comes first, then the policies, cheapest on average first. Each column starts with its load's shape.
     """
     groups, ratios, average = ordered(rows), against_oracle(rows), means(rows)
     labels = [ORACLE, *sorted(average, key=lambda label: (average[label], label))]
@@ -63,17 +63,17 @@ def draw_scores(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
             mean_late = sum(late[workload, label] for workload in groups) / len(groups)
             _cell(panel, len(groups) + GAP, top, average.get(label, 1.0), mean_late)
     edge, hours = 0.15 - LEFT, sorted({round(row.score.seconds / 3600, 2) for row in rows})
-    _words(panel, edge, -HEAD + 0.55, "What each policy costs, and how late it is", ha="left", size=13, weight="bold")
+    _words(panel, edge, -HEAD + 0.55, "What each policy costs and how late it is", ha="left", size=13, weight="bold")
     spoken = " to ".join(f"{length:g}" for length in sorted({hours[0], hours[-1]}))
-    large = "large: cost over that of an oracle that knows the load; slots, lateness and restarts at one price"
+    large = "large: cost over that of an oracle that knows the load; slots, lateness and restarts have one price each"
     small = f"small: seconds with more than {objective_seconds:g} s of lag · framed: the cheapest policy"
     for line, told in enumerate((large, f"{small} · grey: tuned, on other loads · {spoken} h each")):
         _words(panel, edge, -HEAD + 1.2 + 0.45 * line, told, ha="left", size=8, color=_FAINT)
     save(panel.figure, path)
 
 
-def draw_curves(rows: Sequence[Row], path: Path, *, objective_seconds: float) -> None:
-    """Write demand and slots over time as PNG, a workload a line: the oracle, `tide`, and the cheapest other policy."""
+def draw_curves(rows: Sequence[CellResult], path: Path, *, objective_seconds: float) -> None:
+    """Write demand and slots over time as PNG, one line per workload: oracle, `tide` and the cheapest other policy."""
     groups, ratios = ordered(rows), against_oracle(rows)
     height = CURVES_HEIGHT * len(groups) + 0.75
     figure = Figure(figsize=(CURVES_WIDTH, height), layout="constrained")
@@ -108,8 +108,8 @@ def draw_curves(rows: Sequence[Row], path: Path, *, objective_seconds: float) ->
     save(figure, path)
 
 
-def chosen(group: Sequence[Row]) -> list[Row]:
-    """Return the rows whose curves are shown: the oracle, `tide` with its defaults, and the cheapest others."""
+def chosen(group: Sequence[CellResult]) -> list[CellResult]:
+    """Return the rows to draw: the oracle, `tide` with its defaults, and the cheapest others."""
     ranked = sorted(group, key=lambda row: (row.cell.policy != ORACLE, row.score.cost, row.cell.label))
     home = [row for row in ranked if row.cell.label == HOME]
     others = [row for row in ranked if row.cell.policy not in {ORACLE, HOME}]
@@ -118,7 +118,7 @@ def chosen(group: Sequence[Row]) -> list[Row]:
 
 
 def _canvas(columns: int, lines: int) -> Any:
-    """Return axes over a whole figure that are counted in cells, downwards, from the first cell's upper left."""
+    """Return axes over the whole figure in units of cells, downwards from the first cell's upper left corner."""
     width, height = max(NARROWEST, LEFT + columns + GAP + 0.15), HEAD + lines + GAP + FOOT
     figure = Figure(figsize=(width * CELL[0], height * CELL[1]))
     panel: Any = figure.add_axes((0, 0, 1, 1))
@@ -128,8 +128,8 @@ def _canvas(columns: int, lines: int) -> Any:
     return panel
 
 
-def _head(panel: Any, column: int, workload: str, row: Row) -> None:
-    """Draw a workload's name and, above it, the shape of its load."""
+def _head(panel: Any, column: int, workload: str, row: CellResult) -> None:
+    """Draw a workload's name below the shape of its load."""
     line, top = row.curve, max(row.curve.rate) or 1.0
     across = [column + 0.08 + 0.84 * at / line.at[-1] for at in line.at]
     base, high = -1.0, 1.1
@@ -140,7 +140,7 @@ def _head(panel: Any, column: int, workload: str, row: Row) -> None:
 
 
 def _cell(panel: Any, column: float, top: float, ratio: float, late: float, *, best: bool = False) -> None:
-    """Draw one cell, the darker the dearer."""
+    """Draw one cell; darker is more expensive."""
     depth = min(1.0, max(0.0, math.log(max(ratio, 1e-9)) / math.log(DEAREST)))
     panel.add_patch(Rectangle((column + 0.02, top + 0.04), 0.96, 0.92, color=_SHADES(depth), linewidth=0))
     if best:

@@ -1,16 +1,16 @@
-"""The oracle: what a scaler could have had by knowing the load, restart cost included.
+"""The oracle: the cheapest run found by knowing the load in advance, restarts included.
 
-Dynamic programming over (step, size, backlog), in steps of one snapshot interval. At each step it may stay at its
-size, or restart at another one, which holds the new size's slots, computes nothing for the restart's length (state
-load included) and costs the restart's price:
+Dynamic programming over (step, size, backlog), in steps of one snapshot interval. At each step it may keep its size or
+restart at another one. A restart holds the new size's slots, processes nothing while it lasts (state load included)
+and costs the restart's price:
 
     V(k, p, b) = min( core(p) + late(p, b) + V(k + 1, p, max(0, b + a(k) - c(p)))
                       min over n of  restart + [core(n) + late(n, b')] over m steps + V(k + m, n, b') )
 
-Capacities, restart lengths and state come from the same model the twin runs, but the recursion is a fluid: it knows
-no batch boundaries and no noise. So its plans are carried out on the twin, made with several margins on capacity,
-beside the largest size of each held throughout, and the cheapest run there is the oracle's. It is a yardstick that
-was reached on the twin, not a proof that nothing cheaper exists.
+Capacities, restart lengths and state come from the model that the twin runs, but the recursion is a fluid: it has no
+batch boundaries and no noise. So the plans, made with several capacity margins, run on the twin, and so does the
+largest size of each plan held throughout. The cheapest of these runs is the oracle's. It is a result reached on the
+twin, not a proof that nothing is cheaper.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from tidegate.twin.schedule import capacity, record_seconds
 Array = npt.NDArray[np.float64]
 
 LEVELS = 160
-"""Levels of backlog; their distance grows with the backlog, since what matters happens near the objective."""
+"""Number of backlog levels. They are closer together near the objective, where precision matters."""
 
 BACKLOG_SECONDS = 1800.0
-"""The highest level: this much of the peak."""
+"""The highest level, in seconds of the peak load."""
 
 MARGINS = (1.2, 1.1, 1.0, 0.95, 0.9)
-"""Shares of the capacity that plans are made for: the twin's noise makes the boldest plan not always the cheapest, and
-on a noisy load a plan that would be late in the fluid need not be so in batches that take the noise together."""
+"""Shares of the capacity that plans assume. With the twin's noise, the boldest plan is not always the cheapest. On a
+noisy load, a plan that is late in the fluid may be on time in batches, which average the noise."""
 
 Move = tuple[float, int]
-"""(seconds since the beginning, size)."""
+"""(seconds since the start, size)."""
 
 
 class PlanDecider:
-    """Carries out a plan made beforehand, whatever is measured."""
+    """Executes a plan made in advance, whatever is measured."""
 
     def __init__(self, moves: Sequence[Move], epoch: float) -> None:
         self._moves = sorted(moves)
         self._epoch = epoch
 
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
-        """Order the newest move that is due, when the job can take an order."""
+        """Order the newest move that is due, if the job can take a command."""
         del seen
         wanted = None
         while self._moves and self._moves[0][0] <= now - self._epoch + 1e-6:
@@ -103,7 +103,7 @@ class Best:
 def oracle(scenario: Scenario, prices: Prices | None = None) -> Best:
     """Return the cheapest run of a scenario of one job with one source topic.
 
-    It begins at the scenario's own size, as the policies do. Raises `ValueError` for any other scenario.
+    It starts at the scenario's size, as the policies do. Raises `ValueError` for any other scenario.
     """
     if len(scenario.models) != 1 or len(scenario.models[0].sources) != 1:
         raise ValueError("the oracle plans for one job with one source topic")
@@ -129,7 +129,7 @@ def oracle(scenario: Scenario, prices: Prices | None = None) -> Best:
 
 
 def _candidates(scenario: Scenario, prices: Prices) -> Iterator[tuple[Move, ...]]:
-    """Yield the plans worth trying: those of the recursion with each margin, and holding the largest size of each."""
+    """Yield the plans to try: the recursion's plan for each margin, and its largest size held throughout."""
     start = scenario.sizes[scenario.models[0].job_id]
     for margin in MARGINS:
         moves = plan(scenario, prices, margin)
@@ -138,7 +138,7 @@ def _candidates(scenario: Scenario, prices: Prices) -> Iterator[tuple[Move, ...]
 
 
 def plan(scenario: Scenario, prices: Prices, margin: float = 1.0) -> tuple[Move, ...]:
-    """Return the moves that cost the least in the fluid, reckoning with `margin` times the capacity."""
+    """Return the cheapest moves in the fluid, assuming `margin` times the capacity."""
     fluid = _Fluid.of(scenario, prices, margin)
     steps = fluid.steps
     values = np.zeros((steps + fluid.longest + 1, len(fluid.sizes), LEVELS))
@@ -151,7 +151,7 @@ def plan(scenario: Scenario, prices: Prices, margin: float = 1.0) -> tuple[Move,
 
 
 def _walk(fluid: _Fluid, values: Array, size: int) -> tuple[Move, ...]:
-    """Return the moves of the cheapest way through `values` from a size and no backlog."""
+    """Return the moves of the cheapest path through `values`, from a size and no backlog."""
     place = fluid.sizes.index(size)
     backlog, k, moves = 0.0, 0, []
     while k < fluid.steps:
@@ -171,7 +171,7 @@ def _walk(fluid: _Fluid, values: Array, size: int) -> tuple[Move, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Fluid:
-    """The job as a fluid; arrays over sizes are columns, over backlog levels rows."""
+    """The job as a fluid. In arrays, sizes are columns and backlog levels are rows."""
 
     sizes: tuple[int, ...]
     seconds: float
@@ -180,10 +180,10 @@ class _Fluid:
     capacities: Array
     """Records per step and size."""
     floors: Array
-    """Steps x sizes: records that wait in any case, for the trigger and inside the running batch."""
+    """Steps x sizes: records that wait even when the job keeps up, for the trigger or in the running batch."""
     restart_steps: npt.NDArray[np.int64]
     restart_left: Array
-    """Per step: the share of the last restart step in which the job computes again."""
+    """Per step: the share of a restart's last step in which the job processes records again."""
     levels: Array
     objective_steps: float
     core: Array
@@ -196,7 +196,7 @@ class _Fluid:
         model, spec = scenario.models[0], scenario.specs[0]
         topic = scenario.topics[model.sources[0]]
         load = topic.load
-        assert load is not None  # noqa: S101 - `oracle` has looked
+        assert load is not None  # noqa: S101 - `oracle` has checked it
         seconds, sizes = float(spec.interval_seconds), sizes_of(spec)
         steps = int(scenario.seconds // seconds)
         able = np.array([capacity(model, topic.shares, size, batch_bound(spec)) for size in sizes]) * margin
@@ -210,7 +210,7 @@ class _Fluid:
             seconds=seconds,
             arrivals=arrivals,
             capacities=(able * seconds)[:, None],
-            # Ten seconds above the capacity make no long batch: batches follow the minute, as demand does.
+            # Ten seconds above the capacity do not make a long batch: batches follow the minute, as demand does.
             floors=_floors(model, topic.shares, sizes, _smooth(arrivals / seconds, minute), batch_bound(spec)),
             restart_steps=restart_steps,
             restart_left=(restart_steps * seconds - restarts) / seconds,
@@ -236,19 +236,19 @@ class _Fluid:
         return np.asarray(np.maximum(0.0, backlog + self.arrivals[k] - self.capacities))
 
     def after_restart(self, k: int, backlog: Array) -> Array:
-        """Return the backlog after a restart begun at step `k`."""
+        """Return the backlog after a restart that starts at step `k`."""
         m = int(self.restart_steps[k])
         left = backlog + self.arrivals[k : k + m].sum() - self.capacities * self.restart_left[k]
         return np.asarray(np.maximum(0.0, left))
 
     def stay(self, k: int, backlog: Array, values: Array) -> Array:
-        """Return the cost from step `k` on of staying, sizes x backlogs."""
+        """Return the cost of keeping the size from step `k` on, sizes x backlogs."""
         after = self.after_step(k, backlog)
         late = (after + self.floors[k][:, None]) > self.objective_steps * self.capacities
         return np.asarray(self.core + self.late * late + self._value(values[k + 1], after))
 
     def switch(self, k: int, backlog: Array, values: Array) -> Array:
-        """Return the cost from step `k` on of restarting at each size, sizes x backlogs."""
+        """Return the cost of restarting at each size at step `k`, and what follows, sizes x backlogs."""
         m = int(self.restart_steps[k])
         cost = self.restart + m * self.core
         waiting = backlog
@@ -269,7 +269,7 @@ class _Fluid:
 
 
 def _restart_seconds(model: JobModel, load: Load, steps: int, seconds: float) -> Array:
-    """Return the length of a restart begun at each step, with the state there is by then."""
+    """Return the length of a restart that starts at each step, given the state's size at that time."""
     restart, state = model.restart, model.state
     fixed = restart.exit_seconds + restart.start_seconds + restart.start_jitter_seconds / 2
     lengths = np.full(steps, fixed + restart.first_batch_seconds)
@@ -283,13 +283,13 @@ def _restart_seconds(model: JobModel, load: Load, steps: int, seconds: float) ->
 
 
 def _smooth(rates: Array, steps: int) -> Array:
-    """Return the mean of the last `steps` rates at each."""
+    """Return the mean of the last `steps` rates at each step."""
     padded = np.concatenate([np.full(steps - 1, rates[0]), rates])
     return np.convolve(padded, np.ones(steps) / steps, "valid")
 
 
 def _floors(model: JobModel, shares: tuple[float, ...], sizes: Sequence[int], rates: Array, bound: float) -> Array:
-    """Return the records that wait though the job keeps up: those of one trigger and one batch at each rate."""
+    """Return the records that wait even when the job keeps up: one trigger's and one batch's, at each rate."""
     floors = np.zeros((len(rates), len(sizes)))
     for place, size in enumerate(sizes):
         busy = rates * record_seconds(model, shares, size)

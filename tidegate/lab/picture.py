@@ -1,4 +1,4 @@
-"""Pictures of one run, and of a recorded run beside the twin's; what all pictures of the lab share."""
+"""Pictures of one run, and of a recorded run next to the twin's; what all pictures of the lab share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.lab.score import Curve
 from tidegate.twin.recorded import lag_of
 
-# Told apart by every kind of eye: greys, blue, vermilion (Okabe and Ito).
+# Distinguishable with colour blindness: greys, blue, vermilion (Okabe and Ito).
 DEMAND, HELD, LATE, RESTART = "#d3d7dd", "#1f5fa8", "#e8702a", "#6b7280"
 _LAG, _REAL, _TWIN = "#8a6508", "#333333", "#e07b00"
 
@@ -22,7 +22,7 @@ DPI = 200
 
 
 def draw_run(line: Curve, path: Path, *, restarts_at: Sequence[float], objective_seconds: float, title: str) -> None:
-    """Write the picture of one run as PNG: rate, slots and lag over time, restarts marked."""
+    """Write one run as PNG: rate, slots and lag over time, with restarts marked."""
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels: Any = figure.subplots(3, 1, sharex=True)
     minutes = [at / 60 for at in line.at]
@@ -51,7 +51,7 @@ def draw_beside(
     *,
     title: str,
 ) -> None:
-    """Write the picture of a recorded run and the twin's as PNG: lag, batch durations and slots, commands marked."""
+    """Write a recorded run and the twin's as PNG: lag, batch durations and slots, with commands marked."""
     figure = Figure(figsize=(10, 8), layout="constrained")
     lag, duration, slots = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
     zero = recorded[0].sequence
@@ -76,7 +76,7 @@ def draw_beside(
     duration.set_ylabel("batch duration, s\n(each from its start to its end)")
     slots.set_ylabel("slots")
     slots.set_xlabel("seconds")
-    slots.margins(y=0.45)  # room for the commands
+    slots.margins(y=0.45)  # space for the commands
     for panel in (lag, duration, slots):
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.25)
@@ -86,7 +86,7 @@ def draw_beside(
 
 
 def slots(panel: Any, line: Curve, restarts_at: Sequence[float], objective_seconds: float) -> None:
-    """Draw demand, slots held, restarts, and a red ground where the lag is over the objective."""
+    """Draw demand, slots held and restarts, with a red background where the lag is over the objective."""
     minutes = [at / 60 for at in line.at]
     panel.fill_between(minutes, line.demand, step="post", color=DEMAND, linewidth=0)
     panel.step(minutes, line.held, where="post", color=HELD, linewidth=1.1)
@@ -100,7 +100,7 @@ def slots(panel: Any, line: Curve, restarts_at: Sequence[float], objective_secon
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, with the directories it needs."""
+    """Write a figure as PNG, creating missing directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.set_dpi(DPI)
     FigureCanvasAgg(figure).print_png(str(path))

@@ -1,14 +1,14 @@
 """Scenarios with a known right answer: DS2's word count, a grid of starts, a noisy sine, the worst sawtooth.
 
 `word_count` is section 5.2 of DS2 (Kalavri et al., OSDI 2018): 1 M sentences a minute, FlatMap 100 k sentences and
-Count 1 M words a minute and slot, 20 words a sentence, begun at 1/1; 10 and 20 slots are right. `grid` follows its
-table 4: six jobs whose right sizes are those of its Nexmark queries, each begun at six sizes; the jobs scale
-sub-linearly, so one linear step cannot be exact. In the word count a FlatMap slot does a twentieth and a Count slot a
-tenth more than stated: a job that just keeps up would never work off what arrived while it was too small, and Count
-must also keep up with a FlatMap that works its backlog off.
+Count 1 M words per minute and slot, 20 words per sentence, started at 1/1; 10 and 20 slots are right. `grid` follows
+its table 4: six jobs whose right sizes are those of its Nexmark queries, each started at six sizes. The jobs scale
+sub-linearly, so one linear step cannot be exact. In the word count, a FlatMap slot processes a twentieth more than
+stated and a Count slot a tenth more: a job that only just keeps up would never clear the backlog from when it was too
+small, and Count must also keep up while FlatMap clears its own.
 
-These right sizes are DS2's: the least that keeps up with the arrivals. A policy that also aims at a lag objective takes
-more on purpose; `AIMS` holds the options that take those aims away.
+These right sizes are DS2's: the smallest that keep up with the arrivals. A policy that also aims at a lag objective
+uses more on purpose; `AIMS` holds the options that switch such aims off.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.lab.jobs import batch_bound, lab_model, lab_peak, one_job, spec_fo
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan
 from tidegate.lab.tunings import Tuning
 from tidegate.twin.load import Load
-from tidegate.twin.model import JobModel, Restart, Stage
+from tidegate.twin.model import JobModel, RestartCosts, StageModel
 from tidegate.twin.schedule import capacity
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import sawtooth, sine
@@ -36,7 +36,7 @@ _QUICK: dict[str, dict[str, Scalar]] = {
     "cooldown": {"up_seconds": 60.0, "down_seconds": 60.0},
 }
 AIMS: dict[str, Tuning] = {
-    # DS2 has neither lag objective nor forecast: no headroom, doubt, catch-up, interval or trend, but a warm-up.
+    # DS2 has no lag objective and no forecast: no headroom, margin, catch-up, interval or trend, only a warm-up.
     "tide": Tuning(
         {
             "headroom": 0.0,
@@ -65,12 +65,12 @@ AIMS: dict[str, Tuning] = {
         _QUICK,
     ),
 }
-"""By policy: the options with which it aims at what DS2 aims at, and guards that let it step as often."""
+"""By policy: the options that give it DS2's aim, and guards that let it step as often."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A scenario and the size that is right for each of its jobs."""
+class ScenarioCase:
+    """A scenario and the right size of each of its jobs."""
 
     name: str
     scenario: Scenario
@@ -78,35 +78,39 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job came to its size."""
+class ScenarioOutcome:
+    """How a job reached its size."""
 
     start: int
     sizes: tuple[int, ...]
-    """Sizes it was brought to, in order."""
+    """Sizes it was changed to, in order."""
     right: int
 
     @property
     def decisions(self) -> int:
-        """How many changes it took."""
+        """Number of changes."""
         return len(self.sizes)
 
     @property
     def over(self) -> bool:
-        """Whether it was ever brought above the right size from at or below it."""
+        """Whether it ever went above the right size from at or below it."""
         return any(before <= self.right < after for before, after in pairwise((self.start, *self.sizes)))
 
 
-def word_count(seconds: float = 2400.0) -> Case:
+def word_count(seconds: float = 2400.0) -> ScenarioCase:
     """Return DS2's word count as two jobs linked by a topic."""
-    cores = {"restart": Restart(exit_seconds=2.0, start_seconds=15.0), "noise_share": 0.02, "overhead_seconds": 0.01}
+    cores = {
+        "restart": RestartCosts(exit_seconds=2.0, start_seconds=15.0),
+        "noise_share": 0.02,
+        "overhead_seconds": 0.01,
+    }
     flatmap = JobModel(
         job_id="flatmap",
         pipeline_id="word-count",
         sources=("sentences",),
         sink="words",
         output_ratio=20.0,
-        stages=(Stage("flatmap", 0.95 * 60 / 100_000),),
+        stages=(StageModel("flatmap", 0.95 * 60 / 100_000),),
         max_records_per_trigger=4_000,
         **cores,  # type: ignore[arg-type]
     )
@@ -114,11 +118,11 @@ def word_count(seconds: float = 2400.0) -> Case:
         job_id="count",
         pipeline_id="word-count",
         sources=("words",),
-        stages=(Stage("count", 0.9 * 60 / 1_000_000),),
+        stages=(StageModel("count", 0.9 * 60 / 1_000_000),),
         max_records_per_trigger=80_000,
         **cores,  # type: ignore[arg-type]
     )
-    return Case(
+    return ScenarioCase(
         "word count",
         Scenario(
             models=(flatmap, count),
@@ -135,23 +139,23 @@ def word_count(seconds: float = 2400.0) -> Case:
     )
 
 
-def grid(seconds: float = 2400.0) -> list[Case]:
-    """Return the 36 cases: six sub-linear jobs, each begun at six sizes under a constant load."""
+def grid(seconds: float = 2400.0) -> list[ScenarioCase]:
+    """Return the 36 cases: six sub-linear jobs, each started at six sizes under a constant load."""
     cases = []
     for place, (name, right) in enumerate(RIGHT_SIZES.items()):
         model = JobModel(
             job_id=name,
             sources=("orders",),
-            stages=(Stage("read", 0.0), Stage("query", 0.001 + 0.0005 * place, tasks=840)),
+            stages=(StageModel("read", 0.0), StageModel("query", 0.001 + 0.0005 * place, tasks=840)),
             overhead_seconds=0.02,
             trigger_interval_seconds=2.0,
             contention=0.004 * (1 + place % 3),
             noise_share=0.02,
-            restart=Restart(exit_seconds=2.0, start_seconds=20.0),
+            restart=RestartCosts(exit_seconds=2.0, start_seconds=20.0),
         )
         spec, shares = spec_for(model, maximum=32), even(32)
         bound = batch_bound(spec)
-        # Half-way between what the size below can do and what the right one can: neither is right by a hair.
+        # Half-way between the capacity of the size below and that of the right size, so the answer is clear-cut.
         rate = (capacity(model, shares, right - 1, bound) + capacity(model, shares, right, bound)) / 2
         model = replace(model, max_records_per_trigger=int(3 * rate))
         for start in STARTS:
@@ -163,34 +167,36 @@ def grid(seconds: float = 2400.0) -> list[Case]:
                 sizes={name: start},
                 seconds=seconds,
             )
-            cases.append(Case(f"{name} from {start}", scenario, {name: right}))
+            cases.append(ScenarioCase(f"{name} from {start}", scenario, {name: right}))
     return cases
 
 
-def noisy_sine(seconds: float = 6 * 3600.0, seed: int = 0) -> Case:
+def noisy_sine(seconds: float = 6 * 3600.0, seed: int = 0) -> ScenarioCase:
     """Return six hours of a noisy sine (one wave in six hours) on a job that takes 30 to 50 s to restart."""
     model = replace(
-        lab_model(), restart=Restart(exit_seconds=2.0, start_seconds=25.0, start_jitter_seconds=20.0), state=None
+        lab_model(), restart=RestartCosts(exit_seconds=2.0, start_seconds=25.0, start_jitter_seconds=20.0), state=None
     )
     spec = spec_for(model)
     load = sine(lab_peak(model, spec), seconds, period=seconds).noisy(0.05, seed=seed + 41)
     scenario = one_job(model, spec, load, seed=seed)
-    return Case("noisy sine", scenario, {})
+    return ScenarioCase("noisy sine", scenario, {})
 
 
-def worst_sawtooth(period: float, seconds: float = 3 * 3600.0) -> Case:
+def worst_sawtooth(period: float, seconds: float = 3 * 3600.0) -> ScenarioCase:
     """Return a sawtooth of a period on the lab's job."""
     model = lab_model()
     spec = spec_for(model)
-    return Case(f"sawtooth {period:.0f} s", one_job(model, spec, sawtooth(lab_peak(model, spec), seconds, period)), {})
+    return ScenarioCase(
+        f"sawtooth {period:.0f} s", one_job(model, spec, sawtooth(lab_peak(model, spec), seconds, period)), {}
+    )
 
 
-def outcome(case: Case, job_id: str, recording: JobRecording) -> Outcome:
-    """Return how a job of a case came to its size."""
+def outcome(case: ScenarioCase, job_id: str, recording: JobRecording) -> ScenarioOutcome:
+    """Return how a job of a case reached its size."""
     sizes = tuple(result.parallelism for result in recording.results if result.phase is Phase.ACCEPTED)
-    return Outcome(case.scenario.sizes[job_id], sizes, case.right[job_id])
+    return ScenarioOutcome(case.scenario.sizes[job_id], sizes, case.right[job_id])
 
 
 def restarts(recording: JobRecording) -> int:
-    """Return how often a job was stopped to be rescaled."""
+    """Return how many rescales stopped a job."""
     return sum(result.phase is Phase.STOPPING for result in recording.results)

@@ -1,15 +1,15 @@
-"""The score of a run: how well supply followed demand, how long the lag objective was violated, and what it cost.
+"""The score of a run: how well supply followed demand, how long the lag objective was violated, and the cost.
 
 Elasticity is measured as the SPEC Research Group does (Herbst et al., "BUNGEE", SEAMS 2015), with demand d(t) known
-exactly from the twin: the smallest size whose capacity covers what arrives. Supply s(t) is the size that computes at
-t, so it is 0 during a restart; T is the length of the run.
+exactly from the twin: the smallest size whose capacity covers the arrivals. Supply s(t) is the size that processes
+records at t, so it is 0 during a restart. T is the length of the run.
 
     under accuracy  aU = 1/T * integral max(d - s, 0) dt        over accuracy  aO = 1/T * integral max(s - d, 0) dt
     under share     tU = time(s < d) / T                        over share     tO = time(s > d) / T
-    jitter          j  = (E_S - E_D) / T per minute; E: units moved up plus units moved down; above 0 is restless
+    jitter          j  = (E_S - E_D) / T per minute; E: slots added plus slots removed; above 0: more moves than demand
 
 Lag in seconds is lag in records over the capacity of the size held (work, not waiting time, as in the JobSpec's
-objective). What it cost is one number, in core-seconds of the job's largest size, by `Prices`.
+objective). The cost is one number, in core-seconds of the job's largest size; `Prices` defines it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tidegate.twin.model import JobModel
 from tidegate.twin.schedule import capacity, demand
 
 DEMAND_WINDOW_SECONDS = 60.0
-"""Demand follows the mean arrivals of the last minute: no size can follow what comes and goes within a batch."""
+"""Demand follows the mean arrivals of the last minute: no size can follow changes within a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What things cost, in core-seconds. Two figures scale with the largest size, so that prices fit any job."""
+    """Prices in core-seconds. Two of them scale with the largest size, so that they fit any job."""
 
     core_second: float = 1.0
     violated_second: float = 2.0
-    """Per second over the lag objective and slot of the largest size: dearer than to run the largest size always,
-    so no clairvoyant buys its savings with a lasting violation."""
+    """Per second over the lag objective and slot of the largest size: more than always running the largest size, so
+    no oracle pays for savings with a lasting violation."""
     restart: float = 30.0
-    """Per restart and slot of the largest size, besides the core-seconds and the lag it causes: batches run twice,
-    caches are cold, and each is a chance to fail."""
+    """Per restart and slot of the largest size, in addition to the core-seconds and the lag it causes: batches run
+    twice, caches are cold, and each restart may fail."""
 
     def total(self, core_seconds: float, violated_seconds: float, restarts: int, largest: int) -> float:
         """Return the cost of a run in core-seconds."""
@@ -67,10 +67,10 @@ class Score:
     core_seconds: float
     restarts: int
     rescales: int
-    """Changes of size carried out, in place or by restart."""
+    """Completed changes of size, in place or by restart."""
     demand_changes: int
     lost: bool
-    """The job did not run at the end."""
+    """Whether the job was not running at the end."""
     cost: float
 
     @property
@@ -86,16 +86,16 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Demand, supply and lag of a run at each tick; times in seconds since its beginning."""
+    """Demand, supply and lag of a run at each tick; times are seconds since its start."""
 
     at: tuple[float, ...]
     rate: tuple[float, ...]
     """Mean arrivals of the last minute, records/s."""
     demand: tuple[int, ...]
     supply: tuple[int, ...]
-    """Slots that compute; 0 while the job is down."""
+    """Slots that process records; 0 while the job is down."""
     held: tuple[int, ...]
-    """Slots held; what is paid for."""
+    """Slots held, and so paid for."""
     lag_seconds: tuple[float, ...]
 
 
@@ -142,7 +142,7 @@ def score(
             violated += seconds
             area += beyond * seconds
     length = line.at[-1] - line.at[0]
-    # A dip to nothing during a restart is no move of the scaler: jitter looks at the sizes held.
+    # The drop to 0 during a restart is not a move of the scaler, so jitter uses the slots held.
     sizes_held = [size for size in line.held if size]
     core_seconds = ticks[-1].core_seconds - ticks[0].core_seconds
     stops = {r.command_id for r in recording.results if r.phase is Phase.STOPPING and r.kind is CommandKind.RESCALE}
@@ -167,12 +167,12 @@ def score(
 
 
 def _moved(sizes: Sequence[int]) -> int:
-    """Return the units moved up plus the units moved down."""
+    """Return the slots added plus the slots removed."""
     return sum(abs(after - before) for before, after in pairwise(sizes))
 
 
 def _rates(ticks: Sequence[Tick]) -> list[float]:
-    """Return the mean arrivals of the window before each tick; the first one has those of the tick after it."""
+    """Return the mean arrivals of the window before each tick; the first tick takes the second one's."""
     moments = [tick.at for tick in ticks]
     rates = []
     for place, tick in enumerate(ticks):

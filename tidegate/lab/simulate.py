@@ -1,8 +1,8 @@
 """The loop in simulated time: snapshots from the twin, decisions from the engine, commands back to the twin.
 
-What the services do between topics is done here by calls, in the same order: results first, then the snapshot is
-decided on with what the decider would have seen (cooldown, reservations, results, neighbours), then the command goes
-out. A snapshot that is late is decided on when it arrives; its command can come no earlier.
+Function calls replace the topics, in the services' order: first the results, then the decision on the snapshot with
+what the decider would have seen (cooldown, reservations, results, neighbours), then the command. The decision on a late
+snapshot is made when it arrives.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tidegate.lab.ledger import MemoryLedger
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 from tidegate.twin.world import EPOCH, World
 
 Progress = Callable[[float], None]
-"""Told the share done, 0..1."""
+"""Called with the completed share, 0..1."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic to be made: its partitions' shares, its load, its size if finite."""
+    """A topic to create: its partitions' shares, its load, and its size if finite."""
 
     shares: tuple[float, ...]
     load: Load | None = None
@@ -42,23 +42,23 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One simulation to be run; the same scenario gives the same recording."""
+    """One simulation; the same scenario gives the same recording."""
 
     models: tuple[JobModel, ...]
     specs: tuple[JobSpec, ...]
     topics: Mapping[str, TopicPlan]
     pools: Mapping[str, int]
     sizes: Mapping[str, int]
-    """Size each job runs with when the scenario begins."""
+    """Each job's size at the start."""
     seconds: float
     seed: int = 0
     epoch: int = EPOCH
 
     def world(self) -> World:
-        """Return the scenario's world at its beginning."""
+        """Return the scenario's world at its start."""
         return World(
             self.models,
-            [Topic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
+            [TwinTopic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
             [SlotPool(pool_id, slots) for pool_id, slots in self.pools.items()],
             sizes=self.sizes,
             seed=self.seed,
@@ -88,7 +88,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One moment of one job as it truly was; times are seconds since the beginning."""
+    """The true state of one job at one moment; times are seconds since the start."""
 
     at: float
     arrived: float
@@ -111,16 +111,16 @@ class JobRecording:
 
 
 class Decider(Protocol):
-    """Who decides in a simulation: the engine, or a plan made beforehand."""
+    """What decides in a simulation: the engine, or a plan made in advance."""
 
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
-        """Return what follows from a snapshot at `now` (epoch seconds), given the results since the last one."""
+        """Decide on a snapshot at `now` (epoch seconds), given the results since the last one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a decider made of a snapshot."""
+    """A decider's answer to a snapshot."""
 
     decision: Decision | None
     command: ScalingCommand | None
@@ -194,10 +194,10 @@ def simulate(
     keep_snapshots: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, JobRecording]:
-    """Run a scenario; return the recording of each job by id.
+    """Run a scenario; return each job's recording by id.
 
-    Without a `decider` the engine decides by the scenario's specs. Raises `ValueError` for a spec that the engine
-    refuses, or that names a job, topic or pool which is not there.
+    Without a `decider`, the engine decides by the scenario's specs. Raises `ValueError` for a spec that the engine
+    rejects, or that names an unknown job, topic or pool.
     """
     loop = _Loop(scenario, decider or EngineDecider(scenario.specs), keep_snapshots=keep_snapshots)
     told = 0.0
@@ -213,7 +213,7 @@ def simulate(
 
 
 class _Loop:
-    """One simulation under way. `due` holds (epoch seconds, rank, job's place, snapshot or None for "measure now")."""
+    """One running simulation. `due` holds (epoch seconds, rank, job's index, snapshot or None for "measure now")."""
 
     def __init__(self, scenario: Scenario, decider: Decider, *, keep_snapshots: bool) -> None:
         self.world = scenario.world()
@@ -230,7 +230,7 @@ class _Loop:
             heapq.heappush(self.due, (scenario.epoch + spec.interval_seconds, 0, place, None))
 
     def turn(self) -> float:
-        """Do what is due next; return its epoch second."""
+        """Process what is due next; return its epoch second."""
         now, _, place, snapshot = heapq.heappop(self.due)
         self.take_results(now)
         if snapshot is None:
@@ -240,13 +240,13 @@ class _Loop:
         return now
 
     def take_results(self, until: float) -> None:
-        """Move the world on, and keep the results for the next snapshot of their jobs."""
+        """Advance the world, and keep the results for their jobs' next snapshots."""
         for result in self.world.advance(until):
             self.pending[result.job_id].append(result)
             self.recordings[result.job_id].results.append(result)
 
     def _measure(self, now: float, place: int) -> MetricSnapshot | None:
-        """Return the interval's snapshot; None when it is lost, or still on its way."""
+        """Return the interval's snapshot; None if it is lost or delayed."""
         spec = self.specs[place]
         self.recordings[spec.job_id].ticks.append(_tick(self.world, spec.job_id))
         heapq.heappush(self.due, (now + spec.interval_seconds, 0, place, None))
@@ -261,7 +261,7 @@ class _Loop:
 
     def _decide(self, now: float, spec: JobSpec, snapshot: MetricSnapshot) -> None:
         if snapshot.sequence <= self.decided.get(spec.job_id, -1):
-            return  # overtaken on its way by a newer one: the decider drops it
+            return  # a newer snapshot arrived first: the decider drops this one
         self.decided[spec.job_id] = snapshot.sequence
         recording = self.recordings[spec.job_id]
         decided = self.decider.decide(spec, snapshot, now, self.pending[spec.job_id])

@@ -1,7 +1,7 @@
-"""The suite: every policy on every workload, with its defaults and with its tuning, beside the oracle.
+"""The suite: every policy on every workload, with its defaults and its tuning, compared with the oracle.
 
-A cell is one simulation and a pure function of what it holds, a trace's load included, so cells run in as many
-processes as there are cores and the table is the same.
+A cell is one simulation and a pure function of its fields, including a trace's load. The table is the same however many
+processes run the cells.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Curve, Prices, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
-from tidegate.lab.traces import Play, read_trace
+from tidegate.lab.traces import Playback, read_trace
 from tidegate.lab.tunings import DEFAULTS, tunings
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.workloads import SHAPES
@@ -32,7 +32,7 @@ SECONDS = 3 * 3600.0
 
 
 class UnknownName(ValueError):
-    """A policy or workload that is not there; the text lists those that are."""
+    """An unknown policy or workload; the text lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +46,23 @@ class Cell:
     seconds: float
     seed: int
     load: Load | None = field(default=None, compare=False, repr=False)
-    """The workload itself if it is a trace; None: the shape of that name."""
+    """The load, if the workload is a trace; None: the shape of that name."""
 
     @property
     def label(self) -> str:
-        """How the row is called."""
+        """The row's label."""
         return f"{self.policy} (tuned)" if self.tuned else self.policy
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What a cell gave."""
+class CellResult:
+    """The result of a cell."""
 
     cell: Cell
     score: Score
     curve: Curve
     restarts_at: tuple[float, ...]
-    """Seconds since the beginning."""
+    """Seconds since the start."""
 
 
 def cells(
@@ -73,10 +73,10 @@ def cells(
     seconds: float = SECONDS,
     seed: int = 0,
 ) -> list[Cell]:
-    """Return the cells of the policies and workloads asked for (none: all); raises `UnknownName`.
+    """Return the cells of the given policies and workloads (none given: all). Raises `UnknownName`.
 
-    Traces are workloads after those asked for, or alone; each lasts as long as it does, at the peak it has.
-    The oracle stands first in each workload; a policy with a tuning has two cells.
+    Traces come after the given workloads, or alone, each with its own length and peak. The oracle is first in each
+    workload. A policy with a tuning has two cells.
     """
     traces = traces or {}
     chosen = list(policies) or sorted(engine().policies)
@@ -88,7 +88,7 @@ def cells(
         if shape not in SHAPES:
             raise UnknownName(f"unknown workload {shape!r}, known are {', '.join(SHAPES)}")
         if shape in traces:
-            raise UnknownName(f"workload {shape!r} is a shape and a trace: name the trace's file otherwise")
+            raise UnknownName(f"workload {shape!r} is both a shape and a trace: rename the trace's file")
     tuned = tunings()
     rows = [(ORACLE, False)]
     for policy in chosen:
@@ -100,18 +100,18 @@ def cells(
     return found
 
 
-def trace_loads(paths: Iterable[Path], play: Play) -> dict[str, Load]:
-    """Return traces by the stems of their files, scaled to the lab's peak; raises `BadLoad`."""
+def trace_loads(paths: Iterable[Path], play: Playback) -> dict[str, Load]:
+    """Return traces by the stems of their files, scaled to the lab's peak. Raises `BadLoad`."""
     scaled, found = replace(play, peak=lab_peak(lab_model(), spec_for(lab_model()))), {}
     for path in paths:
         if path.stem in found:
-            raise BadLoad(f"{path}: a trace called {path.stem!r} is there already: each needs a name of its own")
+            raise BadLoad(f"{path}: a trace called {path.stem!r} already exists: give each trace its own name")
         found[path.stem] = read_trace(path, scaled)
     return found
 
 
-def run(cell: Cell, prices: Prices | None = None) -> Row:
-    """Return what a cell gives."""
+def run(cell: Cell, prices: Prices | None = None) -> CellResult:
+    """Run a cell."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
     scenario = lab_job(cell.load or SHAPES[cell.workload](peak, cell.seconds), seed=cell.seed)
     if cell.policy == ORACLE:
@@ -123,19 +123,19 @@ def run(cell: Cell, prices: Prices | None = None) -> Row:
     return _row(cell, scenario, recording, score(scenario.models[0], scenario.specs[0], PARTITIONS, recording, prices))
 
 
-def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) -> Row:
+def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) -> CellResult:
     line = curve(scenario.models[0], scenario.specs[0], PARTITIONS, recording.ticks)
     moments = tuple(command.issued_at.timestamp() - scenario.epoch for command in recording.commands)
-    return Row(cell, found, line, moments)
+    return CellResult(cell, found, line, moments)
 
 
-def run_all(todo: Sequence[Cell], *, processes: int | None = None) -> Iterator[Row]:
-    """Yield rows as they are done, from `processes` processes (None: one per core, at most 2)."""
+def run_all(todo: Sequence[Cell], *, processes: int | None = None) -> Iterator[CellResult]:
+    """Yield results as they finish, from `processes` processes (None: one per core, at most 2)."""
     return spread(run, todo, processes=processes)
 
 
 def spread(work: Callable[[T], R], todo: Sequence[T], *, processes: int | None = None) -> Iterator[R]:
-    """Yield what `work` makes of each, as it is done, from `processes` processes (None: one per core, at most 2)."""
+    """Yield `work` of each item as it finishes, from `processes` processes (None: one per core, at most 2)."""
     count = min(2, os.cpu_count() or 1) if processes is None else processes
     if count <= 1 or len(todo) < 2:
         yield from map(work, todo)

@@ -1,4 +1,4 @@
-"""The lab's table: policy x workload, cheapest first, each cost beside the oracle's."""
+"""The lab's table: policy x workload, cheapest first, each cost next to the oracle's."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from tidegate.lab.suite import ORACLE, Row
+from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
     "late: time over the lag objective · worst: highest lag in seconds of work · core-s: slots held times seconds · "
-    "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots a minute beyond what "
-    "demand moved · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
+    "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots moved per minute "
+    "beyond demand's moves · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
 )
 
 
-def ordered(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each workload, the oracle first and then by cost."""
-    found: dict[str, list[Row]] = {}
+def ordered(rows: Sequence[CellResult]) -> dict[str, list[CellResult]]:
+    """Return each workload's rows: the oracle first, then by cost."""
+    found: dict[str, list[CellResult]] = {}
     for row in rows:
         found.setdefault(row.cell.workload, []).append(row)
     for group in found.values():
@@ -25,7 +25,7 @@ def ordered(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def against_oracle(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+def against_oracle(rows: Sequence[CellResult]) -> dict[tuple[str, str], float]:
     """Return cost over the oracle's cost by (workload, label)."""
     base = {row.cell.workload: row.score.cost for row in rows if row.cell.policy == ORACLE}
     return {
@@ -35,7 +35,7 @@ def against_oracle(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
     }
 
 
-def detail(rows: Sequence[Row]) -> Table:
+def detail(rows: Sequence[CellResult]) -> Table:
     """Return every score of every row."""
     table = Table(title="Policies on the twin", caption=HELP, expand=False)
     table.add_column("workload")
@@ -69,8 +69,8 @@ def detail(rows: Sequence[Row]) -> Table:
     return table
 
 
-def means(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the mean cost over the oracle's by label, of those that ran on every workload; the oracle is left out."""
+def means(rows: Sequence[CellResult]) -> dict[str, float]:
+    """Return the mean cost over the oracle's by label, for those that ran on every workload, without the oracle."""
     ratios, workloads = against_oracle(rows), list(ordered(rows))
     labels = {label for _, label in ratios if label != ORACLE}
     return {
@@ -80,8 +80,8 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-def summary(rows: Sequence[Row]) -> Table:
-    """Return cost over the oracle's, policy x workload, with the mean over all workloads; best policy first."""
+def summary(rows: Sequence[CellResult]) -> Table:
+    """Return the cost over the oracle's, policy x workload, with the mean over workloads; best policy first."""
     ratios, average, workloads = against_oracle(rows), means(rows), list(ordered(rows))
     table = Table(title="Cost over the oracle's", expand=False)
     table.add_column("policy", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Traces: loads from CSV files of `seconds,records_per_second`, one point a line; lines that begin with # are notes."""
+"""Traces: loads from CSV files of `seconds,records_per_second`, one point per line; # starts a comment line."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ HEADER = ["seconds", "records_per_second"]
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
-    """How a trace is played: which part of it, how fast, how high."""
+class Playback:
+    """How to play a trace: which part, how fast, how high."""
 
     speed: float = 1.0
-    """Times faster than it was recorded, at the same rates."""
+    """How many times faster than recorded, at the same rates."""
     since_hours: float = 0.0
-    """Where the part begins, in hours of the trace itself."""
+    """Where the part starts, in hours of the trace."""
     hours: float | None = None
-    """How long it is played, in simulated hours; None: to the trace's end."""
+    """Length in simulated hours; None: to the trace's end."""
     most_hours: float = math.inf
-    """No longer than this when `hours` is None."""
+    """The longest length if `hours` is None."""
     peak: float | None = None
-    """Scaled to this peak, records/s; None: as it is."""
+    """Scale to this peak, records/s; None: keep the trace's own."""
 
 
-AS_IT_IS = Play()
+AS_IT_IS = Playback()
 
 
-def read_trace(path: Path, play: Play = AS_IT_IS) -> Load:
-    """Return the load of a trace as it is to be played.
+def read_trace(path: Path, play: Playback = AS_IT_IS) -> Load:
+    """Return the load of a trace, as `playback` says.
 
-    Raises `BadLoad` naming file, line, field and value of what is wrong, or what part of the trace is not there.
+    Raises `BadLoad` with file, line, field and value of the fault, or with the part that the trace does not have.
     """
     points = _points(path)
     try:
@@ -44,14 +44,14 @@ def read_trace(path: Path, play: Play = AS_IT_IS) -> Load:
         raise BadLoad(f"{path}: {error}") from None
 
 
-def _played(points: list[tuple[float, float]], play: Play) -> Load:
+def _played(points: list[tuple[float, float]], play: Playback) -> Load:
     whole = seconds_of(points) / 3600
     left = (whole - play.since_hours) / play.speed
     asked = min(left, play.most_hours) if play.hours is None else play.hours
     if not 0 < asked <= left * (1 + 1e-9):
         raise BadLoad(
             f"it lasts {whole:.6g} h: from hour {play.since_hours:g} on, at speed {play.speed:g}, "
-            f"{max(0.0, left):.6g} h are left to play" + ("" if play.hours is None else f", not {play.hours:g}")
+            f"{max(0.0, left):.6g} h are left" + ("" if play.hours is None else f", not {play.hours:g}")
         )
     faster = [(at / play.speed, rate) for at, rate in points]
     return from_points(faster, start=play.since_hours * 3600 / play.speed, seconds=asked * 3600)

@@ -1,4 +1,4 @@
-"""The scenarios with a known answer, run for any policy: figures against the bars, as a table."""
+"""Any policy on the scenarios with a known answer: its figures and the bars, as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from tidegate.lab.scenarios import AIMS, Case, Outcome, grid, noisy_sine, outcome, restarts, word_count, worst_sawtooth
+from tidegate.lab.scenarios import (
+    AIMS,
+    ScenarioCase,
+    ScenarioOutcome,
+    grid,
+    noisy_sine,
+    outcome,
+    restarts,
+    word_count,
+    worst_sawtooth,
+)
 from tidegate.lab.simulate import Scenario, simulate
 from tidegate.lab.tunings import DEFAULTS, Tuning, tunings
 
@@ -15,14 +25,14 @@ SAWTOOTH_PERIODS = (600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
 AIM = "DS2's aims"
 
 HELP = (
-    "right is the least size that keeps up with the arrivals; with defaults most policies aim higher, to hold a lag "
-    f"objective. {AIM}: the same rule told to aim at that size alone; such a rule may restart often"
+    "right is the smallest size that keeps up with the arrivals; by default most policies aim higher, for a lag "
+    f"objective. {AIM}: the same rule with that size as its only aim; such a rule may restart often"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table: a policy and how it is run."""
+    """One row of the table: a policy and its options."""
 
     label: str
     policy: str
@@ -31,22 +41,22 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One setting on all scenarios."""
+    """The figures of one row on all scenarios."""
 
     label: str
-    word_count: dict[str, Outcome]
-    grid: tuple[Outcome, ...]
+    word_count: dict[str, ScenarioOutcome]
+    grid: tuple[ScenarioOutcome, ...]
     sine_restarts: int
     sawtooth_restarts: dict[float, int]
 
     @property
     def settled(self) -> int:
-        """Cases of the grid that ended at the right size."""
+        """Grid cases that ended at the right size."""
         return sum((found.sizes[-1] if found.sizes else found.start) == found.right for found in self.grid)
 
 
 def settings(policies: Iterable[str]) -> list[Setting]:
-    """Return each policy with its defaults, with its tuning, and with DS2's aims, as far as there are such."""
+    """Return each policy with its defaults and, where they exist, with its tuning and with DS2's aims."""
     tuned, found = tunings(), []
     for policy in policies:
         found.append(Setting(policy, policy, DEFAULTS))
@@ -55,14 +65,14 @@ def settings(policies: Iterable[str]) -> list[Setting]:
         if policy in AIMS:
             found.append(Setting(f"{policy} ({AIM})", policy, AIMS[policy]))
         if policy == "flip271":
-            # Key groups are Flink's: sizes rounded to divide the partitions are not always the least that keeps up.
+            # Flink rounds sizes to divide the partitions, so they are not always the smallest that keep up.
             whole = {**AIMS[policy].options, "alignment_mode": "OFF"}
             found.append(Setting(f"{policy} ({AIM}, unaligned)", policy, Tuning(whole, AIMS[policy].guards)))
     return found
 
 
 def figures(setting: Setting) -> Figures:
-    """Return the figures on every scenario; takes a third of a minute."""
+    """Return the figures on every scenario; takes about 20 s."""
     words = word_count()
     recordings = simulate(_under(words, setting))
     return Figures(
@@ -74,22 +84,22 @@ def figures(setting: Setting) -> Figures:
     )
 
 
-def _under(case: Case, setting: Setting) -> Scenario:
+def _under(case: ScenarioCase, setting: Setting) -> Scenario:
     return case.scenario.with_policy(setting.policy, setting.tuning.options, setting.tuning.guards)
 
 
-def _grid(setting: Setting) -> Iterator[Outcome]:
+def _grid(setting: Setting) -> Iterator[ScenarioOutcome]:
     for case in grid():
         (job_id,) = case.right
         yield outcome(case, job_id, simulate(_under(case, setting))[job_id])
 
 
-def _restarts(case: Case, setting: Setting) -> int:
+def _restarts(case: ScenarioCase, setting: Setting) -> int:
     return restarts(simulate(_under(case, setting))[case.scenario.specs[0].job_id])
 
 
 def trials_table(rows: list[Figures]) -> Table:
-    """Return the figures of policies beside the bars."""
+    """Return the policies' figures next to the bars."""
     table = Table(title="Scenarios with a known answer", caption=HELP, expand=False)
     table.add_column("policy", no_wrap=True)
     for name in ("flatmap, right 10", "count, right 20", "grid: at the right size", "mean", "most", "over"):
@@ -113,6 +123,6 @@ def trials_table(rows: list[Figures]) -> Table:
     return table
 
 
-def _path(found: Outcome) -> str:
+def _path(found: ScenarioOutcome) -> str:
     shown = [str(size) for size in (found.start, *found.sizes)]
     return " > ".join(shown if len(shown) <= 6 else [*shown[:5], f"... {shown[-1]} ({found.decisions})"])

@@ -1,10 +1,10 @@
-"""The tuner: a policy's options, and those of the guards that pace it, searched on training loads.
+"""The tuner: search a policy's options, and those of the guards that pace it, on training loads.
 
-Steps from the best setting so far: one to six options are drawn anew with the others as they stand, and kept if the
-runs got cheaper (a (1+1) evolution strategy). Options are taken in shuffled rounds, so each is tried before any is
-tried often; mostly few at a time, because of twenty moved at once the one that helps drowns in those that hurt, and
-sometimes several, because a window and what waits for it only help together. Each option declares its default and
-range, so the search needs to know no policy. Seeded: same seed, loads and number of trials, same tuning.
+The search is a (1+1) evolution strategy: it draws new values for one to six options of the best setting so far, and
+keeps them if the runs got cheaper. Options take turns in shuffled rounds, so each is tried before any is tried often.
+Most steps change few options, because among twenty changes the one that helps is lost. Some change several, because a
+window and the delay that depends on it only help together. Each option declares its default and range, so the search
+needs no knowledge of the policy. The same seed, loads and number of trials give the same tuning.
 
     python -m tidegate.lab.tune --policy keda --trials 60            # writes tunings.json
 """
@@ -31,7 +31,7 @@ from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
 from tidegate.lab.suite import spread
-from tidegate.lab.traces import Play, read_trace
+from tidegate.lab.traces import Playback, read_trace
 from tidegate.lab.tunings import Tuning
 from tidegate.twin.load import BadLoad, Load, from_points
 from tidegate.twin.noise import Noise
@@ -40,22 +40,21 @@ from tidegate.twin.workloads import sine
 SECONDS = 2 * 3600.0
 KEPT = Path(__file__).with_name("tunings.json")
 LAUNCH_DAY = Path(__file__).with_name("launch_day.csv")
-"""Eight hours of a web server's requests, a shuttle launch among them; its source stands in it."""
+"""Eight hours of a web server's requests, with a shuttle launch; the file names its source."""
 
 SPREAD = 8.0
-"""An option is searched between its default over and times this."""
+"""The search range of an option: its default divided by this to its default times this."""
 
 RECORDS_SPREAD = 2000.0
-"""Options in records are searched up to their default times this: defaults know nothing of the job's rate (KEDA's lag
-threshold is 10)."""
+"""The upper factor for options in records, whose defaults ignore the job's rate (KEDA's lag threshold is 10)."""
 
 GUARDS = {"cooldown": ("up_seconds", "down_seconds"), "stabilization": ("seconds",)}
-"""Guards that pace every policy; tuned along, because a rule tuned without them is tuned for another loop."""
+"""Guards that pace every policy. They are tuned too, because they are part of the loop that the policy runs in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One setting of a policy and what it cost, summed over the training loads."""
+    """One setting of a policy and its cost, summed over the training loads."""
 
     policy: str
     tuning: Tuning
@@ -63,9 +62,9 @@ class Trial:
 
 
 def training_loads(peak: float) -> list[Load]:
-    """Return the loads to train on when no trace is given: a noisy wave, random steps, and a real day with a crowd.
+    """Return the default training loads: a noisy wave, random steps, and a real day with a flash crowd.
 
-    Steps come at any instant, with any height and length. None of these loads is one that tables are scored on.
+    Steps come at any time, with any height and length. The lab's tables score none of these loads.
     """
     noise = Noise(97, "training")
     points: list[tuple[float, float]] = []
@@ -76,12 +75,12 @@ def training_loads(peak: float) -> list[Load]:
         points += [(at, rate), (at + length - 0.001, rate)]
         at += length
     steps = from_points(points, seconds=SECONDS).scaled(peak).noisy(0.05, seed=6)
-    launch = Play(speed=4.0, hours=SECONDS / 3600, peak=peak)
+    launch = Playback(speed=4.0, hours=SECONDS / 3600, peak=peak)
     return [sine(peak, SECONDS, 3000.0).noisy(0.08, seed=5), steps, read_trace(LAUNCH_DAY, launch)]
 
 
 def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> Trial:
-    """Return the cheapest setting found in `trials` trials, the defaults among them."""
+    """Return the cheapest setting of `trials` trials, which include the defaults."""
     draw = random.Random(f"{seed} {policy}")
     best = Trial(policy, Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
     options: list[_Option] = []
@@ -101,7 +100,7 @@ def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> T
 
 
 def _cost(policy: str, tuning: Tuning, loads: Sequence[Load]) -> float:
-    """Return the summed cost over the loads; infinite for options that do not go together."""
+    """Return the cost summed over the loads; infinite for options that exclude each other."""
     total = 0.0
     for load in loads:
         scenario = lab_job(load, seed=23).with_policy(policy, tuning.options, tuning.guards)
@@ -124,7 +123,7 @@ class _Option:
     meta: Mapping[str, Any]
 
     def drawn(self, draw: random.Random, tuning: Tuning) -> Scalar | None:
-        """Return another value: any of its range half of the time, else one near the present; None if unlucky."""
+        """Return a new value, half of the time from the whole range, else a near one; None if nothing changed."""
         held = tuning.guards.get(self.guard, {}) if self.guard else tuning.options
         present = held.get(self.name, self.default)
         if isinstance(self.default, bool):
@@ -139,7 +138,7 @@ class _Option:
         return self._within((self.default or 1.0) * SPREAD ** draw.uniform(-1.0, 1.0))
 
     def put(self, tuning: Tuning, value: Scalar) -> Tuning:
-        """Return the tuning with this option at a value."""
+        """Return the tuning with this option set to a value."""
         if not self.guard:
             return Tuning({**tuning.options, self.name: value}, tuning.guards)
         raw = {**tuning.guards.get(self.guard, {}), self.name: value}
@@ -155,7 +154,7 @@ class _Option:
 
 
 def _options(policy: str) -> list[_Option]:
-    """Return what can be searched: names, schedules and options that are off have no range to draw from."""
+    """Return the options to search. Names, schedules and options that are off have no range."""
     found = [_Option("", f.name, f.default, f.metadata) for f in fields(engine().policies[policy].Options)]
     for guard, chosen in GUARDS.items():
         known = fields(BY_NAME[guard].Options)
@@ -169,15 +168,15 @@ def main(
     ] = None,
     load: Annotated[list[Path] | None, typer.Option("--load", help="Trace to train on (CSV); repeatable.")] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
-    since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of a trace.")] = 0.0,
+    since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of a trace.")] = 0.0,
     trials: Annotated[int, typer.Option("--trials", min=2, help="Settings to try for each policy.")] = 60,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes; 2 when absent.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where the tunings are kept.")] = KEPT,
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Number of processes; default 2.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="File of the tunings.")] = KEPT,
 ) -> None:
-    """Search the options of policies on training loads, and keep the best found."""
+    """Search the options of policies on training loads and write the best."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
-    play = Play(speed=speed, since_hours=since, most_hours=SECONDS / 3600, peak=peak)
+    play = Playback(speed=speed, since_hours=since, most_hours=SECONDS / 3600, peak=peak)
     try:
         loads = [read_trace(path, play) for path in load or ()] or training_loads(peak)
     except BadLoad as error:

@@ -1,8 +1,8 @@
-"""Tunings: options found for a policy by `tidegate.lab.tune` on training loads that no table is scored on.
+"""Tunings: options that `tidegate.lab.tune` found for a policy, on training loads that no table scores.
 
-The loads are two made ones and a real one (`launch_day.csv`), all moved off the grid of snapshots as those scored are.
-Tunings stand in `tunings.json`, written by the tuner: per policy its options, the options of guards, the loads they
-were found on, and the seed of the search, so that each can be found again.
+The loads are two synthetic ones and a real one (`launch_day.csv`), shifted off the grid of snapshots like the scored
+ones. The tuner writes `tunings.json`: per policy its options, its guards' options, the training loads and the seed of
+the search, so that each tuning can be reproduced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.events.wire import Scalar
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a policy is run."""
+    """The options of a policy and its guards."""
 
     options: dict[str, Scalar]
     guards: dict[str, dict[str, Scalar]]
@@ -28,7 +28,7 @@ DEFAULTS = Tuning({}, {})
 
 
 def tunings() -> dict[str, Tuning]:
-    """Return the tunings found, by policy."""
+    """Return the tunings by policy."""
     path = files("tidegate.lab") / "tunings.json"
     if not path.is_file():
         return {}

@@ -1,7 +1,7 @@
 """The embedded stack: Kafka, Redis and Spark standalone as plain local processes, in one work folder.
 
-`up` starts it, `status` looks at it, `down` ends it and whatever it launched; `Stack` is the handle that kills, pauses
-and restarts single components, for fault tests. `python -m tidegate.stack` does the same from a shell.
+`up` starts it, `status` checks it, `down` ends it and everything it launched. `Stack` kills, pauses and restarts single
+components, for fault tests. `python -m tidegate.stack` does the same from a shell.
 """
 
 from tidegate.stack.errors import StackError

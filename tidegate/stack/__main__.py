@@ -19,7 +19,7 @@ from tidegate.stack.toolbox import ProgressLine
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit code (1: failed, 3: `status` found something not running)."""
+    """Run the command; return its exit code (1: failed, 3: `status` found something that is not running)."""
     parser = argparse.ArgumentParser(prog="python -m tidegate.stack", description=__doc__)
     parser.add_argument("action", choices=("up", "down", "status"))
     parser.add_argument("--work-dir", type=Path, default=DEFAULT_WORK_DIR)

@@ -23,7 +23,7 @@ _FOREIGN = ("SPARK_", "PYSPARK_", "KAFKA_", "HADOOP_", "JAVA_", "JDK_JAVA_", "_J
 
 
 class Component(ABC):
-    """A process of the stack in `work_dir`; what it is and whether it runs is always read from `stack.json`."""
+    """A process of the stack in `work_dir`. Its state is always read from `stack.json`."""
 
     name: str
 
@@ -32,12 +32,12 @@ class Component(ABC):
 
     @property
     def info(self) -> StackInfo:
-        """The record of the stack as it is now."""
+        """The stack's current record."""
         return StackInfo.load(self.work_dir)
 
     @abstractmethod
     def prepare(self, info: StackInfo) -> None:
-        """Makes folders and settings files; safe to repeat."""
+        """Create folders and settings files; safe to repeat."""
 
     @abstractmethod
     def command(self, info: StackInfo) -> list[str]:
@@ -45,20 +45,20 @@ class Component(ABC):
 
     @abstractmethod
     def healthy(self, info: StackInfo) -> bool:
-        """Whether the process answers as it should; never waits for more than about 5 s and never raises."""
+        """Whether the process answers correctly; takes at most about 5 s and never raises."""
 
     def environment(self, info: StackInfo) -> Mapping[str, str]:  # noqa: ARG002 - for those that need it
-        """Variables on top of the caller's own ones."""
+        """Environment variables in addition to the caller's."""
         return {}
 
     @property
     def process(self) -> ProcessRecord | None:
-        """The process as it was last started; None if it was not, or was stopped."""
+        """The process as last started; None if it was never started, or was stopped."""
         return self.info.processes.get(self.name)
 
     @property
     def state(self) -> State:
-        """What it is now; `unhealthy` means that it runs but does not answer."""
+        """The current state; `unhealthy` means that it runs but does not answer."""
         process = self.process
         if process is None:
             return "not started"
@@ -70,11 +70,11 @@ class Component(ABC):
 
     @property
     def log(self) -> Path:
-        """The file with all that it prints."""
+        """The file with its output."""
         return self.work_dir / "logs" / f"{self.name}.log"
 
     def launch(self) -> None:
-        """Starts the process, if it does not run, without waiting for its health."""
+        """Start the process unless it is running, without waiting until it is healthy."""
         info = self.info
         process = info.processes.get(self.name)
         if process is not None and process.alive:
@@ -87,7 +87,7 @@ class Component(ABC):
             self._record(record)
 
     def wait_healthy(self, timeout_seconds: float = START_SECONDS) -> None:
-        """Returns once it is healthy; raises StackError with the end of its log if it dies or takes too long."""
+        """Wait until it is healthy. Raises StackError with the end of its log if it dies or takes too long."""
         info = self.info
         process = info.processes.get(self.name)
         deadline = time.monotonic() + timeout_seconds
@@ -102,12 +102,12 @@ class Component(ABC):
             time.sleep(0.1)
 
     def start(self, timeout_seconds: float = START_SECONDS) -> None:
-        """Starts it on its data and ports as they are, and waits until it is healthy; does nothing if it runs."""
+        """Start it on its existing data and ports and wait until it is healthy; does nothing if it is running."""
         self.launch()
         self.wait_healthy(timeout_seconds)
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        """Ends it with SIGTERM, and with SIGKILL after the grace; it then counts as not started."""
+        """End it with SIGTERM, and with SIGKILL after the grace period; it then counts as not started."""
         if process := self.process:
             end_all(lambda: [process], grace_seconds)
             process.signal(signal.SIGKILL)
@@ -115,14 +115,14 @@ class Component(ABC):
             self._record(None)
 
     def kill(self) -> None:
-        """Kills it like a crash (SIGKILL to its group) and returns when it is gone; its state is then `dead`."""
+        """Kill it as a crash would (SIGKILL to its group) and wait until it is gone; its state is then `dead`."""
         process = self._running()
         process.signal(signal.SIGKILL)
         if end_all(lambda: [process], 0.0):
             raise StackError(f"{self.name} (pid {process.pid}) survived SIGKILL")
 
     def pause(self) -> None:
-        """Freezes it (SIGSTOP), so that its peers see a hang and not a closed connection; returns when it is frozen."""
+        """Freeze it with SIGSTOP, so that its peers see a hang, not a closed connection; wait until it is frozen."""
         process = self._running()
         process.signal(signal.SIGSTOP)
         deadline = time.monotonic() + 5
@@ -132,18 +132,18 @@ class Component(ABC):
             time.sleep(0.01)
 
     def resume(self) -> None:
-        """Lets a paused one go on (SIGCONT)."""
+        """Resume it with SIGCONT."""
         self._running().signal(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stops and starts it."""
+        """Stop and start it."""
         self.stop()
         self.start()
 
     def _running(self) -> ProcessRecord:
         process = self.process
         if process is None or not process.alive:
-            raise StackError(f"{self.name} does not run in {self.work_dir}")
+            raise StackError(f"{self.name} is not running in {self.work_dir}")
         return process
 
     def _record(self, record: ProcessRecord | None) -> None:

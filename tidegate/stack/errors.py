@@ -2,4 +2,4 @@
 
 
 class StackError(RuntimeError):
-    """The stack, or something it needs, is not there; the message is one that a user can act on."""
+    """The stack, or something it needs, is missing; the message tells the user what to do."""

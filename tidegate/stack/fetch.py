@@ -1,4 +1,4 @@
-"""Two ways to bring artifacts from the Maven repository that the machine's client is set up for: Maven and Ivy."""
+"""Fetch artifacts with Maven or with Ivy, from the Maven repository that the machine's client is configured for."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Artifact(NamedTuple):
 def fetch_with_maven(
     maven: str, java: Java, artifacts: Sequence[Artifact], transitive: bool, folder: Path, count: Callable[[int], None]
 ) -> Path:
-    """Copies the artifacts into a folder below `folder`; `count` is told how many jars came so far."""
+    """Copy the artifacts into a folder below `folder`; call `count` with the number of jars so far."""
     folder.mkdir(parents=True)
-    # The wildcard exclusion is Maven's way to say "this one only".
+    # The wildcard exclusion means "this artifact only" in Maven.
     exclusions = (
         ""
         if transitive
@@ -55,9 +55,9 @@ def fetch_with_maven(
 def fetch_with_ivy(
     ivy: Path, java: Java, artifacts: Sequence[Artifact], transitive: bool, folder: Path, count: Callable[[int], None]
 ) -> Path:
-    """Like `fetch_with_maven`, with nothing but Java and the Ivy jar."""
+    """Like `fetch_with_maven`, but needs only Java and the Ivy jar."""
     folder.mkdir(parents=True)
-    # In Ivy's reading of a POM, `master` is the artifact itself and `runtime` what it needs to run.
+    # When Ivy reads a POM, `master` is the artifact itself and `runtime` its run-time dependencies.
     conf = "default->master,runtime" if transitive else "default->master"
     dependencies = "".join(
         f"<dependency org={quoteattr(a.group)} name={quoteattr(a.name)} rev={quoteattr(a.version)} "
@@ -78,7 +78,7 @@ def fetch_with_ivy(
 
 
 def _run(command: list[str], java: Java, arrival: str, count: Callable[[int], None]) -> None:
-    """Runs a fetch in its own process group, within FETCH_SECONDS; an output line with `arrival` is one jar more."""
+    """Run a fetch in its own process group, within FETCH_SECONDS; each output line with `arrival` is one more jar."""
     env = {**os.environ, "JAVA_HOME": str(java.home)}
     tail: list[str] = []
     arrived = 0

@@ -1,7 +1,7 @@
-"""Ends a stack whose owner died: a small process that waits for the end of a pipe which only the owner holds.
+"""The guardian: a small process that ends a stack whose owner died, by waiting for a pipe that only the owner holds.
 
-The kernel closes the pipe however the owner ends, SIGKILL included. Told to stand down first, it goes quietly. This is
-the owner's side; the process itself is `tidegate.stack.heir`.
+The kernel closes the pipe however the owner ends, even by SIGKILL. If the owner tells the guardian to stand down first,
+it exits and changes nothing. This is the owner's side; the process is `tidegate.stack.guardian_process`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Guardian:
     def __init__(self, work_dir: Path, stack_id: str) -> None:
         with (work_dir / "logs" / "guardian.log").open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tidegate.stack.heir", str(work_dir), stack_id],
+                [sys.executable, "-m", "tidegate.stack.guardian_process", str(work_dir), stack_id],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -28,13 +28,13 @@ class Guardian:
             )
 
     def stand_down(self) -> None:
-        """Lets the stack live on without its owner."""
+        """Let the stack outlive its owner."""
         try:
             self._child.communicate(STAND_DOWN, timeout=10)
         except subprocess.TimeoutExpired:
             self.end()
 
     def end(self) -> None:
-        """Ends it, when there is nothing left to guard; safe in the midst of `stand_down` or after it."""
+        """End the guardian when there is nothing left to guard; safe during or after `stand_down`."""
         with self._child:
             self._child.kill()

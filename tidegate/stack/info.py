@@ -1,4 +1,4 @@
-"""What a running stack looks like from outside: the endpoints and processes that `stack.json` records."""
+"""A running stack as seen from outside: the endpoints and processes recorded in `stack.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.stack.processes import ProcessRecord
 
 
 class Ports(BaseModel):
-    """The loopback TCP ports of one stack, fixed for its life, so that a component restarts where it was."""
+    """The loopback TCP ports of one stack, fixed for its lifetime, so that a component restarts on the same port."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,18 +52,18 @@ class StackInfo(BaseModel):
     python: Path
     """The interpreter that PySpark drivers and executors use."""
     processes: dict[str, ProcessRecord] = {}
-    """The components that were started, by name; one that was stopped on purpose is not among them."""
+    """The started components by name, without those stopped on purpose."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Kafka for everybody who needs no proxy in between."""
+        """Kafka's direct listener."""
         return f"127.0.0.1:{self.ports.kafka}"
 
     @property
     def proxied_bootstrap_servers(self) -> str:
-        """Where a proxy of a test listens: clients that start here are sent back here by the broker's metadata.
+        """The listener behind a test's proxy: the broker's metadata sends clients that start here back here.
 
-        The proxy itself forwards to 127.0.0.1:`ports.kafka_proxied`.
+        The proxy forwards to 127.0.0.1:`ports.kafka_proxied`.
         """
         return f"127.0.0.1:{self.ports.kafka_proxy}"
 
@@ -74,7 +74,7 @@ class StackInfo(BaseModel):
 
     @property
     def redis_password_file(self) -> Path:
-        """A file of mode 0600 with the password and nothing else."""
+        """A file of mode 0600 that holds only the password."""
         return self.work_dir / "redis" / "password"
 
     @property
@@ -94,7 +94,7 @@ class StackInfo(BaseModel):
 
     @property
     def spark_ui(self) -> str:
-        """The master's web page; `/json/` below it is the cluster's state."""
+        """The master's web page; the path `/json/` has the cluster's state."""
         return f"http://127.0.0.1:{self.ports.spark_master_ui}"
 
     @property
@@ -104,11 +104,11 @@ class StackInfo(BaseModel):
 
     @property
     def log_dir(self) -> Path:
-        """One log file for each component."""
+        """The folder with one log file per component."""
         return self.work_dir / "logs"
 
     def save(self) -> None:
-        """Writes `stack.json`, all of it or nothing."""
+        """Write `stack.json` atomically."""
         path = info_path(self.work_dir)
         scratch = path.with_suffix(".json.new")
         summary = {
@@ -126,7 +126,7 @@ class StackInfo(BaseModel):
 
     @classmethod
     def load(cls, work_dir: Path | str) -> StackInfo:
-        """The stack of `work_dir`; raises StackError if there is none or its file is not readable."""
+        """Return the stack of `work_dir`. Raises StackError if there is none or its file cannot be read."""
         path = info_path(Path(work_dir))
         try:
             return _StackFile.model_validate_json(path.read_text(encoding="utf-8")).stack
@@ -139,20 +139,20 @@ class StackInfo(BaseModel):
 
 
 class _StackFile(BaseModel):
-    """`stack.json`: the endpoints in words for people and other tools, and the record that is read back."""
+    """Return `stack.json`'s content: readable endpoints for people and tools, and the record that `load` reads."""
 
     endpoints: dict[str, str]
     stack: StackInfo
 
 
 def info_path(work_dir: Path) -> Path:
-    """Where the record of a work folder is."""
+    """Return the path of a work folder's record."""
     return work_dir / "stack.json"
 
 
 @contextmanager
 def locked(work_dir: Path, name: str, *, wait_seconds: float) -> Iterator[None]:
-    """Holds the lock file `name` of a work folder; the kernel frees it when the process ends, however it ends.
+    """Hold the lock file `name` of a work folder; the kernel releases it whenever the process ends.
 
     Raises StackError if another process still holds it after `wait_seconds`.
     """

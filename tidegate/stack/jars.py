@@ -1,8 +1,8 @@
 """The jars of Kafka and of Spark's Kafka connector: fetched once, verified by checksum, cached between runs.
 
-Maven fetches them if it is installed, else the Ivy that pyspark ships among its own jars; both end with the same
-files. `jars.lock` beside this module has the SHA-256 of each. A set appears in the cache by one rename, complete and
-verified, so a run that was cut off leaves nothing half-done behind.
+Maven fetches them if it is installed, otherwise the Ivy among pyspark's own jars; both give the same files.
+`jars.lock`, next to this module, holds the SHA-256 of each. A set enters the cache complete and verified, by one
+rename, so an interrupted run leaves nothing incomplete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Artifacts that go on one class path; `transitive` also takes what they depend on at run time."""
+    """Artifacts for one class path; `transitive` includes their run-time dependencies."""
 
     name: str
     artifacts: tuple[Artifact, ...]
@@ -37,12 +37,12 @@ KAFKA = JarSet(
     "kafka-4.3.1",
     (
         Artifact("org.apache.kafka", "kafka_2.13", "4.3.1"),
-        # The broker is published without a logging backend; without one it says nothing at all.
+        # The broker is published without a logging backend; without one it logs nothing.
         Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
     ),
     transitive=True,
 )
-# Exactly what pyspark 4.2.0 does not ship itself: lz4, snappy, zstd, slf4j and log4j are among its own jars.
+# What pyspark 4.2.0 does not ship: lz4, snappy, zstd, slf4j and log4j are among its own jars.
 SPARK_KAFKA = JarSet(
     "spark-kafka-4.2.0",
     (
@@ -57,7 +57,7 @@ JAR_SETS = (KAFKA, SPARK_KAFKA)
 
 
 def spark_home() -> Path:
-    """The folder of the installed pyspark, found without importing it."""
+    """Return the folder of the installed pyspark, without importing it."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise StackError("pyspark is not installed: pip install 'tidegate[replay]'")
@@ -72,7 +72,7 @@ def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read_lock(path: Path = LOCK) -> dict[str, dict[str, str]]:
-    """`{set name: {jar name: sha256}}`; raises StackError naming the line that is not `sha256  set/name.jar`."""
+    """Return `{set name: {jar name: sha256}}`. Raises StackError with the line that is not `sha256  set/name.jar`."""
     locked: dict[str, dict[str, str]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         digest, _, entry = line.partition("  ")
@@ -84,7 +84,7 @@ def read_lock(path: Path = LOCK) -> dict[str, dict[str, str]]:
 
 
 def write_lock(found: Mapping[str, Mapping[str, str]], path: Path = LOCK) -> None:
-    """Writes what `read_lock` reads, sorted."""
+    """Write what `read_lock` reads, sorted."""
     lines = [
         f"{digest}  {name}/{jar}\n" for name, jars in sorted(found.items()) for jar, digest in sorted(jars.items())
     ]
@@ -92,14 +92,14 @@ def write_lock(found: Mapping[str, Mapping[str, str]], path: Path = LOCK) -> Non
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """`{jar name: sha256}` of all that is in `folder`; empty if there is no such folder."""
+    """Return `{jar name: sha256}` of the files in `folder`; empty if there is no such folder."""
     if not folder.is_dir():
         return {}
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
 def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """One phrase for each jar that is missing, unexpected or of another content."""
+    """Return one phrase per jar that is missing, unexpected or different."""
     phrases = [f"{jar} is missing" for jar in sorted(expected.keys() - found.keys())]
     phrases += [f"{jar} is not in jars.lock" for jar in sorted(found.keys() - expected.keys())]
     phrases += [
@@ -113,10 +113,10 @@ def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[s
 def ensure_jars(
     jar_set: JarSet, java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ, lock: Path = LOCK
 ) -> list[Path]:
-    """The set's jars from the cache, fetched first if the cache lacks them or holds something else.
+    """Return the set's jars from the cache; fetch them first if they are missing or different.
 
-    `$TIDEGATE_JAR_FETCHER` (`maven` or `ivy`) forces the way. Raises StackError when a fetch fails, or when what came
-    is not what `jars.lock` says.
+    `$TIDEGATE_JAR_FETCHER` (`maven` or `ivy`) selects the fetcher. Raises StackError if a fetch fails or the fetched
+    jars differ from `jars.lock`.
     """
     expected = read_lock(lock).get(jar_set.name)
     if not expected:
@@ -126,12 +126,12 @@ def ensure_jars(
     wrong = differences(expected, cached)
     if wrong:
         if cached:
-            on_progress(f"cached jars in {target} are not as locked ({wrong[0]}): fetching them again")
+            on_progress(f"cached jars in {target} differ from jars.lock ({wrong[0]}): fetching them again")
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{jar_set.name}-") as scratch:
             fetched = fetch(jar_set, java, Path(scratch), on_progress, len(expected), environ)
             if wrong := differences(expected, checksums(fetched)):
-                raise StackError(f"fetched jars of {jar_set.name} are refused: " + "; ".join(wrong))
+                raise StackError(f"fetched jars of {jar_set.name} do not match jars.lock: " + "; ".join(wrong))
             _publish(fetched, target, expected)
     return [target / jar for jar in sorted(expected)]
 
@@ -139,7 +139,7 @@ def ensure_jars(
 def fetch(
     jar_set: JarSet, java: Java, scratch: Path, on_progress: Progress, total: int | None, environ: Mapping[str, str]
 ) -> Path:
-    """Downloads the set, unverified, into a folder inside `scratch` and returns that folder."""
+    """Download the set, unverified, into a folder inside `scratch`; return that folder."""
     fetcher = environ.get("TIDEGATE_JAR_FETCHER", "auto")
     if fetcher not in ("auto", "maven", "ivy"):
         raise StackError(f"TIDEGATE_JAR_FETCHER is {fetcher!r}: expected maven, ivy or auto")
@@ -161,7 +161,7 @@ def fetch(
 
 
 def lock_all(java: Java, on_progress: Progress, environ: Mapping[str, str] = os.environ) -> None:
-    """Fetches every set afresh and writes `jars.lock` from what came."""
+    """Fetch every set and write `jars.lock` from the result."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="tidegate-jars-") as scratch:
         for jar_set in JAR_SETS:
@@ -172,7 +172,7 @@ def lock_all(java: Java, on_progress: Progress, environ: Mapping[str, str] = os.
 
 
 def class_path(jars: Iterable[Path]) -> str:
-    """The jars as a Java class path."""
+    """Return the jars as a Java class path."""
     return os.pathsep.join(str(jar) for jar in jars)
 
 
@@ -184,7 +184,7 @@ def _ivy() -> Path:
 
 
 def _publish(fetched: Path, target: Path, expected: Mapping[str, str]) -> None:
-    """Renames the verified folder into the cache; a run that got there first with the same jars wins."""
+    """Rename the verified folder into the cache; if another run was first with the same jars, keep that run's."""
     if target.exists():
         shutil.rmtree(target)
     try:

@@ -1,4 +1,4 @@
-"""Finds a Java that runs Kafka 4 and Spark 4.2, and installs Debian's where it may."""
+"""Find a Java that runs Kafka 4 and Spark 4.2, or install Debian's if permitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tidegate.stack.errors import StackError
 
 OLDEST_JAVA = 17
-# Spark 4.2 passes --add-modules=jdk.incubator.vector to every JVM: a runtime cut down with jlink fails on it.
+# Spark 4.2 passes --add-modules=jdk.incubator.vector to every JVM, which a runtime reduced with jlink may lack.
 NEEDED_MODULE = "jdk.incubator.vector"
 # Debian 12 ships 17, Debian 13 ships 21.
 DEBIAN_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
@@ -22,7 +22,7 @@ ADVICE = "install a JDK or JRE of version 17 or later and put it on PATH, or poi
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A usable Java: its home folder (`bin/java` is in it) and its version as it states it."""
+    """A usable Java: its home folder, which holds `bin/java`, and the version that it reports."""
 
     home: Path
     version: str
@@ -34,7 +34,7 @@ class Java:
 
 
 def probe(executable: Path) -> Java:
-    """Runs `executable` and returns what it is; raises StackError naming why it cannot be used."""
+    """Run `executable` and return what it is. Raises StackError with the reason if it cannot be used."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
@@ -65,7 +65,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The first usable Java of JAVA_HOME and PATH; raises StackError with what was wrong with each."""
+    """Return the first usable Java of JAVA_HOME and PATH. Raises StackError with what is wrong with each."""
     candidates = []
     if home := environ.get("JAVA_HOME"):
         candidates.append(Path(home) / "bin" / "java")
@@ -81,7 +81,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def ensure_java(on_progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Java:
-    """Like `find_java`, but installs Debian's package when run as root on a Debian-like system."""
+    """Like `find_java`, but install Debian's package if run as root on a Debian-like system."""
     try:
         return find_java(environ)
     except StackError as error:

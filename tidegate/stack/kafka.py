@@ -16,8 +16,8 @@ from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo
 from tidegate.stack.jars import class_path
 
-# The second listener advertises the port of a proxy: whoever starts at the proxy stays behind it. A killed broker may
-# come back only when its old session has ended, which takes 9 s by default.
+# The second listener advertises a proxy's port, so clients that connect through the proxy stay behind it. A killed
+# broker can return only after its old session has expired, which takes 9 s by default.
 SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -58,7 +58,7 @@ class Kafka(Component):
             self._format(info)
 
     def write_settings(self, info: StackInfo) -> Path:
-        """Writes `server.properties` and returns where it is."""
+        """Write `server.properties`; return its path."""
         folder = self.work_dir / "kafka"
         folder.mkdir(exist_ok=True)
         ports = info.ports
@@ -84,7 +84,7 @@ class Kafka(Component):
         if not port_open(info.ports.kafka):
             return False
         try:
-            # A broker that still loads its log listens, but does not answer this.
+            # A broker that is still loading its log listens but does not answer this.
             client = AdminClient({"bootstrap.servers": info.bootstrap_servers, "log_level": 0})
             return bool(client.list_topics(timeout=4).brokers)
         except KafkaException:
@@ -93,12 +93,12 @@ class Kafka(Component):
     def _java(self, info: StackInfo) -> list[str]:
         java = str(info.java_home / "bin" / "java")
         options = ["-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-        # With no settings file log4j writes to the console, which is our log file, from this level on.
+        # Without a settings file, log4j writes to the console, our log file, from this level up.
         options += ["-Dorg.apache.logging.log4j.level=INFO"]
         return [java, *options, "-cp", class_path(info.kafka_jars)]
 
     def _format(self, info: StackInfo) -> None:
-        # Kafka's own ids never begin with '-': the command line would read them as an option.
+        # Kafka's ids never start with '-', which the command line would read as an option.
         cluster_id = "-"
         while cluster_id.startswith("-"):
             cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

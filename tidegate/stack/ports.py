@@ -12,9 +12,9 @@ LOWEST = 15000
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` distinct ports on which nothing listens, below the range that the kernel gives to outgoing connections.
+    """Return `count` distinct ports on which nothing listens, below the kernel's range for outgoing connections.
 
-    A port inside that range could be taken by any client while a killed server waits to be started again.
+    Inside that range, any client could take the port of a killed server before it restarts.
     """
     try:
         first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
@@ -30,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 
 def _free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do, or a connection that ended a minute ago would count as a listener.
+        # Servers set this too; without it, a connection that ended a minute ago would look like a listener.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

@@ -1,8 +1,8 @@
-"""Processes that outlive the one that started them, known by more than a number.
+"""Processes that outlive their starter, identified by more than a pid.
 
-A pid alone may belong to somebody else tomorrow, so a process is remembered with the instant the kernel says it
-started, and each carries the stack's id in its environment, which its children inherit. What is killed is checked
-against one or the other first. Linux only: this reads /proc.
+The kernel reuses pids, so a process is recorded with its start time. Each process also carries the stack's id in its
+environment, which its children inherit. Before a process is killed, one or the other is checked. Linux only: this reads
+/proc.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 MARK = "TIDEGATE_STACK_ID"
-# Children of this very process stay zombies until they are waited for; their handles are kept for that.
+# Our own children stay zombies until we wait for them, so we keep their handles.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 class ProcessRecord(BaseModel):
-    """A process by its pid and its start in clock ticks since boot; its group has the same number as its pid."""
+    """A process by its pid and its start time in clock ticks since boot. Its process group id is its pid."""
 
     model_config = ConfigDict(frozen=True)
 
     pid: int
     started_ticks: int
-    """-1 when it had ended before this could be read."""
+    """-1 if it ended before this could be read."""
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs; one that only waits to be reaped does not."""
+        """Whether this process is still running; a zombie is not."""
         state, started = _stat(self.pid)
         return bool(state) and started == self.started_ticks
 
     @property
     def paused(self) -> bool:
-        """Whether it runs and is stopped by a signal."""
+        """Whether it is alive but stopped by a signal."""
         return self.alive and _stat(self.pid)[0] == "T"
 
     def signal(self, number: signal.Signals) -> None:
-        """Signals the whole group, unless the process is gone (then nothing happens)."""
+        """Signal the whole group; does nothing if the process is gone."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
 
 def spawn(command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, stack_id: str) -> ProcessRecord:
-    """Starts `command` as leader of a new session and group, its output appended to `log`."""
+    """Start `command` as the leader of a new session and group; append its output to `log`."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             command,
@@ -66,7 +66,7 @@ def spawn(command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, 
 
 
 def marked(stack_id: str) -> list[ProcessRecord]:
-    """All live processes that carry the stack's id, those that Spark's worker launched included."""
+    """Return all live processes that carry the stack's id, including those launched by Spark's workers."""
     wanted = f"{MARK}={stack_id}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -85,9 +85,9 @@ def marked(stack_id: str) -> list[ProcessRecord]:
 def end_all(
     find: Callable[[], Sequence[ProcessRecord]], grace_seconds: float, limit_seconds: float = 30.0
 ) -> list[int]:
-    """Ends every process that `find` names, asking first and killing after the grace; returns those still alive.
+    """End every process that `find` returns: SIGTERM, and SIGKILL after the grace period. Return those still alive.
 
-    `find` is asked again and again, because a supervisor among them may start another one while it is being ended.
+    `find` is called repeatedly, because a supervisor among them may start another process meanwhile.
     """
     begin = time.monotonic()
     asked: set[ProcessRecord] = set()
@@ -101,7 +101,7 @@ def end_all(
             elif record not in asked:
                 asked.add(record)
                 _signal_one(record, signal.SIGTERM)
-                # A paused process does not see SIGTERM before it goes on.
+                # A paused process does not see SIGTERM until it is resumed.
                 _signal_one(record, signal.SIGCONT)
         time.sleep(0.05)
     for pid in list(_children):
@@ -116,10 +116,10 @@ def _signal_one(record: ProcessRecord, number: signal.Signals) -> None:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """State letter and start time of a process; `("", -1)` if it is gone or only waits to be reaped."""
+    """Return a process's state letter and start time; `("", -1)` if it is gone or a zombie."""
     _reap(pid)
     try:
-        # The command name, in parentheses, may hold anything; the fields after it are plain (proc_pid_stat(5)).
+        # The command name, in parentheses, may hold any character; the fields after it are plain (proc_pid_stat(5)).
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return "", -1
@@ -127,7 +127,7 @@ def _stat(pid: int) -> tuple[str, int]:
 
 
 def _reap(pid: int) -> None:
-    """Lets go of a child of ours that has ended."""
+    """Reap a child of ours that has ended."""
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]

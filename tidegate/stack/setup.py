@@ -1,6 +1,6 @@
-"""Gets everything the embedded stack needs beyond the Python packages: Java, the jars, a Redis server.
+"""Get what the embedded stack needs besides the Python packages: Java, the jars, a Redis server.
 
-`python -m tidegate.stack.setup` is safe to repeat; it does only what is missing. `--write-lock` fetches the jars anew
+`python -m tidegate.stack.setup` is safe to repeat and does only what is missing. `--write-lock` fetches all jars again
 and writes their checksums to `jars.lock`.
 """
 
@@ -16,9 +16,9 @@ from tidegate.stack.toolbox import ProgressLine, prepare
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tidegate.stack.setup", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--write-lock", action="store_true", help="fetch the jars anew and write their checksums")
+    parser.add_argument("--write-lock", action="store_true", help="fetch all jars again and write their checksums")
     options = parser.parse_args(arguments)
     progress = ProgressLine()
     try:

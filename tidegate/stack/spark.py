@@ -13,7 +13,7 @@ from tidegate.stack.info import StackInfo
 
 
 def _master_view(info: StackInfo) -> dict[str, Any] | None:
-    """What the master says of its cluster; None if it does not answer."""
+    """Return the master's description of its cluster; None if it does not answer."""
     try:
         with httpx.Client(trust_env=False, timeout=2) as client:
             answer: dict[str, Any] = client.get(f"{info.spark_ui}/json/").raise_for_status().json()
@@ -32,7 +32,7 @@ class _SparkDaemon(Component):
             "SPARK_LOCAL_DIRS": str(self.work_dir / "spark" / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            # Drivers and executors that a worker launches inherit these two.
+            # Drivers and executors launched by a worker inherit these two.
             "PYSPARK_PYTHON": str(info.python),
             "PYSPARK_DRIVER_PYTHON": str(info.python),
         }
@@ -50,7 +50,7 @@ class _SparkDaemon(Component):
 
 
 class SparkMaster(_SparkDaemon):
-    """The master; a restarted one still knows its workers, drivers and applications."""
+    """The master. After a restart it still knows its workers, drivers and applications."""
 
     name = "spark-master"
 
@@ -62,7 +62,7 @@ class SparkMaster(_SparkDaemon):
             "spark.master.rest.port": info.ports.spark_rest,
             "spark.deploy.recoveryMode": "FILESYSTEM",
             "spark.deploy.recoveryDirectory": self.work_dir / "spark" / "recovery",
-            # A worker that says nothing for this long counts as lost; the default is 60 s.
+            # A worker that is silent for this long counts as lost; the default is 60 s.
             "spark.worker.timeout": 20,
         }
         command = self._daemon(info, "org.apache.spark.deploy.master.Master", settings)

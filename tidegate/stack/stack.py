@@ -1,7 +1,7 @@
-"""Starts, watches and ends the whole stack.
+"""Start, check and end the whole stack.
 
-A work folder holds everything: data, logs, settings, `stack.json`. While a stack starts, a guardian ends it should the
-starter die; afterwards the stack lives on by itself until `down`, which needs nothing but `stack.json`.
+A work folder holds everything: data, logs, settings, `stack.json`. While a stack starts, a guardian ends it if the
+starter dies. After that the stack runs on its own until `down`, which needs only `stack.json`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.stack.toolbox import prepare
 DEFAULT_WORK_DIR = Path(".tidegate/stack")
 DEFAULT_WORKER_SLOTS = 8
 DEFAULT_WORKER_MEMORY = "6g"
-# How long components may take to end by themselves; Kafka's clean shutdown needs about 2 s.
+# Grace period for components to end; Kafka's clean shutdown takes about 2 s.
 GRACE_SECONDS = 6.0
 
 Progress = Callable[[str], None]
@@ -37,7 +37,7 @@ _guardians: dict[Path, Guardian] = {}
 
 
 def silent(_text: str) -> None:
-    """Progress that nobody sees."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ComponentState:
 
 
 class Stack:
-    """A handle on the stack in `work_dir`, with its components by name: for tests that kill, pause and restart them."""
+    """The stack in `work_dir` and its components by name, for tests that kill, pause and restart them."""
 
     def __init__(self, work_dir: Path | str) -> None:
         self.work_dir = Path(work_dir).absolute()
@@ -64,18 +64,18 @@ class Stack:
 
     @property
     def info(self) -> StackInfo:
-        """The record of the stack as it is now."""
+        """The stack's current record."""
         return StackInfo.load(self.work_dir)
 
     @property
     def components(self) -> list[Component]:
-        """All of them, whether they were started or not."""
+        """All components, started or not."""
         return [self.kafka, self.redis, self.master, *self.workers]
 
     def start(
         self, *, kafka: bool = False, redis: bool = False, spark: bool = False, on_progress: Progress = silent
     ) -> None:
-        """Starts the chosen components that do not run yet, side by side, and waits until all are healthy."""
+        """Start the chosen components that are not running, in parallel, and wait until all are healthy."""
         chosen: list[Component] = []
         if redis:
             chosen.append(self.redis)
@@ -109,11 +109,11 @@ def up(
     tied: bool = False,
     on_progress: Progress = silent,
 ) -> StackInfo:
-    """Starts the stack and returns once it is healthy; on any failure, Ctrl-C and SIGTERM included, all is ended again.
+    """Start the stack and wait until it is healthy. On any failure, also Ctrl-C or SIGTERM, end everything again.
 
     Each of `workers` offers `worker_slots` cores (they may exceed the machine's) and `worker_memory` (such as `6g`).
     Components left out can be started later with `Stack.start`. With `tied` the stack ends when this process does.
-    Raises StackError if one runs in `work_dir` already, or if a component does not become healthy.
+    Raises StackError if a stack is already running in `work_dir`, or if a component does not become healthy.
     """
     if workers < 1 or worker_slots < 1:
         raise StackError(f"workers and worker_slots must be at least 1, got {workers} and {worker_slots}")
@@ -123,7 +123,7 @@ def up(
         with interruptible():
             tools = prepare(on_progress)
         (folder / "logs").mkdir(exist_ok=True)
-        # What a former master knew of applications and drivers is over; a restarted one in this stack reads it.
+        # The applications and drivers of an earlier stack are gone; only a master restarted in this stack reads this.
         shutil.rmtree(folder / "spark" / "recovery", ignore_errors=True)
         free = free_ports(8 + workers)
         ports = Ports(**dict(zip(Ports.model_fields, free[:8], strict=False)), spark_worker_uis=tuple(free[8:]))
@@ -167,10 +167,10 @@ def down(
     wait_seconds: float = 0.0,
     on_progress: Progress = silent,
 ) -> bool:
-    """Ends the stack of `work_dir` with all drivers and executors it launched; False if there was none.
+    """End the stack of `work_dir` with all drivers and executors it launched; return False if there was none.
 
-    Data and logs stay, for a next `up` on them, unless `purge`. Raises StackError if another process is starting or
-    ending it (after `wait_seconds`), or if something survives.
+    Data and logs stay for the next `up`, unless `purge`. Raises StackError if another process is still starting or
+    ending the stack after `wait_seconds`, or if a process survives.
     """
     folder = Path(work_dir).absolute()
     if not folder.is_dir():
@@ -190,7 +190,7 @@ def down(
 
 
 def status(work_dir: Path | str = DEFAULT_WORK_DIR) -> list[ComponentState]:
-    """The state of every component; empty if there is no stack in `work_dir`."""
+    """Return the state of every component; empty if there is no stack in `work_dir`."""
     if not info_path(Path(work_dir)).exists():
         return []
     stack = Stack(work_dir)
@@ -213,12 +213,12 @@ def status(work_dir: Path | str = DEFAULT_WORK_DIR) -> list[ComponentState]:
 
 
 def _ours(info: StackInfo) -> list[ProcessRecord]:
-    """The recorded components, and all else that carries the stack's mark: drivers, executors, Python workers."""
+    """Return the recorded components and everything else with the stack's mark: drivers, executors, Python workers."""
     return list({*info.processes.values(), *marked(info.stack_id)})
 
 
 def _end(info: StackInfo) -> None:
-    # Without a newer record, the one at hand is still right, and the mark finds the rest.
+    # If there is no newer record, this one is still right, and the mark finds the rest.
     with suppress(StackError):
         info = StackInfo.load(info.work_dir)
     if survivors := end_all(lambda: _ours(info), GRACE_SECONDS):
@@ -227,12 +227,12 @@ def _end(info: StackInfo) -> None:
 
 
 def _clear_leftover(folder: Path, on_progress: Progress) -> None:
-    """Refuses if a stack is up in `folder`; ends what is left of one that never came up."""
+    """Raise StackError if a stack is up in `folder`; end the remains of one that never came up."""
     if not info_path(folder).exists():
         return
     info = StackInfo.load(folder)
     alive = [name for name, record in info.processes.items() if record.alive]
     if info.state == "up" and alive:
-        raise StackError(f"a stack is up in {folder} already ({', '.join(alive)}): end it with `down` first")
-    on_progress("clearing what an earlier stack left behind")
+        raise StackError(f"a stack is already up in {folder} ({', '.join(alive)}): end it with `down` first")
+    on_progress("ending the remains of an earlier stack")
     _end(info)

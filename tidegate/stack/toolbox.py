@@ -1,4 +1,4 @@
-"""What the embedded stack needs beyond the Python packages, found or fetched: Java, the jars, a Redis server."""
+"""What the embedded stack needs besides the Python packages: Java, the jars, a Redis server. Found or fetched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.stack.redis import RedisServer, find_redis
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What the stack runs with, all of it checked."""
+    """The checked tools that the stack runs with."""
 
     java: Java
     redis: RedisServer
@@ -25,7 +25,7 @@ class Toolbox:
 
 
 def prepare(on_progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Toolbox:
-    """Finds or fetches all parts; raises StackError saying which one cannot be had and what to do."""
+    """Find or fetch all parts. Raises StackError with the missing one and what to do."""
     java = ensure_java(on_progress, environ)
     return Toolbox(
         java=java,
@@ -37,13 +37,13 @@ def prepare(on_progress: Callable[[str], None], environ: Mapping[str, str] = os.
 
 
 class ProgressLine:
-    """Prints progress: over one line on a terminal, a line each elsewhere."""
+    """Prints progress: on a terminal in one line, elsewhere a line per message."""
 
     def __init__(self) -> None:
         self._open = False
 
     def __call__(self, text: str) -> None:
-        """Shows `text` as what goes on now."""
+        """Show `text` as the current step."""
         if sys.stderr.isatty():
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self._open = True
@@ -51,7 +51,7 @@ class ProgressLine:
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Ends the line, so that other output can follow."""
+        """End the line, so that other output can follow."""
         if self._open:
             print(file=sys.stderr)
             self._open = False

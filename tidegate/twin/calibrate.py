@@ -1,12 +1,12 @@
-"""Calibration: a twin fitted to the recorded snapshots of one job.
+"""Calibration: fit a twin to one job's recorded snapshots.
 
     duration = overhead + cost * (records * makespan of one record spread over the partitions, at the run's slots)
 
-One least-squares line of the relative error over the batches of all sizes gives overhead and cost; batches more than
-four median deviations off (a garbage collection, a neighbour's burst) are left out of a second fit. The first batch of
-a run is cold and is kept apart: what it takes longer than the line says is the model's first batch. A restart lasts
-from the last commit of one run to the first batch of the next; the results, where given, say when it was submitted.
-Trigger interval and batch limit show in when batches begin and in what they leave behind.
+One line, fitted to the batches of all sizes by least squares of the relative error, gives overhead and cost. A second
+fit leaves out batches that are more than four median deviations off (a garbage collection, a neighbour's burst). The
+first batch of a run is cold, so it is fitted separately: its time above the line is the model's first-batch cost. A
+restart lasts from the last commit of one run to the first batch of the next; the results, if given, say when it was
+submitted. The trigger interval follows from when batches start, the batch limit from the lag they leave.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from itertools import pairwise
 
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
-from tidegate.twin.model import JobModel, Stage
+from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
 from tidegate.twin.schedule import makespan
 
 MIN_BATCHES = 10
 OUTLIER_DEVIATIONS = 4.0
 MIN_STARTS = 3
-"""Fewer starts than this are no line: what they take is said to be the same at every size."""
+"""With fewer starts than this, the start time is assumed to be the same at every size."""
 WAITED_SECONDS = 0.15
-"""A batch that begins so long after the one before it has waited for its trigger."""
+"""A batch that starts this long after the previous one ended has waited for its trigger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A time that grows with the size that is started."""
+    """A time that grows with the size being started."""
 
     seconds: float
     slot_seconds: float = 0.0
     spread_seconds: float = 0.0
-    """From the lowest to the highest of what the line leaves."""
+    """Range of the residuals, highest less lowest."""
 
     def at(self, slots: int) -> float:
         """Return the seconds at a size."""
@@ -46,15 +46,15 @@ class Sized:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was fitted; None is what the recording does not tell."""
+    """The fitted figures; None where the recording says nothing."""
 
     overhead_seconds: float
     record_cost_seconds: float
     """Slot-seconds per record."""
     noise_share: float
-    """Relative standard deviation of what the line leaves."""
+    """Relative standard deviation of the residuals."""
     first_batch: Sized
-    """What the first batch of a run takes longer."""
+    """Extra time of a run's first batch."""
     restart: Sized | None
     """From the last commit to the first batch."""
     restart_seconds: tuple[float, ...]
@@ -62,17 +62,17 @@ class Calibration:
     exit_seconds: float | None
     """The part of a restart before the submission."""
     trigger_seconds: float | None
-    """0: a batch begins when there is something to do."""
+    """0: a batch starts as soon as there are records."""
     max_records: int | None
-    """Most records of one batch."""
+    """Largest number of records in one batch."""
     output_ratio: float
     shares: tuple[float, ...]
-    """Parts of the arrivals on each partition of all sources."""
+    """Share of the arrivals on each partition, over all sources."""
     batches: int
 
     def model(self, job_id: str, base: JobModel | None = None) -> JobModel:
-        """Return the model of the job; `base` says what this recording does not tell."""
-        base = base or JobModel(job_id=job_id, sources=("source",), stages=(Stage("batch", 0.0),))
+        """Return the job's model; `base` supplies what this recording does not show."""
+        base = base or JobModel(job_id=job_id, sources=("source",), stages=(StageModel("batch", 0.0),))
         restart = replace(
             base.restart,
             first_batch_seconds=max(0.0, self.first_batch.seconds),
@@ -91,7 +91,7 @@ class Calibration:
         return replace(
             base,
             job_id=job_id,
-            stages=(Stage("batch", self.record_cost_seconds),),
+            stages=(StageModel("batch", self.record_cost_seconds),),
             overhead_seconds=self.overhead_seconds,
             noise_share=self.noise_share,
             output_ratio=self.output_ratio,
@@ -111,7 +111,7 @@ class _Sample:
     slots: int
     cold: bool
     committed_before: float | None
-    """When the batch before it was committed, epoch seconds."""
+    """When the previous batch was committed, epoch seconds."""
 
     @property
     def started_at(self) -> float:
@@ -127,16 +127,16 @@ class _Line:
         return self.overhead + self.cost * sample.spread_records
 
     def off(self, sample: _Sample) -> float:
-        """Return how much longer the batch took, relative to the line."""
+        """Return the relative residual: how much longer the batch took than the line says."""
         return sample.batch.duration_seconds / max(1e-9, self.at(sample)) - 1.0
 
 
 def calibrate(
     snapshots: Sequence[MetricSnapshot], results: Sequence[ActionResult] = (), part: Part = every
 ) -> Calibration:
-    """Return what one job's snapshots and results, oldest first, say of it; raises `CannotCalibrate`.
+    """Fit a twin to one job's snapshots and results, oldest first. Raises `CannotCalibrate`.
 
-    `part` of the batches is fitted, so that the rest can judge the fit.
+    Only the batches that `part` selects are fitted, so that the others can test the fit.
     """
     shares = shares_of(snapshots)
     everything = _samples(snapshots, shares)
@@ -169,7 +169,7 @@ def calibrate(
 
 
 def batch_error(found: Calibration, snapshots: Sequence[MetricSnapshot], part: Part = every) -> float:
-    """Return the median relative error of the fit for the recorded batches, each by its records and size."""
+    """Return the median relative error of the fit over the recorded batches, given each batch's records and size."""
     line = _Line(found.overhead_seconds, found.record_cost_seconds)
     off = [
         abs((line.at(s) + (found.first_batch.at(s.slots) if s.cold else 0.0)) / s.batch.duration_seconds - 1.0)
@@ -177,55 +177,58 @@ def batch_error(found: Calibration, snapshots: Sequence[MetricSnapshot], part: P
         if part(s.batch) and s.batch.duration_seconds
     ]
     if not off:
-        raise CannotCalibrate("no batch of known size and slots was recorded to judge the fit by")
+        raise CannotCalibrate("the recording has no batch of known size and slots to test the fit on")
     return statistics.median(off)
 
 
 def _samples(snapshots: Sequence[MetricSnapshot], shares: tuple[float, ...]) -> list[_Sample]:
-    """Return the batches with records whose slots are known; a change of size in place leaves one snapshot unknown."""
+    """Return the non-empty batches whose slots are known: not those of the first snapshot after a change in place."""
     found: list[_Sample] = []
     run, size, last_end = None, None, None
     begin = snapshots[0].observed_at
-    begun = {s.incarnation for s in snapshots if s.incarnation_started_at and s.incarnation_started_at >= begin}
+    cold_runs = {s.incarnation for s in snapshots if s.incarnation_started_at and s.incarnation_started_at >= begin}
     for snapshot in snapshots:
         same = snapshot.incarnation == run
-        slots = snapshot.slots_granted or (size if same else None)  # a job that has just stopped ran its batch on some
+        # A job that has just stopped ran its last batch on its previous slots.
+        slots = snapshot.slots_granted or (size if same else None)
         resized = same and size is not None and slots != size
         run, size = snapshot.incarnation, slots
         for batch in snapshot.batches:
             if batch.input_records and slots and not resized and _of_run(batch, snapshot):
                 spread = batch.input_records * makespan(shares, slots)
-                found.append(_Sample(batch, spread, slots, run in begun, last_end))
-                begun.discard(run)
+                found.append(_Sample(batch, spread, slots, run in cold_runs, last_end))
+                cold_runs.discard(run)
             last_end = batch.started_at.timestamp() + batch.duration_seconds
     return found
 
 
 def _of_run(batch: MicroBatch, snapshot: MetricSnapshot) -> bool:
-    """Whether a batch belongs to the run its snapshot names, and not to the one before it."""
-    began = snapshot.incarnation_started_at
-    return snapshot.incarnation is not None and (began is None or batch.started_at >= began)
+    """Whether a batch belongs to the run its snapshot names, not to the previous run."""
+    started_at = snapshot.incarnation_started_at
+    return snapshot.incarnation is not None and (started_at is None or batch.started_at >= started_at)
 
 
 def _line(samples: Sequence[_Sample]) -> _Line:
-    """Return the line of least relative squares; raises `CannotCalibrate` when batches of one size say nothing."""
+    """Return the line of least relative squares. Raises `CannotCalibrate` if all batches are of nearly one size."""
     xs, ys = [s.spread_records for s in samples], [max(1e-3, s.batch.duration_seconds) for s in samples]
     if statistics.pvariance(xs) <= (0.01 * statistics.fmean(xs)) ** 2:
-        raise CannotCalibrate("all recorded batches are of nearly one size: overhead and cost cannot be told apart")
+        raise CannotCalibrate(
+            "all recorded batches are of nearly the same size, so overhead and cost cannot be separated"
+        )
     weights = [1.0 / (y * y) for y in ys]
     x, y = statistics.fmean(xs, weights), statistics.fmean(ys, weights)
     slope = sum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True)) / sum(
         w * (a - x) ** 2 for w, a in zip(weights, xs, strict=True)
     )
     if slope <= 0:
-        raise CannotCalibrate("larger batches took no longer in the recording: no cost per record can be told")
+        raise CannotCalibrate("larger batches took no longer in the recording, so there is no cost per record to fit")
     return _Line(y - slope * x, slope)
 
 
 def _restarts(cold: Sequence[_Sample], results: Sequence[ActionResult]) -> tuple[float | None, list[tuple[int, float]]]:
     """Return the seconds from a commit to the next submission, and (slots, seconds from commit to batch) per start.
 
-    A start that no commit came before counts from its submission, as if the job had just been stopped for it.
+    A start without an earlier commit counts from its submission, as if the job had just been stopped.
     """
     submissions = [r.at.timestamp() for r in results if r.phase is Phase.STARTING]
     starts = []
@@ -244,7 +247,7 @@ def _restarts(cold: Sequence[_Sample], results: Sequence[ActionResult]) -> tuple
 
 
 def _sized(points: Sequence[tuple[int, float]]) -> Sized | None:
-    """Return the line through (slots, seconds) where there are enough starts of different sizes, else their median."""
+    """Return a line through (slots, seconds) if there are enough starts of different sizes, else their median."""
     if not points:
         return None
     sizes, seconds = [float(slots) for slots, _ in points], [each for _, each in points]
@@ -257,7 +260,7 @@ def _sized(points: Sequence[tuple[int, float]]) -> Sized | None:
 
 
 def _trigger(samples: Sequence[_Sample]) -> float | None:
-    """Return the interval on whose multiples batches that waited began; 0: on none, None: too few waited."""
+    """Return the trigger interval on whose multiples waiting batches started; 0: none fits, None: too few waited."""
     waited = [
         s.started_at
         for s in samples
@@ -274,7 +277,7 @@ def _trigger(samples: Sequence[_Sample]) -> float | None:
 
 
 def _limit(snapshots: Sequence[MetricSnapshot]) -> int | None:
-    """Return the records of the largest batch if several of its size left records behind that had arrived before."""
+    """Return the largest batch's records if several batches of that size left earlier records waiting."""
     load, begin, found = load_of(snapshots), snapshots[0].sequence, []
     for snapshot in snapshots:
         lag = lag_of(snapshot)

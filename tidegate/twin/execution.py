@@ -1,10 +1,10 @@
-"""Carrying out one command on a twin job: the actuator's protocol, phase by phase, each a result event.
+"""Execution of one command on a twin job: the actuator's protocol, one result event per phase.
 
     accepted -> stopping -> stopped -> starting -> running -> verified
-                                          |            no commit in time: once more with the last good size
+                                          |            no commit in time: try once more with the last good size
                                           +----------> rolled_back, or failed
 
-In place there is no stop: accepted -> running -> verified, when the first batch on the new size has committed.
+A change in place has no stop: accepted -> running -> verified once the first batch on the new size has committed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from datetime import UTC, datetime
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import ActionResult, Phase, result_id
 from tidegate.events.wire import Scalar
-from tidegate.twin.job import Event, Job, Life
+from tidegate.twin.job import Job, JobEvent, Life
 
 Report = Callable[[ActionResult], None]
 
 
 class Execution:
-    """One command under way on one job. Times are seconds since the beginning of the world."""
+    """One command in progress on one job. Times are seconds since the world started."""
 
     def __init__(self, command: ScalingCommand, job: Job, epoch: float, report: Report) -> None:
         self.command = command
         self.job = job
         self.done = False
         self.due_at = math.inf
-        """When the execution itself must act: a deadline, or executors that have come up."""
+        """When the execution itself must act next: at a deadline, or when executors are up."""
         self._epoch = epoch
         self._report = report
         self._attempt = 1
@@ -38,14 +38,14 @@ class Execution:
         self._in_place = False
 
     def begin(self, at: float) -> None:
-        """Accept the command, or refuse it when its time has passed."""
+        """Accept the command, or reject it if it has expired."""
         command, job = self.command, self.job
         if at + self._epoch > command.expires_at.timestamp():
-            self._end(Phase.REJECTED, at, code="EXPIRED", sentence="the command had expired before it was begun")
+            self._end(Phase.REJECTED, at, code="EXPIRED", sentence="the command expired before it was started")
             return
         running = job.life is Life.RUNNING
         if command.kind is CommandKind.START and job.life not in (Life.STOPPED, Life.FAILED):
-            self._end(Phase.REJECTED, at, code="ALREADY_RUNNING", sentence="the job runs already")
+            self._end(Phase.REJECTED, at, code="ALREADY_RUNNING", sentence="the job is already running")
             return
         if command.kind is not CommandKind.START and not running:
             self._end(Phase.REJECTED, at, code="NOT_RUNNING", sentence=f"the job is {job.life.value}")
@@ -64,7 +64,7 @@ class Execution:
             job.stop(at, at + job.model.stop_deadline_seconds)
 
     def act(self, at: float) -> None:
-        """Do what was due: executors are up, or a start took too long."""
+        """Act on what is due: executors are up, or a start took too long."""
         job = self.job
         self.due_at = math.inf
         if self._in_place:
@@ -77,21 +77,21 @@ class Execution:
             self._end(Phase.FAILED, at, code="START_DEADLINE", sentence="no batch was committed in time")
             job.stop(at, at)
 
-    def on(self, event: Event, at: float) -> None:
-        """Go on after something happened to the job."""
+    def on(self, event: JobEvent, at: float) -> None:
+        """React to a job event."""
         job = self.job
-        if event is Event.COMMITTED:
+        if event is JobEvent.COMMITTED:
             self._last_commit_at = self._last_commit_at if job.run.commits == 1 else job.last_commit_at
             if self._in_place and math.isinf(self.due_at):
                 self._end(Phase.VERIFIED, at, incarnation=incarnation(job), downtime_seconds=0.0)
             elif not self._in_place and job.run.commits == 1 and job.run.stop_by is None:
                 self._verified(at)
-        elif event is Event.STOPPED:
+        elif event is JobEvent.STOPPED:
             self._stopped(at)
-        elif event is Event.RUNNING:
+        elif event is JobEvent.RUNNING:
             self._emit(Phase.RUNNING, at, incarnation=incarnation(job))
-        elif event is Event.DIED:
-            self._end(Phase.FAILED, at, code="JOB_DIED", sentence="the job ended by itself")
+        elif event is JobEvent.DIED:
+            self._end(Phase.FAILED, at, code="JOB_DIED", sentence="the job ended without being stopped")
 
     def _stopped(self, at: float) -> None:
         self._emit(Phase.STOPPED, at)
@@ -145,5 +145,5 @@ class Execution:
 
 
 def incarnation(job: Job) -> str:
-    """Return the application id of the job's present run."""
+    """Return the application id of the job's current run."""
     return f"app-{job.model.job_id}-{job.run.ordinal:04d}"

@@ -6,8 +6,8 @@
                                                         v
                                                      FAILED ------> STARTING
 
-The job is moved on from event to event: `next_at` says when its next one is due, `act` lets it happen and tells
-which it was. Times are seconds since the beginning of the world.
+The job moves from event to event: `next_at` says when the next one is due, `act` executes it and returns it. Times
+are seconds since the world started.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tidegate.twin.model import JobModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.schedule import even_makespan, makespan
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 
 IDLE_SECONDS = 1.0
-"""How often an idle query, or one whose sink is full, looks again. Spark polls every 10 ms; a whole second changes no
-decision and makes idle hours cheap."""
+"""How often an idle query, or one whose sink is full, polls. Spark polls every 10 ms; a whole second changes no
+decision and makes idle hours cheap to simulate."""
 
 KEPT_BATCHES = 4_000
 
 
 class Life(Enum):
-    """Where the job stands."""
+    """The job's state in its life cycle."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -40,7 +40,7 @@ class Life(Enum):
     FAILED = "failed"
 
 
-class Event(Enum):
+class JobEvent(Enum):
     """What happened to the job."""
 
     RUNNING = "running"
@@ -51,7 +51,7 @@ class Event(Enum):
 
 @dataclass(slots=True)
 class Batch:
-    """One micro-batch, under way or finished."""
+    """One micro-batch, running or finished."""
 
     batch_id: int
     started_at: float
@@ -67,7 +67,7 @@ class Batch:
 
 @dataclass(slots=True)
 class StageSums:
-    """What the tasks of one stage added up to since the last snapshot."""
+    """Sums over the tasks of one stage since the last snapshot."""
 
     tasks: int = 0
     runs: int = 0
@@ -77,30 +77,30 @@ class StageSums:
 
 
 @dataclass(slots=True)
-class Run:
+class Incarnation:
     """One run between two restarts."""
 
     ordinal: int
     started_at: float
     commits: int = 0
     stop_by: float | None = None
-    """Deadline of a stop that was asked for."""
+    """Deadline of a requested stop."""
 
 
 @dataclass(slots=True)
 class Job:
-    """One job of the world; `world.World` makes and moves it."""
+    """One job of the world; `world.World` creates and advances it."""
 
     model: JobModel
-    sources: list[Topic]
-    sink: Topic | None
+    sources: list[TwinTopic]
+    sink: TwinTopic | None
     pool: SlotPool
     noise: Noise
     epoch: float = 0.0
-    """What the clock shows when the world begins."""
+    """Epoch second at which the world starts."""
     life: Life = Life.STOPPED
     next_at: float = math.inf
-    run: Run = field(default_factory=lambda: Run(0, 0.0))
+    run: Incarnation = field(default_factory=lambda: Incarnation(0, 0.0))
     batch: Batch | None = None
     batches: int = 0
     committed: list[list[int]] = field(default_factory=list)
@@ -109,12 +109,12 @@ class Job:
     last_commit_at: float | None = None
     state_bytes: float = 0.0
     usable_slots: int | None = None
-    """Fewer than granted while executors of an in-place change come up; None: all granted."""
+    """Below the granted slots while executors of a change in place start; None: all granted slots."""
     _reader: list[int] = field(default_factory=list)
     _deaths: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begin reading every source at offset 0."""
+        """Start reading every source at offset 0."""
         self.committed = [[0] * len(topic.shares) for topic in self.sources]
         self.state_bytes = self.model.state.initial_bytes if self.model.state else 0.0
         self._deaths = sorted(self.model.faults.deaths)
@@ -122,30 +122,30 @@ class Job:
             self._reader.append(len(topic.readers))
             topic.readers.append(0)
 
-    # ---- what others may ask for
+    # ---- what the world may ask
 
     @property
     def slots(self) -> int:
-        """Slots the job can compute on now."""
+        """Slots the job can use now."""
         granted = self.pool.granted(self.model.job_id)
         return granted if self.usable_slots is None else min(granted, self.usable_slots)
 
     @property
     def due_at(self) -> float:
-        """When the next event is due, a death included."""
+        """When the next event, including a death, is due."""
         return min(self.next_at, self._deaths[0]) if self._deaths else self.next_at
 
     def lag(self, at: float) -> int:
-        """Return how many records have arrived and are not committed."""
+        """Return how many records have arrived but are not committed."""
         return sum(
             sum(topic.end_offsets(at)) - sum(offsets)
             for topic, offsets in zip(self.sources, self.committed, strict=True)
         )
 
     def start(self, at: float, slots: int, *, warm: bool = False) -> None:
-        """Submit the job with a size; `warm`: it has been running for long when the world begins."""
+        """Submit the job with a size. A `warm` job has already been running for a long time when the world starts."""
         restart = self.model.restart
-        self.run = Run(self.run.ordinal + 1, at, commits=1 if warm else 0)
+        self.run = Incarnation(self.run.ordinal + 1, at, commits=1 if warm else 0)
         self.pool.ask(self.model.job_id, slots, at)
         self.usable_slots, self.batch = None, None
         if warm:
@@ -157,7 +157,7 @@ class Job:
         self.life, self.next_at = Life.STARTING, ready + jitter + load
 
     def stop(self, at: float, deadline: float) -> None:
-        """Ask for a stop at the next batch boundary, and no later than `deadline`."""
+        """Request a stop at the next batch boundary, at `deadline` at the latest."""
         if self.life is Life.RUNNING and self.batch is not None:
             self.run.stop_by = deadline
             self.next_at = min(self.next_at, deadline)
@@ -171,44 +171,44 @@ class Job:
 
     # ---- events
 
-    def act(self, at: float) -> Event | None:
-        """Let the event due at `at` happen; return it when others should know."""
+    def act(self, at: float) -> JobEvent | None:
+        """Execute the event due at `at`; return it if others need to know."""
         if self._deaths and at >= self._deaths[0]:
             self._deaths.pop(0)
             return self._die(at)
         if self.life is Life.STARTING:
             self.life = Life.RUNNING
-            # A start that never commits hangs here until somebody ends it.
+            # A start that never commits hangs here until it is ended.
             self.next_at = math.inf if self.run.ordinal in self.model.faults.failed_starts else at
-            return Event.RUNNING
+            return JobEvent.RUNNING
         if self.life is Life.RUNNING:
             return self._begin(at) if self.batch is None else self._finish(at, self.batch)
         if self.life is Life.LEAVING:
             self.life, self.next_at = Life.STOPPED, math.inf
             self.pool.ask(self.model.job_id, 0, at)
-            return Event.STOPPED
+            return JobEvent.STOPPED
         self.next_at = math.inf
         return None
 
-    def _die(self, at: float) -> Event | None:
+    def _die(self, at: float) -> JobEvent | None:
         if self.life not in (Life.RUNNING, Life.STARTING):
             return None
         self.life, self.next_at, self.batch = Life.FAILED, math.inf, None
         self.pool.ask(self.model.job_id, 0, at)
-        return Event.DIED
+        return JobEvent.DIED
 
     def _leave(self, at: float) -> None:
         self.batch = None
         self.life, self.next_at = Life.LEAVING, at + self.model.restart.exit_seconds
 
-    def _begin(self, at: float) -> Event | None:
+    def _begin(self, at: float) -> JobEvent | None:
         slots = self.slots
         takes, records = self._take(at)
         if slots == 0 or records == 0:
             self.next_at = self._trigger_after(at) if self.model.trigger_interval_seconds else at + IDLE_SECONDS
             if slots and not self.run.commits:
-                self.run.commits = 1  # an idle query shows that it runs by its idle event
-                return Event.COMMITTED
+                self.run.commits = 1  # an idle query shows that it is running by its idle event
+                return JobEvent.COMMITTED
             return None
         wobble = self.model.noise_share
         factor = math.exp(wobble * self.noise.normal(2, self.batches) - wobble * wobble / 2) if wobble else 1.0
@@ -231,7 +231,7 @@ class Job:
         return None
 
     def _take(self, at: float) -> tuple[list[list[int]], int]:
-        """Return the records of the next batch; a limit is split in proportion to each partition's backlog."""
+        """Return the next batch's records; a batch limit is split in proportion to each partition's backlog."""
         takes = [
             [end - done for end, done in zip(topic.end_offsets(at), offsets, strict=True)]
             for topic, offsets in zip(self.sources, self.committed, strict=True)
@@ -247,7 +247,7 @@ class Job:
         return takes, records
 
     def _work(self, takes: list[list[int]], records: int, slots: int) -> float:
-        """Return the seconds that the stages take, and add their tasks to the sums."""
+        """Return how many seconds the stages take, and add their tasks to the sums."""
         model, total = self.model, 0.0
         for stage in model.stages:
             tasks = stage.tasks or sum(1 for counts in takes for count in counts if count)
@@ -273,9 +273,9 @@ class Job:
             sums.slowest_seconds += slowest
         return total
 
-    def _finish(self, at: float, batch: Batch) -> Event | None:
+    def _finish(self, at: float, batch: Batch) -> JobEvent | None:
         if self.run.stop_by is not None and at >= self.run.stop_by and at < batch.ends_at:
-            self._leave(at)  # the deadline: the batch is left uncommitted and runs again after the restart
+            self._leave(at)  # the deadline has passed: the batch stays uncommitted and runs again after the restart
             return None
         if self.sink is not None and batch.left_to_write:
             written = int(min(batch.left_to_write, max(0.0, self.sink.room(at))))
@@ -290,7 +290,7 @@ class Job:
             self._leave(at)
         else:
             self.next_at = max(at, self._trigger_after(batch.started_at))
-        return Event.COMMITTED
+        return JobEvent.COMMITTED
 
     def _commit(self, at: float, batch: Batch) -> None:
         for topic, offsets, takes, reader in zip(self.sources, self.committed, batch.takes, self._reader, strict=True):
@@ -309,7 +309,7 @@ class Job:
         self.last_commit_at = at
 
     def _trigger_after(self, at: float) -> float:
-        """Return the trigger after the one at `at`: on the clock's multiples of the interval, as in Spark."""
+        """Return the next trigger after `at`, on multiples of the interval of the clock, as in Spark."""
         interval = self.model.trigger_interval_seconds
         phase = self.epoch % interval if interval else 0.0
         return at if interval == 0 else (math.floor((at + phase) / interval + 1e-9) + 1) * interval - phase

@@ -1,7 +1,7 @@
-"""A load: how many records a second arrive, as steps of equal length, with their running sum.
+"""A load: arrivals in records/s, as steps of equal length, with their running sum.
 
-The sum makes "how many have arrived by t" one look-up, whatever the length of a run: the twin asks it for every
-micro-batch. Within a step the rate is constant; after the last one its rate goes on.
+The sum answers "how many records have arrived by t" with one look-up, which the twin needs for every micro-batch. The
+rate is constant within a step and continues after the last one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEP_SECONDS = 5.0
 
 
 class BadLoad(ValueError):
-    """A load that cannot be: the text names the value and its place."""
+    """An invalid load; the text names the value and its place."""
 
 
 class Load:
@@ -62,16 +62,16 @@ class Load:
         return self._sums[step] + (second - step * self.step_seconds) * self.rates[step]
 
     def scaled(self, peak: float) -> Load:
-        """Return the same shape with another peak, so that a trace fits a job's size."""
+        """Return the same shape with another peak, to fit a trace to a job's size."""
         if self.peak <= 0:
-            raise BadLoad("a load without any arrival cannot be scaled to a peak")
+            raise BadLoad("a load without arrivals cannot be scaled to a peak")
         return Load((rate * peak / self.peak for rate in self.rates), self.step_seconds)
 
     def noisy(self, share: float, seed: int, correlation_seconds: float = 60.0) -> Load:
         """Return the load with relative noise of standard deviation `share` around every rate.
 
-        The noise is a first-order autoregression, because noise independent from second to second averages out
-        within one micro-batch and would trouble no scaler.
+        The noise is a first-order autoregression. Noise independent from second to second would average out within one
+        micro-batch and test no scaler.
         """
         noise = Noise(seed, "load")
         keep = math.exp(-self.step_seconds / correlation_seconds)
@@ -83,7 +83,7 @@ class Load:
 
 
 def seconds_of(points: Sequence[tuple[float, float]]) -> float:
-    """Return how long a trace of (seconds, records per second) lasts: its last point as long as the one before it.
+    """Return the length of a trace of (seconds, records per second); the last point lasts as long as the one before it.
 
     Raises `BadLoad` for fewer than two points, or seconds that do not rise.
     """
@@ -104,12 +104,12 @@ def from_points(
 ) -> Load:
     """Return the load of a trace of (seconds, records per second), its points joined by straight lines.
 
-    What a trace samples every half hour moved in between. Rates held until the next point would jump where no load
-    did, and a scaler would be judged by jumps of our making; a real jump is two points close together. The last rate
-    goes on. Each step has the mean of its span, so no arrival is lost between steps.
+    A trace that samples every half hour says nothing of the time in between. If each rate held until the next point,
+    the load would jump where the real one did not. A real jump is two points close together. The last rate continues.
+    Each step has the mean rate of its span, so no arrival is lost between steps.
 
-    The load begins `start` seconds after the first point and lasts `seconds`, or until the trace ends.
-    Raises `BadLoad` as `seconds_of` does, or when nothing is left from `start` on.
+    The load starts `start` seconds after the first point and lasts `seconds`, or until the trace ends.
+    Raises `BadLoad` as `seconds_of` does, or if the trace ends before `start`.
     """
     whole = seconds_of(points)
     if not 0 <= start < whole:
@@ -122,7 +122,7 @@ def from_points(
 
 
 class _Lines:
-    """The running sum of a rate that moves in straight lines between points, and stays after the last one."""
+    """The running sum of a rate that is linear between points and constant after the last one."""
 
     def __init__(self, points: Sequence[tuple[float, float]]) -> None:
         self._points = points
@@ -131,7 +131,7 @@ class _Lines:
         self._sums = (0.0, *accumulate(areas))
 
     def until(self, second: float) -> float:
-        """Return how many have arrived by a second that is not before the first point."""
+        """Return how many records have arrived by a second at or after the first point."""
         place = bisect_right(self._at, second) - 1
         at, rate = self._points[place]
         passed, slope = second - at, 0.0

@@ -1,7 +1,7 @@
-"""Measuring a twin job as the collector measures a real one: one snapshot per interval, saying what is missing.
+"""Measure a twin job as the collector measures a real one: one snapshot per interval, which names what is missing.
 
-A part that is missing is drawn by seed, one at a time, and looks as it does on the wire: unknown offsets are null,
-lists are empty, and the part is named. A snapshot that is lost leaves a gap in the sequence, nothing else.
+The seed decides which part is missing, at most one per snapshot. It looks as it does on the wire: unknown offsets are
+null, lists are empty, and the part is named. A lost snapshot only leaves a gap in the sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.twin.execution import incarnation
 from tidegate.twin.job import Batch, Job, Life
 
 MAX_BATCHES = 200
-"""As many micro-batches as the contract lets one snapshot hold."""
+"""The most micro-batches that one snapshot may hold by the contract."""
 
 _STATES = {
     Life.STOPPED: ClusterState.STOPPED,
@@ -36,13 +36,13 @@ _PARTS = tuple(Part)
 
 
 def lost(job: Job, sequence: int) -> bool:
-    """Whether the interval's snapshot never comes to be."""
+    """Whether the interval's snapshot is lost."""
     share = job.model.measurement.lost_share
     return share > 0 and job.noise.uniform(3, sequence) < share
 
 
 def delay_seconds(job: Job, sequence: int) -> float:
-    """Return how long the snapshot is on its way to the decider."""
+    """Return the snapshot's delay on its way to the decider."""
     measurement = job.model.measurement
     if measurement.delay_jitter_seconds == 0:
         return measurement.delay_seconds
@@ -50,11 +50,11 @@ def delay_seconds(job: Job, sequence: int) -> float:
 
 
 def measured(job: Job, sequence: int, interval_seconds: int, epoch: float) -> MetricSnapshot:
-    """Return the snapshot of the interval ending at `sequence` (epoch seconds); the stage sums begin anew."""
+    """Return the snapshot of the interval ending at `sequence` (epoch seconds), and reset the stage sums."""
     at = sequence - epoch
     model = job.model
     absent = _absent(job, sequence)
-    ran = job.run.ordinal > 0  # a stopped job still shows the run it had, as the event log does
+    ran = job.run.ordinal > 0  # a stopped job still shows its last run, as the event log does
     finished = [batch for batch in job.finished if at - interval_seconds < batch.ends_at <= at]
     job.finished.clear()
     shown = finished[-MAX_BATCHES:] if Part.PROGRESS is not absent else []
@@ -151,7 +151,7 @@ def _state(job: Job) -> tuple[StateOperator, ...]:
 
 
 def _gc_ratio(job: Job) -> float | None:
-    """Return the share of time in garbage collection: it grows with live over free memory (Appel, 1987)."""
+    """Return the share of time in garbage collection, which grows with live over free memory (Appel, 1987)."""
     slots = job.pool.granted(job.model.job_id)
     if slots == 0 or job.model.memory_bytes_per_slot == 0:
         return None

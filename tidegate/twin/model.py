@@ -1,11 +1,11 @@
-"""What a twin job is: the figures that decide how long a micro-batch, a restart and a state load last.
+"""The model of a twin job: the figures that decide how long a micro-batch, a restart and a state load last.
 
     batch    = overhead + sum over stages of makespan(tasks, slots) * slowdown(slots), times noise
-    slowdown = 1 + contention (n - 1) + coherency n (n - 1)          n: slots that work at once
+    slowdown = 1 + contention (n - 1) + coherency n (n - 1)          n: busy slots
     restart  = exit + start + start per slot * slots + state bytes / load rate
 
-The slowdown is the universal scalability law (Gunther, "Guerrilla Capacity Planning", 2007): contention for what is
-shared bends the curve, keeping each other informed lets it fall again. Both are 0 for a job that scales linearly.
+The slowdown is the universal scalability law (Gunther, "Guerrilla Capacity Planning", 2007): contention for shared
+resources flattens the curve, the cost of coherency makes it fall. Both are 0 for a job that scales linearly.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, fields, replace
 
 
 class BadModel(ValueError):
-    """A model that cannot be: the text names the field and its value."""
+    """An invalid model; the text names the field and its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageModel:
     """One stage of every micro-batch."""
 
     name: str
@@ -28,10 +28,10 @@ class Stage:
     tasks: int | None = None
     """Fixed number of tasks: state partitions, or 1 for a global aggregation. None: one per source partition."""
     skew: float = 1.0
-    """Of a stage with fixed tasks: the hottest task's share over the mean share; 1 is even."""
+    """For a stage with fixed tasks: the hottest task's share over the mean share; 1 is even."""
 
     def weights(self, partitions: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the shares of the records that its tasks get, given those of the source partitions."""
+        """Return each task's share of the records, given the shares of the source partitions."""
         if self.tasks is None:
             return partitions
         if self.tasks == 1:
@@ -41,75 +41,75 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
-    """How long a restart takes, and how a new size is reached."""
+class RestartCosts:
+    """How long a restart takes, and how the job reaches a new size."""
 
     exit_seconds: float = 2.0
-    """From the last commit to the driver, its JVM and its application being gone."""
+    """From the last commit until the driver, its JVM and its application are gone."""
     start_seconds: float = 20.0
     """From submission to the first trigger."""
     start_slot_seconds: float = 0.0
-    """The start takes this much longer per slot: all executors come up at once and share the machines' cores."""
+    """Extra start time per slot: all executors start at once and share the machines' cores."""
     start_jitter_seconds: float = 0.0
-    """The start takes up to this much longer, by seed."""
+    """The start takes up to this much longer; the seed decides how much."""
     first_batch_seconds: float = 3.0
-    """What the first batch of a run takes longer, because everything is cold."""
+    """Extra time of a run's first batch, when everything is cold."""
     first_batch_slot_seconds: float = 0.0
-    """And this much longer per slot: each warms up an interpreter and code of its own."""
+    """The same, per slot: each slot warms up its own interpreter and code."""
     load_bytes_per_second: float = 200e6
-    """State is read back at this rate; more slots help little (Flink and Spark literature: roughly linear in size)."""
+    """Rate at which state is read back; more slots help little, so the time is roughly linear in the state's size."""
     in_place: bool = False
-    """Executors are added and removed under the running query: no stop, no new run."""
+    """Whether executors are added and removed under the running query, with no stop and no new run."""
     executor_seconds: float = 5.0
-    """What it takes an executor to come up in place."""
+    """How long an executor takes to start in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a stateful job; it is spread over as many partitions as its checkpoint was born with."""
+    """The state of a stateful job, spread over the number of partitions fixed in its checkpoint."""
 
     partitions: int
     bytes_per_record: float
     ttl_seconds: float = math.inf
-    """State older than this is dropped by the watermark; infinite: it only grows."""
+    """The watermark drops state older than this; infinite: state only grows."""
     initial_bytes: float = 0.0
     bytes_per_row: float = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong, on purpose."""
+    """Injected faults."""
 
     deaths: tuple[float, ...] = ()
-    """Seconds after the beginning at which the running job dies."""
+    """Seconds after the start at which the running job dies."""
     stuck_at: float | None = None
-    """From this second on the first partition of the first source is not read any more, while the others are."""
+    """From this second on, the first partition of the first source is no longer read; the others are."""
     failed_starts: frozenset[int] = frozenset()
-    """Ordinals of the runs (from 1) that never commit a batch."""
+    """Ordinals of the runs, from 1, that never commit a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """How well the job is measured."""
+    """The quality of the job's measurements."""
 
     lost_share: float = 0.0
     """Share of intervals without any snapshot."""
     missing_share: float = 0.0
-    """Share of snapshots in which one part is missing."""
+    """Share of snapshots that lack one part."""
     delay_seconds: float = 0.0
-    """Time between a snapshot's moment and its arrival at the decider."""
+    """Time from a snapshot's interval end to its arrival at the decider."""
     delay_jitter_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobModel:
-    """One job as the twin runs it."""
+    """The model of one job."""
 
     job_id: str
     sources: tuple[str, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[StageModel, ...]
     pipeline_id: str = ""
-    """The job's own name when empty."""
+    """The job's id if empty."""
     pool_id: str = "default"
     sink: str | None = None
     output_ratio: float = 1.0
@@ -117,21 +117,21 @@ class JobModel:
     """Fixed part of every micro-batch: planning, offset log, commit."""
     max_records_per_trigger: int | None = None
     trigger_interval_seconds: float = 0.0
-    """0: the next batch begins when the last one ends."""
+    """0: the next batch starts when the previous one ends."""
     contention: float = 0.0
     coherency: float = 0.0
     noise_share: float = 0.03
-    """Standard deviation of a batch's duration, relative."""
+    """Relative standard deviation of a batch's duration."""
     state: State | None = None
     memory_bytes_per_slot: float = 1e9
     stop_deadline_seconds: float = 60.0
     start_deadline_seconds: float = 180.0
-    restart: Restart = Restart()
+    restart: RestartCosts = RestartCosts()
     faults: Faults = Faults()
     measurement: Measurement = Measurement()
 
     def __post_init__(self) -> None:
-        """Raise `BadModel` when a figure cannot be."""
+        """Raise `BadModel` if a figure is invalid."""
         if not self.sources:
             raise BadModel(f"job {self.job_id}: sources must name at least one topic")
         if not self.stages:
@@ -140,7 +140,7 @@ class JobModel:
             raise BadModel(
                 f"job {self.job_id}: max_records_per_trigger must be at least 1, found {self.max_records_per_trigger}"
             )
-        parts: list[JobModel | Restart | Measurement | Stage | State] = [
+        parts: list[JobModel | RestartCosts | Measurement | StageModel | State] = [
             self,
             self.restart,
             self.measurement,
@@ -160,12 +160,12 @@ class JobModel:
         return self.pipeline_id or self.job_id
 
     def without_noise(self) -> JobModel:
-        """Return the same job as it is on average: batches without noise, starts at the middle of their jitter."""
+        """Return the average job: batches without noise, starts at the middle of their jitter."""
         start = self.restart.start_seconds + self.restart.start_jitter_seconds / 2
         return replace(
             self, noise_share=0.0, restart=replace(self.restart, start_seconds=start, start_jitter_seconds=0.0)
         )
 
     def slowdown(self, slots: int) -> float:
-        """Return by how much each record costs more when `slots` slots work at once."""
+        """Return the factor by which each record costs more when `slots` slots are busy."""
         return 1.0 + self.contention * (slots - 1) + self.coherency * slots * (slots - 1)

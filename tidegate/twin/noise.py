@@ -1,7 +1,7 @@
-"""Noise as a function: the same seed and the same keys give the same number, in any order, on any machine.
+"""Noise as a pure function: the same seed and keys give the same number, in any order, on any machine.
 
 SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) used as a hash of
-a counter. There is no hidden state, so what one job draws never shifts what another one draws.
+a counter. There is no hidden state, so one job's numbers never shift another job's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Noise:
     __slots__ = ("_seed",)
 
     def __init__(self, seed: int, name: str = "") -> None:
-        """`name` keeps streams of one seed apart, such as one per job."""
+        """`name` separates streams of one seed, such as one per job."""
         state = _mix((seed * _GOLDEN + _GOLDEN) & _MASK)
         for byte in name.encode():
             state = _mix((state + byte + _GOLDEN) & _MASK)

@@ -1,4 +1,4 @@
-"""A pool: a cluster's slots shared by jobs. Who asked first is served first; the rest wait for what is given back."""
+"""A pool: a cluster's slots shared by jobs, first come, first served; the others wait until slots are returned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.events.snapshot import Pool as PoolView
 
 
 class SlotPool:
-    """Slots of one cluster. Drivers are left out, as in the master's own count of free cores."""
+    """Slots of one cluster, without the drivers' cores, as in the master's own count of free cores."""
 
     def __init__(self, pool_id: str, slots: int, workers: int = 1) -> None:
         self.pool_id = pool_id
@@ -18,7 +18,7 @@ class SlotPool:
         self._at = 0.0
 
     def ask(self, job_id: str, slots: int, at: float) -> None:
-        """Set how many slots a job wants; what is free goes to it at once, what is too many goes back."""
+        """Set a job's requested slots. It gets free slots at once and returns those it no longer needs."""
         self._account(at)
         if slots == 0:
             self._wanted.pop(job_id, None)
@@ -26,27 +26,27 @@ class SlotPool:
         else:
             self._wanted[job_id] = slots
             self._granted[job_id] = min(self._granted.get(job_id, 0), slots)
-        for name, wanted in self._wanted.items():  # in the order of asking
+        for name, wanted in self._wanted.items():  # in the order of the requests
             more = min(wanted - self._granted[name], self.slots - self.used)
             if more > 0:
                 self._granted[name] += more
 
     def granted(self, job_id: str) -> int:
-        """Return the slots a job has."""
+        """Return the slots granted to a job."""
         return self._granted.get(job_id, 0)
 
     @property
     def used(self) -> int:
-        """Slots handed out."""
+        """Granted slots."""
         return sum(self._granted.values())
 
     def core_seconds(self, job_id: str, at: float) -> float:
-        """Return slots times seconds that a job has held up to second `at`, restarts included."""
+        """Return the slot-seconds that a job has held up to second `at`, including restarts."""
         self._account(at)
         return self._core_seconds.get(job_id, 0.0)
 
     def view(self) -> PoolView:
-        """Return the pool as the master tells it."""
+        """Return the pool as the master reports it."""
         return PoolView(pool_id=self.pool_id, slots_total=self.slots, slots_used=self.used, workers_alive=self.workers)
 
     def _account(self, at: float) -> None:

@@ -1,4 +1,4 @@
-"""What a recording says by itself: arrivals, how they spread over the partitions, lag."""
+"""Figures read directly from a recording: arrivals, their spread over the partitions, lag."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tidegate.events.snapshot import MetricSnapshot, MicroBatch
 from tidegate.twin.load import Load
 
 Part = Callable[[MicroBatch], bool]
-"""Which batches are meant."""
+"""A selection of batches."""
 
 
 class CannotCalibrate(ValueError):
-    """The recording does not say enough; the text says what is lacking."""
+    """The recording does not hold enough; the text says what is missing."""
 
 
 def every(_: MicroBatch) -> bool:
@@ -22,7 +22,7 @@ def every(_: MicroBatch) -> bool:
 
 
 def shares_of(snapshots: Sequence[MetricSnapshot]) -> tuple[float, ...]:
-    """Return the parts of the arrivals on each partition; raises `CannotCalibrate` where nothing arrived."""
+    """Return each partition's share of the arrivals. Raises `CannotCalibrate` if nothing arrived."""
     columns = [ends for s in snapshots if (ends := _ends(s)) is not None]
     if len(columns) < 2 or len(columns[0]) != len(columns[-1]):
         raise CannotCalibrate("end offsets of the same partitions are needed in at least 2 snapshots")
@@ -33,19 +33,19 @@ def shares_of(snapshots: Sequence[MetricSnapshot]) -> tuple[float, ...]:
 
 
 def load_of(snapshots: Sequence[MetricSnapshot]) -> Load:
-    """Return the recorded arrivals as a load beginning at the first snapshot; raises `CannotCalibrate`."""
+    """Return the recorded arrivals as a load that starts at the first snapshot. Raises `CannotCalibrate`."""
     points = [(s.sequence, sum(ends)) for s in snapshots if (ends := _ends(s)) is not None]
     if len(points) < 2:
         raise CannotCalibrate("end offsets are needed in at least 2 snapshots")
     step, rates = snapshots[0].interval_seconds, []
     for (before, first), (after, last) in pairwise(points):
-        # A gap in the sequence is filled with the mean over it: the counters survived it.
+        # The counters survive a gap in the sequence, so it is filled with the mean rate over it.
         rates += [max(0, last - first) / (after - before)] * max(1, round((after - before) / step))
     return Load(rates, step)
 
 
 def lag_of(snapshot: MetricSnapshot) -> int | None:
-    """Return the records that have arrived and are not committed; None when an offset is unknown."""
+    """Return the records that have arrived but are not committed; None if an offset is unknown."""
     ends = _ends(snapshot)
     done = [offset for source in snapshot.sources for offset in source.committed_offsets]
     if ends is None or None in done:

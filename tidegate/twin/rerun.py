@@ -1,7 +1,7 @@
-"""Running a recording again on the twin: the same load, the same commands at the same times, and how far it is off.
+"""Repeat a recording on the twin, with the same load and the same commands at the same times, and report the error.
 
-The twin begins where the recorded job stood and is told nothing else: when a batch begins, what it takes, how long a
-stop and a start last are all its own. A recorded batch is compared with the twin's that began nearest to it.
+The twin starts where the recorded job stood. Everything after that is simulated: when a batch starts, what it reads,
+how long a stop and a start take. Each recorded batch is compared with the twin's batch that started nearest to it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
 from tidegate.twin.schedule import record_seconds
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 from tidegate.twin.world import World
 
 FLOOR_SECONDS = 1.0
-"""A lag below this many seconds of arrivals is nothing to be off from: it is left out of the relative error."""
+"""A lag below this many seconds of arrivals is too small for a relative error and is left out of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far a twin's run is from the recorded one."""
+    """The differences between a twin's run and the recorded one."""
 
     lag_error: float
     """Median relative error of the lag in records, where the recorded lag is over the floor."""
     lag_error_tenth: float
-    """The same error of the worst tenth, at least."""
+    """The 90th percentile of the same error."""
     lag_points: int
     lag_seconds: float
     """Median error of the lag in seconds of work at the recorded size, all snapshots."""
@@ -45,11 +45,11 @@ class Comparison:
 def rerun(
     snapshots: Sequence[MetricSnapshot], commands: Sequence[ScalingCommand], model: JobModel, *, seed: int = 0
 ) -> list[MetricSnapshot]:
-    """Return the twin's snapshots of one job at the sequences of the recorded ones, both oldest first."""
+    """Return the twin's snapshots of one job at the recorded sequences, oldest first."""
     first = snapshots[0]
     model = replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id, sources=("source",), sink=None)
     load = load_of(snapshots)
-    topic = Topic("source", shares_of(snapshots), load)
+    topic = TwinTopic("source", shares_of(snapshots), load)
     topic.written = _first_lag(snapshots, load)
     sizes = [s.slots_granted or 0 for s in snapshots] + [c.to_parallelism for c in commands]
     world = World(
@@ -76,9 +76,9 @@ def rerun(
 def compare(
     recorded: Sequence[MetricSnapshot], twin: Sequence[MetricSnapshot], model: JobModel, part: Part = every
 ) -> Comparison:
-    """Return the errors of a twin's run against the recorded one; raises `CannotCalibrate` where nothing compares.
+    """Return the errors of a twin's run against the recorded one. Raises `CannotCalibrate` if nothing can be compared.
 
-    Of the recorded batches `part` is compared.
+    Only the recorded batches that `part` selects are compared.
     """
     runs = {snapshot.sequence: snapshot for snapshot in twin}
     load, shares = load_of(recorded), shares_of(recorded)
@@ -101,7 +101,7 @@ def compare(
         if made and batch.duration_seconds and part(batch)
     ]
     if not relative or not durations:
-        raise CannotCalibrate("recording and twin share no snapshot with a lag to speak of, or no finished batch")
+        raise CannotCalibrate("recording and twin share no snapshot with noticeable lag, or no finished batch")
     return Comparison(
         lag_error=statistics.median(relative),
         lag_error_tenth=sorted(relative)[len(relative) * 9 // 10],
@@ -114,7 +114,7 @@ def compare(
 
 
 def _first_lag(snapshots: Sequence[MetricSnapshot], load: Load) -> int:
-    """Return the lag at the first snapshot; before the first commit it follows from what was committed since."""
+    """Return the lag at the first snapshot. Before the first commit it follows from what was committed later."""
     since = 0
     for place, snapshot in enumerate(snapshots):
         since += sum(batch.input_records for batch in snapshot.batches) if place else 0

@@ -1,8 +1,8 @@
-"""Scheduling: how long the tasks of a stage take on the slots there are, and what a job can do at a given size.
+"""Scheduling: how long a stage's tasks take on the available slots, and a job's capacity at a given size.
 
-Spark hands tasks to free slots in partition order, so a stage lasts as long as its slowest chain: never less than
-its slowest task, nor than its work divided by the slots. Hence the steps of a size curve: 8 even partitions are as
-slow on 7 slots as on 4.
+Spark assigns tasks to free slots in partition order, so a stage lasts as long as its slowest chain: at least as long
+as its slowest task, and at least its work divided by the slots. That is why a size curve has steps: 8 even partitions
+are as slow on 7 slots as on 4.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.twin.model import JobModel
 
 
 def makespan(costs: Sequence[float], slots: int) -> float:
-    """Return the seconds that tasks of `costs` seconds take on `slots` slots, handed out in order."""
+    """Return the seconds that tasks of `costs` seconds take on `slots` slots when assigned in order."""
     if slots >= len(costs):
         return max(costs, default=0.0)
     if slots == 1:
@@ -29,7 +29,7 @@ def makespan(costs: Sequence[float], slots: int) -> float:
 
 
 def even_makespan(cost: float, tasks: int, slots: int) -> float:
-    """Return the seconds that `tasks` tasks of `cost` seconds each take: as many waves as it needs."""
+    """Return the seconds that `tasks` tasks of `cost` seconds each take, in as many waves as needed."""
     return math.ceil(tasks / slots) * cost
 
 
@@ -50,10 +50,10 @@ def record_seconds(model: JobModel, partitions: tuple[float, ...], slots: int) -
 
 @lru_cache(maxsize=4096)
 def capacity(model: JobModel, partitions: tuple[float, ...], slots: int, batch_seconds: float) -> float:
-    """Return the records/s that a size keeps up with when a micro-batch may last `batch_seconds`.
+    """Return the arrival rate, records/s, that a size keeps up with when a micro-batch may last `batch_seconds`.
 
-    A longer batch spreads its overhead over more records, so capacity without a bound on the batch means nothing:
-    the lag objective is what bounds it.
+    A longer batch spreads its overhead over more records, so capacity is defined only for a bounded batch. The lag
+    objective sets the bound.
     """
     cost = record_seconds(model, partitions, slots)
     if math.isinf(cost):
@@ -70,7 +70,7 @@ def capacity(model: JobModel, partitions: tuple[float, ...], slots: int, batch_s
 def demand(
     model: JobModel, partitions: tuple[float, ...], rate: float, batch_seconds: float, sizes: Sequence[int]
 ) -> int:
-    """Return the smallest of `sizes` (ascending) that keeps up with `rate`; the most able one when none does."""
+    """Return the smallest of `sizes` (ascending) that keeps up with `rate`, else the one with most capacity."""
     best, most = sizes[0], -1.0
     for size in sizes:
         able = capacity(model, partitions, size, batch_seconds)

@@ -1,4 +1,4 @@
-"""A Kafka topic: offsets per partition, filled by a load or by the jobs that write to it, possibly of finite size."""
+"""A Kafka topic: offsets per partition, filled by a load or by the jobs that write to it, optionally of finite size."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tidegate.twin.load import Load
 
 
-class Topic:
-    """One topic. Time is seconds since the beginning of the world."""
+class TwinTopic:
+    """One topic. Times are seconds since the world started."""
 
     __slots__ = ("capacity_records", "load", "name", "readers", "shares", "written")
 
@@ -20,10 +20,10 @@ class Topic:
         load: Load | None = None,
         capacity_records: int | None = None,
     ) -> None:
-        """`shares` are the partitions' parts of the arrivals (any positive numbers).
+        """`shares` are the partitions' relative shares of the arrivals (any positive numbers).
 
-        With `capacity_records` the topic holds no more unread records than that: writers wait, which is back
-        pressure. Raises `ValueError` when a share is not positive.
+        With `capacity_records`, the topic holds at most that many unread records and writers wait: back pressure.
+        Raises `ValueError` if a share is not positive.
         """
         if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
             raise ValueError(f"topic {name}: shares must be positive numbers, found {list(shares)}")
@@ -34,16 +34,16 @@ class Topic:
         self.capacity_records = capacity_records
         self.written = 0
         self.readers: list[int] = []
-        """Records committed so far, one figure per reading job; the slowest reader decides what room there is."""
+        """Records committed so far, one figure per reading job; the slowest reader decides how much room is left."""
 
     def arrived(self, at: float) -> float:
         """Return how many records have arrived by second `at`."""
         return self.written + (self.load.arrived(at) if self.load is not None else 0.0)
 
     def end_offsets(self, at: float) -> list[int]:
-        """Return the log end offset of each partition; never falls."""
+        """Return the log end offset of each partition; it never falls."""
         total = self.arrived(at)
-        # The smallest nudge keeps 0.1 * 10 from losing a record to rounding.
+        # The tiny offset keeps 0.1 * 10 from losing a record to rounding.
         return [int(total * share + 1e-6) for share in self.shares]
 
     def room(self, at: float) -> float:

@@ -1,11 +1,11 @@
-"""The world: all jobs, topics and pools of one simulation, moved on from event to event in one order of time.
+"""The world: all jobs, topics and pools of one simulation. Time moves from event to event, in one global order.
 
     world = World(models, topics, pools, sizes={"orders": 2})
     results = world.advance(world.epoch + 10)
     snapshot = world.snapshot("orders", world.epoch + 10)
     world.order(command)
 
-Outside the world times are epoch seconds, as on the wire; inside they are seconds since its beginning.
+Callers use epoch seconds, as on the wire; inside the world, times are seconds since its start.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from tidegate.twin.job import Job, Life
 from tidegate.twin.model import JobModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.topic import Topic
+from tidegate.twin.topic import TwinTopic
 
 EPOCH = 1_767_225_600
-"""2026-01-01T00:00:00Z: where simulated time begins unless told otherwise."""
+"""2026-01-01T00:00:00Z: where simulated time starts by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What is so, whatever was measured."""
+    """The true values, independent of what was measured."""
 
     lag_records: int
     slots: int
     """Slots held."""
     running: bool
     core_seconds: float
-    """Held up to now, restarts included."""
+    """Slot-seconds held so far, including restarts."""
     state_bytes: float
 
 
 class World:
-    """Simulated jobs. Deterministic: the same arguments and the same calls give the same bytes."""
+    """Simulated jobs. Deterministic: the same arguments and calls give the same bytes."""
 
     def __init__(
         self,
         models: Sequence[JobModel],
-        topics: Sequence[Topic],
+        topics: Sequence[TwinTopic],
         pools: Sequence[SlotPool],
         *,
         sizes: Mapping[str, int],
         seed: int = 0,
         epoch: int = EPOCH,
     ) -> None:
-        """Begin at `epoch` with each job of `sizes` running; a job not named there, or of size 0, does not run.
+        """Start at `epoch` with each job of `sizes` running. A job that is not listed, or has size 0, does not run.
 
-        Raises `ValueError` when a model names a topic or pool that is not there.
+        Raises `ValueError` if a model names an unknown topic or pool.
         """
         by_topic = {topic.name: topic for topic in topics}
         by_pool = {pool.pool_id: pool for pool in pools}
@@ -93,7 +93,7 @@ class World:
         return self._jobs[job_id]
 
     def order(self, command: ScalingCommand) -> None:
-        """Have a command carried out from now on; the same id twice is one command, a second one waits its turn."""
+        """Execute a command. The same id given twice is one command; a second command waits for the first."""
         self.job(command.job_id)
         if command.command_id in self._seen:
             return
@@ -102,7 +102,7 @@ class World:
         self._next_command(command.job_id)
 
     def advance(self, until: float) -> list[ActionResult]:
-        """Let everything happen up to epoch second `until`; return the results since the last call, oldest first."""
+        """Advance to epoch second `until`; return the results since the last call, oldest first."""
         end = until - self.epoch
         jobs = list(self._jobs.values())
         while True:
@@ -116,22 +116,22 @@ class World:
             self.now = max(self.now, due)
             if execution is not None:
                 execution.act(self.now)
-                self._settle(execution.command.job_id)
+                self._finish_command(execution.command.job_id)
                 continue
             event = job.act(self.now)
             mine = self._executions.get(job.model.job_id) if event is not None else None
             if mine is not None and event is not None:
                 mine.on(event, self.now)
-                self._settle(job.model.job_id)
+                self._finish_command(job.model.job_id)
         self.now = max(self.now, end)
         results = list(self._results)
-        self._results.clear()  # executions under way hold on to this very list
+        self._results.clear()  # executions in progress hold a reference to this list
         return results
 
     def snapshot(self, job_id: str, sequence: int, interval_seconds: int = 10) -> MetricSnapshot | None:
-        """Return the snapshot of the interval ending at `sequence`, up to which the world must have been advanced.
+        """Return the snapshot of the interval ending at `sequence`; advance the world to that point first.
 
-        None when that interval's measurement was lost.
+        None if that interval's measurement was lost.
         """
         job = self.job(job_id)
         if measure.lost(job, sequence):
@@ -139,11 +139,11 @@ class World:
         return measure.measured(job, sequence, interval_seconds, self.epoch)
 
     def delay_seconds(self, job_id: str, sequence: int) -> float:
-        """Return how long that snapshot is on its way."""
+        """Return that snapshot's delivery delay."""
         return measure.delay_seconds(self.job(job_id), sequence)
 
     def truth(self, job_id: str) -> Truth:
-        """Return what is so of a job at the present moment."""
+        """Return a job's true values now."""
         job = self.job(job_id)
         return Truth(
             lag_records=job.lag(self.now),
@@ -153,8 +153,8 @@ class World:
             state_bytes=job.state_bytes,
         )
 
-    def _settle(self, job_id: str) -> None:
-        """Go on with the next command when the one before it has ended."""
+    def _finish_command(self, job_id: str) -> None:
+        """Start the next command once the previous one has ended."""
         if self._executions[job_id].done:
             del self._executions[job_id]
             self._next_command(job_id)

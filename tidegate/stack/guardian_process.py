@@ -1,4 +1,4 @@
-"""The guardian's process: `python -m tidegate.stack.heir WORK_DIR STACK_ID`, the owner's pipe as standard input."""
+"""The guardian process: `python -m tidegate.stack.guardian_process WORK_DIR STACK_ID`, its owner's pipe as stdin."""
 
 from __future__ import annotations
 
