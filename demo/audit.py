@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from demo.watch import end_offset, partitions_of
 from tidegate.client import ClientSettings
 
 
@@ -72,8 +72,8 @@ def audit_records(settings: ClientSettings, source: str, sink: str, timeout_seco
         }
     )
     try:
-        audit = RecordAudit({p: _end(consumer, source, p) for p in _partitions(consumer, source)})
-        unread = {p for p in _partitions(consumer, sink) if _end(consumer, sink, p)}
+        audit = RecordAudit({p.partition: end_offset(consumer, p) for p in partitions_of(consumer, source)})
+        unread = {p.partition for p in partitions_of(consumer, sink) if end_offset(consumer, p)}
         consumer.assign([TopicPartition(sink, p, OFFSET_BEGINNING) for p in unread])
         deadline = time.monotonic() + timeout_seconds
         while unread:
@@ -90,11 +90,3 @@ def audit_records(settings: ClientSettings, source: str, sink: str, timeout_seco
         return audit
     finally:
         consumer.close()
-
-
-def _partitions(consumer: Consumer, topic: str) -> Iterable[int]:
-    return list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-
-
-def _end(consumer: Consumer, topic: str, partition: int) -> int:
-    return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1])

@@ -168,14 +168,16 @@ class Watcher:
     def _sample(self) -> None:
         consumer = Consumer({**self._settings.kafka(), "group.id": "tidegate-demo", "enable.auto.commit": False})
         try:
-            partitions = {topic: _partitions(consumer, topic) for topic in (self._source, self._sink)}
+            partitions = {topic: partitions_of(consumer, topic) for topic in (self._source, self._sink)}
             due = time.monotonic()
             while not self._stop.is_set():
                 committed = committed_records(
                     self._checkpoint
                 )  # before the end offsets, so that a race never understates lag
                 try:
-                    arrived, written = (_end(consumer, partitions[t]) for t in (self._source, self._sink))
+                    arrived, written = (
+                        sum(end_offset(consumer, p) for p in partitions[topic]) for topic in (self._source, self._sink)
+                    )
                 except KafkaException:
                     arrived = -1  # a broker that does not answer leaves a gap in the picture and does not end the run
                 if arrived >= 0:
@@ -201,9 +203,11 @@ def committed_records(checkpoint: Path) -> int:
     return sum(int(offset) for offsets in topics for offset in offsets.values())
 
 
-def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
+def partitions_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    """Return the partitions of a topic."""
     return [TopicPartition(topic, p) for p in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
 
 
-def _end(consumer: Consumer, partitions: list[TopicPartition]) -> int:
-    return sum(consumer.get_watermark_offsets(p, timeout=5)[1] for p in partitions)
+def end_offset(consumer: Consumer, partition: TopicPartition) -> int:
+    """Return the end offset of a partition."""
+    return int(consumer.get_watermark_offsets(partition, timeout=5)[1])
