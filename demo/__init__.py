@@ -1,8 +1,8 @@
-"""The demo: a real Spark job under changing load, scaled by the real services, watched, judged and pictured.
+"""The demo: the real services scale a real Spark job under a changing load, and the run is checked and drawn.
 
-house.py    brings up what is needed and ends it        load.py     produces records at a rate
-script.py   the phases of the load and their goals      watch.py    samples offsets, follows decisions and results
-show.py     the live view                               verdict.py  what must have held
-ledger.py   every record accounted for                  report.py   table, picture, HTML
-run.py      the whole of it
+environment.py  starts everything and stops it     load.py     produces records at a given rate
+script.py       the phases of the load             watch.py    follows offsets, decisions and results
+display.py      the live view                      verdict.py  the checks that a run must pass
+audit.py        accounts for every record          report.py   tables, picture, HTML
+run.py          runs it all                        prove.py    records and recomputes the run
 """

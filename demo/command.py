@@ -1,4 +1,4 @@
-"""`demo`: the whole loop on this machine, watched live and judged."""
+"""The command line of the demo, and what it prints at the end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from demo.house import DemoFailed, sweep
-from demo.report import CHANGE_COLUMNS, change_rows, verdict_rows
-from demo.run import Outcome, Plan, run_demo
+from demo.display import LiveDisplay
+from demo.environment import DemoFailed, sweep
+from demo.report import CHANGE_COLUMNS, CHECK_COLUMNS, change_rows, verdict_rows
+from demo.run import RunOptions, RunOutcome, run_demo
 from demo.script import steady_surge_steady
-from demo.show import Show
 from demo.verdict import changes
 from tidegate.cli.connect import DEMO_DIR, DEMO_STACK_DIR, stack_dir
 from tidegate.cli.problems import NO, Problem
@@ -24,32 +24,36 @@ from tidegate.terminal import stdout, table
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave stack, services, job and load up for exploring.")] = False,
-    work_dir: Annotated[Path, typer.Option("--work-dir", help="Where runs are kept.")] = DEMO_DIR,
-    rate: Annotated[float, typer.Option("--rate", min=1, help="The steady load, records/s.")] = 360.0,
-    objective: Annotated[float, typer.Option("--objective", min=1, help="The lag objective, seconds of work.")] = 15.0,
-    patience: Annotated[
-        float, typer.Option("--patience", min=1, help="How many times longer limits are, for a busy machine.")
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running afterwards, to explore it.")] = False,
+    work_dir: Annotated[Path, typer.Option("--work-dir", help="Folder for the runs.")] = DEMO_DIR,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="The steady load in records/s.")] = 360.0,
+    objective: Annotated[
+        float, typer.Option("--objective", min=1, help="The lag objective in seconds of work.")
+    ] = 15.0,
+    time_factor: Annotated[
+        float, typer.Option("--time-factor", min=1, help="Multiply all time limits by this, on a slow or busy machine.")
     ] = 1.0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the report.")] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the report in a browser.")] = False,
 ) -> None:
-    """Show a real Spark job scaled up and down again.
+    """Watch Tidegate scale a real Spark job up and down.
 
-    It falls behind, is scaled up, catches up, and is scaled down when the load goes. Starts Kafka, Redis and Spark (or
-    uses the embedded stack that runs), the three services, a job that takes 2 ms a record, and a load that is steady,
-    three times as much, and steady again. At the end every record is accounted for and every decision is recomputed on
-    Spark; exit code 1 when a check fails. Takes about six minutes.
+    The demo starts Kafka, Redis and Spark (or uses those of `tidegate up`), Tidegate's three services, and a job that
+    needs 2 ms per record. Then it triples the load: the job falls behind, grows and catches up. When the load drops
+    again, the job shrinks.
 
-    Example:  tidegate demo --keep
+    At the end the demo accounts for every record, recomputes every decision on Spark, and writes a report with a
+    picture. The exit code is 1 if a check fails. It takes about six minutes.
+
+    Example:  python -m demo --keep
     """
     attach = _running_stack()
     sweep(work_dir)
-    show = Show(stdout(), objective)
-    plan = Plan(work_dir, attach, steady_surge_steady(rate, objective), keep, patience=patience)
+    display = LiveDisplay(stdout(), objective)
+    options = RunOptions(work_dir, attach, steady_surge_steady(rate, objective), keep, time_factor=time_factor)
     try:
-        outcome = run_demo(plan, show)
+        outcome = run_demo(options, display)
     except DemoFailed as error:
-        raise Problem(f"the demo could not go on: {error}", "`tidegate doctor` checks what it needs") from None
+        raise Problem(f"the demo stopped: {error}", "`tidegate doctor` checks what the demo needs") from None
     _print(outcome, objective, keep)
     if outcome.page and not no_browser and sys.stdout.isatty() and os.environ.get("DISPLAY"):
         webbrowser.open(outcome.page.as_uri())
@@ -58,7 +62,7 @@ def demo(
 
 
 def _running_stack() -> StackInfo | None:
-    """Return the embedded stack that runs here, unless it is one that an earlier demo left behind."""
+    """Return the embedded stack that runs here, unless an earlier demo left it behind."""
     folder = stack_dir()
     well = status(folder)
     if folder == DEMO_STACK_DIR or not well or any(c.state != "running" for c in well):
@@ -66,9 +70,9 @@ def _running_stack() -> StackInfo | None:
     return StackInfo.load(folder)
 
 
-def _print(outcome: Outcome, objective: float, keep: bool) -> None:
-    console, house = stdout(), outcome.house
-    zero = outcome.stages[0].began if outcome.stages else 0.0
+def _print(outcome: RunOutcome, objective: float, keep: bool) -> None:
+    console, environment = stdout(), outcome.environment
+    zero = outcome.phases[0].began if outcome.phases else 0.0
     console.print()
     found = change_rows(changes(outcome.timeline, objective), zero)
     console.print(table("Changes of size", CHANGE_COLUMNS, found))
@@ -77,26 +81,28 @@ def _print(outcome: Outcome, objective: float, keep: bool) -> None:
         [Text(verdict, style="green" if verdict == "passed" else "bold red"), name, text]
         for verdict, name, text in verdict_rows(outcome.checks)
     ]
-    console.print(table("Checks", ["", "promise", "what was seen"], rows))
+    console.print(table("Checks", CHECK_COLUMNS, rows))
     console.print()
     console.print(f"picture   {outcome.png}\nreport    {outcome.page}", markup=False)
-    console.print(f"recording {outcome.recording}\nlogs      {house.logs} and {house.info.log_dir}", markup=False)
+    console.print(
+        f"recording {outcome.recording}\nlogs      {environment.logs} and {environment.info.log_dir}", markup=False
+    )
     if keep:
         _print_exploring(outcome)
     console.print("[bold green]all checks passed[/]" if outcome.passed else "[bold red]a check failed[/]")
 
 
-def _print_exploring(outcome: Outcome) -> None:
-    house = outcome.house
-    where = "" if house.own_stack else f" --topic-prefix {house.prefix}"
+def _print_exploring(outcome: RunOutcome) -> None:
+    environment = outcome.environment
+    where = "" if environment.own_stack else f" --topic-prefix {environment.prefix}"
     lines = [
         "",
-        "everything is still up; the load is at rest. Try:",
+        "Everything is still running, under the steady load. Try:",
         f"  tidegate jobs{where}",
         f"  tidegate why rates{where} --since 10m",
         f"  tidegate tail decisions -f{where}",
-        f"  tidegate scale rates 4 --reason 'to see it' --wait{where}",
-        f"  echo 1080 > {house.rate_file}      # the load, in records/s",
-        f"and to end it: tidegate down --work-dir {house.info.work_dir}",
+        f"  tidegate scale rates 4 --reason 'trying it out' --wait{where}",
+        f"  echo 1080 > {environment.rate_file}      # set the load, in records/s",
+        f"Stop everything with: tidegate down --work-dir {environment.info.work_dir}",
     ]
     stdout().print("\n".join(lines), markup=False)

@@ -1,10 +1,10 @@
-"""The load generator: records at a rate that a file says, evenly, never in a bunch.
+"""The load generator: sends records evenly, at the rate written in a file.
 
     python -m demo.load --bootstrap-servers B --topic T --rate-file F
 
-The file holds records/s as a number and is read again five times a second, so writing to it changes the load. Time in
-which the generator could not run (killed, blocked, paused) is lost and not made up for: a burst afterwards would be
-a load that nobody asked for. Ends on SIGTERM after delivering what it has sent.
+The file holds a number, the records per second, and is read five times a second: write to it to change the load. If
+the generator is paused or blocked, it does not catch up afterwards, because a burst would be a load nobody asked for.
+On SIGTERM it delivers what it has sent and exits.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ log = logging.getLogger("load")
 
 TICK_SECONDS = 0.05
 LONGEST_TICK_SECONDS = 0.25
-"""What a late tick may make up for; the rest of a longer pause is lost."""
+"""A late tick makes up for this much; the rest of a longer pause is skipped."""
 
 
-class Pace:
-    """How many records are due: the rate times the time since the last tick, fractions carried over. Pure."""
+class Pacer:
+    """Says how many records are due: the rate times the time since the last tick, carrying fractions over. Pure."""
 
     def __init__(self) -> None:
         self._last: float | None = None
         self._carried = 0.0
 
     def due(self, now: float, rate: float) -> int:
-        """Return the records to send at `now` (s, monotonic) at `rate` (records/s)."""
+        """Return how many records to send at `now` (monotonic seconds) at `rate` (records/s)."""
         passed = 0.0 if self._last is None else min(max(0.0, now - self._last), LONGEST_TICK_SECONDS)
         self._last = now
         whole = math.floor(self._carried + passed * rate)
@@ -44,7 +44,7 @@ class Pace:
 
 
 class RateFile:
-    """The rate in a file; what cannot be read leaves the rate as it was."""
+    """Reads the rate from a file; while it is unreadable, the rate stays as it was."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,13 +67,13 @@ class RateFile:
                 self._rate = rate
                 log.info("%g records/s", rate)
             else:
-                log.warning("%s: %r is not a rate; staying at %g records/s", self._path, text[:80], self._rate)
+                log.warning("%s: %r is not a rate, so it stays at %g records/s", self._path, text[:80], self._rate)
         return self._rate
 
 
 def produce(producer: Producer, topic: str, rate: Callable[[], float], stop: threading.Event) -> tuple[int, int]:
-    """Send until `stop` is set; return (records sent, records that were not delivered)."""
-    pace = Pace()
+    """Send records until `stop` is set; return how many were sent and how many were not delivered."""
+    pacer = Pacer()
     sent = 0
     failed = 0
 
@@ -84,11 +84,11 @@ def produce(producer: Producer, topic: str, rate: Callable[[], float], stop: thr
             log.warning("a record was not delivered: %s", error.str())
 
     while not stop.wait(TICK_SECONDS):
-        for _ in range(pace.due(time.monotonic(), rate())):
+        for _ in range(pacer.due(time.monotonic(), rate())):
             try:
-                # Partitions in turn: the load is even whatever the keys.
+                # murmur2 of 1000 keys spreads the load evenly.
                 producer.produce(topic, f"{sent}".encode(), f"k{sent % 1000}".encode(), on_delivery=delivered)
-            except BufferError:  # the broker is away: what does not fit is not sent later in a bunch
+            except BufferError:  # the broker is unreachable; skip these records rather than send a burst later
                 break
             sent += 1
         producer.poll(0)
@@ -101,7 +101,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.load", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--rate-file", required=True, type=Path, help="holds records/s; read again as it changes")
+    parser.add_argument(
+        "--rate-file", required=True, type=Path, help="holds the rate in records/s; write to it to change the load"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)-7s %(name)s  %(message)s")
     stop = threading.Event()
@@ -127,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
         return rate
 
     sent, failed = produce(producer, options.topic, current, stop)
-    log.info("sent %d records, %d were not delivered", sent, failed)
+    log.info("stopped: sent %d records, %d were not delivered", sent, failed)
     return 1 if failed else 0
 
 

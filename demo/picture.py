@@ -1,4 +1,4 @@
-"""The picture of a run: rate in and out, lag, slots, with restarts shaded. matplotlib without a display."""
+"""The picture of a run: rates, lag and slots over time, with restarts shaded."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from demo.verdict import Lived
+from demo.verdict import PhaseResult
 from demo.watch import Timeline
 
 IN, OUT, LAG, SLOTS, LIMIT, DOWN = "#1f77b4", "#2ca02c", "#d62728", "#444444", "#888888", "#f2c14e"
-# Text stays text in the SVG, and its ids are the same for the same data.
+# Text stays text in the SVG, and the same data gives the same ids.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25}
 
 
-def draw(timeline: Timeline, stages: Sequence[Lived], objective_seconds: float, title: str) -> Figure:
-    """Return the figure: x is seconds since the load began; panels for rates, lag in records and seconds, slots."""
+def draw(timeline: Timeline, phases: Sequence[PhaseResult], objective_seconds: float, title: str) -> Figure:
+    """Return the figure: rates, lag in records, lag in seconds, and slots, over seconds since the load started."""
     with rc_context(STYLE):
         figure = Figure(figsize=(11, 9), layout="constrained")
         rates, records, seconds, slots = figure.subplots(4, 1, sharex=True, height_ratios=[3, 2, 2, 2])
         figure.suptitle(title, fontsize=11)
-        zero = stages[0].began if stages else (timeline.samples[0].at if timeline.samples else 0.0)
+        zero = phases[0].began if phases else (timeline.samples[0].at if timeline.samples else 0.0)
         at = [s.at - zero for s in timeline.samples]
         both = [timeline.rates(i) for i in range(len(at))]
-        rates.plot(at, [rate for rate, _ in both], color=IN, label="in")
-        rates.plot(at, [rate for _, rate in both], color=OUT, label="out")
+        rates.plot(at, [rate for rate, _ in both], color=IN, label="arriving")
+        rates.plot(at, [rate for _, rate in both], color=OUT, label="written")
         rates.set_ylabel("records/s")
         records.plot(at, [s.lag for s in timeline.samples], color=LAG, label="lag")
         records.set_ylabel("lag (records)")
@@ -39,16 +39,16 @@ def draw(timeline: Timeline, stages: Sequence[Lived], objective_seconds: float, 
         slots.step(at, [s.slots for s in timeline.samples], where="post", color=SLOTS, label="running")
         _ordered(slots, timeline, zero)
         slots.set_ylabel("slots")
-        slots.set_xlabel("seconds since the load began")
-        slots.margins(y=0.2)  # room for the words above the points
+        slots.set_xlabel("seconds since the load started")
+        slots.margins(y=0.2)  # room for the labels above the points
         for axes in (rates, records, seconds, slots):
-            _mark(axes, timeline, stages, zero)
+            _mark(axes, timeline, phases, zero)
             axes.set_ylim(bottom=0)
             axes.legend(loc="upper right", fontsize=8)
-        for stage in stages:
+        for phase in phases:
             rates.annotate(
-                f"{stage.name}\n{stage.rate:,.0f}/s",
-                (stage.began - zero, 1),
+                f"{phase.name}\n{phase.rate:,.0f}/s",
+                (phase.began - zero, 1),
                 xycoords=("data", "axes fraction"),
                 xytext=(3, -3),
                 textcoords="offset points",
@@ -59,7 +59,7 @@ def draw(timeline: Timeline, stages: Sequence[Lived], objective_seconds: float, 
 
 
 def _ordered(axes: Any, timeline: Timeline, zero: float) -> None:
-    """Draw what was ordered, as points with the size beside them."""
+    """Mark each command with its sizes."""
     for decision in timeline.decisions:
         command = decision.command
         if command is None:
@@ -69,13 +69,13 @@ def _ordered(axes: Any, timeline: Timeline, zero: float) -> None:
         axes.annotate(f" {command.from_parallelism} -> {y}", (x, y), fontsize=8, va="bottom")
 
 
-def _mark(axes: Any, timeline: Timeline, stages: Sequence[Lived], zero: float) -> None:
+def _mark(axes: Any, timeline: Timeline, phases: Sequence[PhaseResult], zero: float) -> None:
     end = timeline.samples[-1].at if timeline.samples else zero
     for number, (begin, until) in enumerate(timeline.restarts()):
         label = "restart" if number == 0 else None
         axes.axvspan(begin - zero, (until or end) - zero, color=DOWN, alpha=0.35, lw=0, label=label)
-    for stage in stages[1:]:
-        axes.axvline(stage.began - zero, color=LIMIT, linewidth=0.8, linestyle=":")
+    for phase in phases[1:]:
+        axes.axvline(phase.began - zero, color=LIMIT, linewidth=0.8, linestyle=":")
 
 
 def save_png(figure: Figure, path: Path) -> None:
@@ -85,7 +85,7 @@ def save_png(figure: Figure, path: Path) -> None:
 
 
 def svg_of(figure: Figure) -> str:
-    """Return the figure as an `<svg>` element to stand inside HTML."""
+    """Return the figure as an `<svg>` element for an HTML page."""
     text = io.StringIO()
     with rc_context(STYLE):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})

@@ -1,4 +1,4 @@
-"""The report of a run: tables for the terminal, and one HTML file that needs nothing else."""
+"""The report of a run: tables for the terminal, and one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from demo.verdict import Change, Check, Lived, changes
+from demo.verdict import Check, PhaseResult, SizeChange, changes
 from demo.watch import Timeline
 from tidegate.events.decision import Decision
 
@@ -20,12 +20,12 @@ svg{width:100%;height:auto}.n{text-align:right;white-space:nowrap}h2{margin-top:
 
 
 def verdict_rows(checks: Sequence[Check]) -> list[list[str]]:
-    """Return [verdict, promise, numbers] per check."""
+    """Return a row of verdict, promise and figures per check."""
     return [["passed" if c.passed else "FAILED", c.name, c.text] for c in checks]
 
 
-def change_rows(found: Sequence[Change], zero: float) -> list[list[str]]:
-    """Return a row per change of size; `zero` is where its seconds begin."""
+def change_rows(found: Sequence[SizeChange], zero: float) -> list[list[str]]:
+    """Return a row per change of size; times count from `zero`."""
     return [
         [
             f"{c.at - zero:.0f} s",
@@ -34,17 +34,18 @@ def change_rows(found: Sequence[Change], zero: float) -> list[list[str]]:
             _seconds(c.seconds),
             _seconds(c.downtime_seconds),
             f"{c.peak_lag:,}",
-            "never" if c.back_seconds is None else _seconds(c.back_seconds),
+            "never" if c.recovery_seconds is None else _seconds(c.recovery_seconds),
         ]
         for c in found
     ]
 
 
-CHANGE_COLUMNS = ("at", "slots", "outcome", "took", "downtime", "peak lag", "lag back after")
+CHANGE_COLUMNS = ("at", "slots", "outcome", "took", "downtime", "peak lag (records)", "lag recovered after")
+CHECK_COLUMNS = ("", "promise", "measured")
 
 
 def decision_rows(decisions: Iterable[Decision], zero: float) -> list[list[str]]:
-    """Return a row per decision that changed something, or said something else than the one before it."""
+    """Return a row per decision that ordered a change or differs from the one before it."""
     rows = []
     last: tuple[object, ...] = ()
     for d in decisions:
@@ -52,7 +53,7 @@ def decision_rows(decisions: Iterable[Decision], zero: float) -> list[list[str]]
         if gist != last or d.command is not None:
             at = f"{d.decided_at.timestamp() - zero:.0f} s"
             sizes = f"{d.current_parallelism} -> {d.final_parallelism}"
-            rows.append([at, sizes, d.status.value, d.sentence, "ordered" if d.command is not None else ""])
+            rows.append([at, sizes, d.status.value, d.sentence, "command" if d.command is not None else ""])
         last = gist
     return rows
 
@@ -61,25 +62,25 @@ DECISION_COLUMNS = ("at", "slots", "status", "why", "")
 
 
 def write_report(
-    folder: Path, timeline: Timeline, stages: Sequence[Lived], checks: Sequence[Check], objective_seconds: float
+    folder: Path, timeline: Timeline, phases: Sequence[PhaseResult], checks: Sequence[Check], objective_seconds: float
 ) -> tuple[Path, Path]:
     """Write `report.png` and `report.html` into `folder` and return their paths."""
-    from demo.picture import draw, save_png, svg_of  # noqa: PLC0415  (matplotlib: commands need not wait)
+    from demo.picture import draw, save_png, svg_of  # noqa: PLC0415  (matplotlib takes seconds to import)
 
-    zero = stages[0].began if stages else (timeline.samples[0].at if timeline.samples else 0.0)
+    zero = phases[0].began if phases else (timeline.samples[0].at if timeline.samples else 0.0)
     passed = all(c.passed for c in checks)
-    figure = draw(timeline, stages, objective_seconds, "Tidegate: a Spark job under changing load")
+    figure = draw(timeline, phases, objective_seconds, "Tidegate demo: a Spark job under a changing load")
     png, page = folder / "report.png", folder / "report.html"
     save_png(figure, png)
     found = changes(timeline, objective_seconds)
     parts = [
         f"<h1>Tidegate demo: {'all checks passed' if passed else 'a check FAILED'}</h1>",
-        f"<p>{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. Times are seconds since the load began.</p>",
-        _table(("", "promise", "what was seen"), verdict_rows(checks), verdict=True),
+        f"<p>{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. Times are seconds since the load started.</p>",
+        _table(CHECK_COLUMNS, verdict_rows(checks), verdict=True),
         svg_of(figure),
         "<h2>Changes of size</h2>",
         _table(CHANGE_COLUMNS, change_rows(found, zero)),
-        "<h2>Decisions that changed something, or said something new</h2>",
+        "<h2>Decisions (repetitions left out)</h2>",
         _table(DECISION_COLUMNS, decision_rows(timeline.decisions, zero)),
     ]
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Tidegate demo</title><style>{STYLE}</style>'

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: house, job, load, verdict, report. Returns whether everything held."""
+"""One run of the demo from start to finish: environment, job, load, checks, report."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from demo.house import JOB, DemoFailed, House, open_house, spec_for, start_services
-from demo.ledger import account
+from demo.audit import audit_records
+from demo.display import LiveDisplay
+from demo.environment import JOB, DemoFailed, Environment, spec_for, start_environment, start_services
 from demo.prove import recompute_run, record_run
 from demo.report import write_report
-from demo.script import Script, Seen, Stage
-from demo.show import Show
-from demo.verdict import Check, Lived, judge
+from demo.script import LoadPhase, LoadScript, Observations
+from demo.verdict import Check, PhaseResult, judge
 from demo.watch import Timeline, Watcher
 from tidegate import interrupts
 from tidegate.events.command import CommandKind
@@ -27,10 +27,10 @@ from tidegate.stack import StackInfo
 T = TypeVar("T")
 START_SECONDS = 180.0
 TRICKLE = 0.05
-"""Share of the first load that flows while the job starts: enough for the first batch, too little for a backlog."""
-WARM_SECONDS = 90.0
-BATCHES_SECONDS = 10.0
-"""A job that keeps up has no more lag than this many seconds of arrivals: two triggers and a batch."""
+"""Share of the first load sent while the job starts: enough for a first batch, too little for a backlog."""
+WARM_UP_SECONDS = 90.0
+KEEPING_UP_LAG_SECONDS = 10.0
+"""A job that keeps up lags by no more than this many seconds of arrivals: two triggers and a batch."""
 KEEPING_UP_SECONDS = 15
 DRAIN_SECONDS = 60.0
 STOP_SECONDS = 90.0
@@ -38,28 +38,27 @@ TICK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run is to be."""
+class RunOptions:
+    """How to run the demo."""
 
     base: Path
-    """Where the folders of runs are made."""
+    """The folder of all runs."""
     attach: StackInfo | None
     """The running stack to use; None starts one."""
-    script: Script
+    script: LoadScript
     keep: bool = False
     record_ms: float = 2.0
-    worker_slots: int = 12
-    patience: float = 1.0
-    """Multiplies every longest time: more than 1 for a slow or busy machine. Goals that are met end a step early."""
+    time_factor: float = 1.0
+    """Multiplies every time limit; more than 1 for a slow or busy machine."""
 
 
 @dataclass
-class Outcome:
-    """What became of a run."""
+class RunOutcome:
+    """The outcome of a run."""
 
-    house: House
+    environment: Environment
     timeline: Timeline
-    stages: list[Lived] = field(default_factory=list)
+    phases: list[PhaseResult] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     png: Path | None = None
     page: Path | None = None
@@ -67,116 +66,118 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every check held."""
+        """Whether every check passed."""
         return bool(self.checks) and all(c.passed for c in self.checks)
 
 
-def run_demo(plan: Plan, show: Show) -> Outcome:
-    """Run the whole demo; raises `DemoFailed` when it cannot go on. Ends what it started, unless `plan.keep`."""
+def run_demo(options: RunOptions, display: LiveDisplay) -> RunOutcome:
+    """Run the whole demo and, without `options.keep`, stop what it started; raises `DemoFailed` if it cannot finish."""
     name = datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
-    house = open_house(plan.base, plan.attach, name, show.tell, worker_slots=plan.worker_slots, keep=plan.keep)
+    environment = start_environment(options.base, options.attach, name, display.tell, keep=options.keep)
     watcher: Watcher | None = None
     finished = False
     try:
-        start_services(house, show.tell)
-        watcher = Watcher(house.settings, JOB, house.source, house.sink, house.checkpoint)
-        outcome = Outcome(house, watcher.timeline)
-        with show.live() as refresh:
-            director = _Director(plan, outcome, show, refresh)
+        start_services(environment, display.tell)
+        watcher = Watcher(environment.settings, JOB, environment.source, environment.sink, environment.checkpoint)
+        outcome = RunOutcome(environment, watcher.timeline)
+        with display.live() as refresh:
+            director = _Director(options, outcome, display, refresh)
             director.start()
             director.warm_up()
             director.play()
             director.wind_down()
         watcher.close()
-        _prove(plan, outcome, show)
+        _prove(options, outcome, display)
         finished = True
         return outcome
     finally:
         if watcher is not None:
             watcher.close()
-        if not (finished and plan.keep):
-            show.tell("ending everything that was started")
+        if not (finished and options.keep):
+            display.tell("stopping everything that the demo started")
             with interrupts.uninterrupted():
-                house.close(None if finished or watcher is None else _submission(watcher.timeline))
+                environment.close(None if finished or watcher is None else _submission(watcher.timeline))
 
 
 class _Director:
-    """Leads the run: publishes the spec, sets the load, waits for what each step is to bring about."""
+    """Directs the run: publishes specs, sets the load, and waits for the goal of each step."""
 
-    def __init__(self, plan: Plan, outcome: Outcome, show: Show, refresh: Callable[[Timeline], None]) -> None:
-        self._plan, self._script = plan, plan.script
-        self._outcome, self._house, self._timeline = outcome, outcome.house, outcome.timeline
-        self._show, self._refresh = show, refresh
-        self._spec = spec_for(self._house, self._script.objective_seconds, plan.record_ms, plan.patience)
+    def __init__(
+        self, options: RunOptions, outcome: RunOutcome, display: LiveDisplay, refresh: Callable[[Timeline], None]
+    ) -> None:
+        self._options, self._script = options, options.script
+        self._outcome, self._environment, self._timeline = outcome, outcome.environment, outcome.timeline
+        self._display, self._refresh = display, refresh
+        self._spec = spec_for(self._environment, self._script.objective_seconds, options.record_ms, options.time_factor)
 
     def start(self) -> None:
-        """Publish the spec, which alone makes the services start the job; kept to its first size until it is warm."""
+        """Publish the spec, on which the services start the job; it keeps its first size until it has warmed up."""
         scaling = self._spec.scaling
-        self._house.set_rate(self._script.stages[0].rate * TRICKLE)
+        self._environment.set_rate(self._script.phases[0].rate * TRICKLE)
         self._publish(scaling=scaling.model_copy(update={"max_parallelism": scaling.min_parallelism}))
         if not self._wait("start", "the services have started the job", START_SECONDS, self._started):
-            steps = ", ".join(r.phase.value for r in self._timeline.results) or "none"
+            phases = ", ".join(r.phase.value for r in self._timeline.results) or "none"
             decided = self._timeline.decisions[-1].sentence if self._timeline.decisions else "no decision"
-            said = f"decided: {decided}; steps: {steps}"
-            raise DemoFailed(f"the job did not start in time ({said}); logs: {self._house.logs}")
+            seen = f"last decision: {decided}; results: {phases}"
+            raise DemoFailed(f"the job did not start in time ({seen}); see the logs in {self._environment.logs}")
 
     def warm_up(self) -> None:
-        """Let the first, slow batches pass under the steady load, so that nothing is judged by them."""
-        rate = self._script.stages[0].rate
-        self._house.set_rate(rate)
+        """Wait until the first, slow batches are over, so that they do not affect the measurements."""
+        rate = self._script.phases[0].rate
+        self._environment.set_rate(rate)
         self._wait(
             "warm-up",
             "the first, slow batches are over",
-            WARM_SECONDS,
+            WARM_UP_SECONDS,
             lambda: self._keeps_up(rate, KEEPING_UP_SECONDS),
         )
         self._publish(version=self._spec.version + 1)
-        self._show.tell(
-            f"the job is warm; from now on it may be scaled up to {self._spec.scaling.max_parallelism} slots"
+        self._display.tell(
+            f"the job has warmed up; from now on it may grow to {self._spec.scaling.max_parallelism} slots"
         )
 
     def play(self) -> None:
-        """Run the load through its stages; each ends early when its goal is met."""
-        for number, stage in enumerate(self._script.stages, 1):
-            self._show.progress.number, self._show.progress.stages = number, len(self._script.stages)
-            self._house.set_rate(stage.rate)
-            self._show.tell(f"load: {stage.rate:g} records/s until {stage.aim}")
+        """Run the phases of the load; each ends as soon as its goal is met."""
+        for number, phase in enumerate(self._script.phases, 1):
+            self._display.progress.number, self._display.progress.phases = number, len(self._script.phases)
+            self._environment.set_rate(phase.rate)
+            self._display.tell(f"load: {phase.rate:g} records/s until {phase.goal}")
             began, size = time.time(), self._timeline.size()
-            done = partial(self._reached, stage, began, size)
-            reached = self._wait(stage.name, stage.aim, stage.longest_seconds, done)
-            self._outcome.stages.append(Lived(stage.name, stage.rate, began, time.time(), reached))
+            done = partial(self._reached, phase, began, size)
+            reached = self._wait(phase.name, phase.goal, phase.longest_seconds, done)
+            self._outcome.phases.append(PhaseResult(phase.name, phase.rate, began, time.time(), reached))
             if not reached:
-                self._show.tell(f"{stage.name}: after {time.time() - began:.0f} s it is not so that {stage.aim}")
-        self._show.progress.number = 0
+                self._display.tell(f"{phase.name}: the goal ({phase.goal}) was not met in {time.time() - began:.0f} s")
+        self._display.progress.number = 0
 
     def wind_down(self) -> None:
-        """End the load, let the job take in what is left, and (unless kept) have the services stop it."""
-        self._house.set_rate(0)
+        """Stop the load, let the job process the rest and, without `keep`, have the services stop the job."""
+        self._environment.set_rate(0)
         if not self._wait("drain", "every record is committed", DRAIN_SECONDS, self._drained):
-            self._show.tell("the time to drain is over, and there is still lag")
-        if self._plan.keep:
+            self._display.tell(f"there is still lag after {DRAIN_SECONDS * self._options.time_factor:g} s without load")
+        if self._options.keep:
             return
-        self._show.tell("the load has ended; asking for the job to be stopped")
+        self._display.tell("the load has stopped; asking the services to stop the job")
         self._publish(running=False, version=self._spec.version + 2)
         if not self._wait("stop", "the services have stopped the job", STOP_SECONDS, self._stopped):
-            raise DemoFailed(f"the job was not stopped in time; logs: {self._house.logs}")
+            raise DemoFailed(f"the job did not stop in time; see the logs in {self._environment.logs}")
 
     def _publish(self, **changes: object) -> None:
-        publisher = Publisher(self._house.settings)
+        publisher = Publisher(self._environment.settings)
         publisher.publish(self._spec.model_copy(update=changes))
         publisher.close()
 
-    def _wait(self, step: str, aim: str, seconds: float, done: Callable[[], bool]) -> bool:
-        """Show the run until `done` or the time is over; return which. Raises `DemoFailed` when a process ends."""
-        progress = self._show.progress
-        seconds *= self._plan.patience
-        progress.stage, progress.aim, progress.longest = step, aim, seconds
+    def _wait(self, step: str, goal: str, seconds: float, done: Callable[[], bool]) -> bool:
+        """Show the run until it is `done` or time is up; return which. Raises `DemoFailed` if a process exits."""
+        progress = self._display.progress
+        seconds *= self._options.time_factor
+        progress.phase, progress.goal, progress.longest = step, goal, seconds
         began = time.monotonic()
         while not done():
             progress.elapsed = time.monotonic() - began
             if progress.elapsed > seconds:
                 return False
-            self._house.check_alive()
+            self._environment.check_alive()
             self._refresh(self._timeline)
             interrupts.check()
             time.sleep(TICK_SECONDS)
@@ -185,29 +186,29 @@ class _Director:
     def _started(self) -> bool:
         ends = [r for r in self._timeline.results if r.kind is CommandKind.START and r.phase.terminal]
         if ends and ends[-1].phase is not Phase.VERIFIED:
-            raise DemoFailed(f"the job could not be started: {ends[-1].code}: {ends[-1].sentence}")
+            raise DemoFailed(f"the job did not start: {ends[-1].code}: {ends[-1].sentence}")
         return bool(ends)
 
     def _keeps_up(self, rate: float, seconds: int) -> bool:
-        """Whether for so many samples there was no more lag than a few batches of `rate` bring."""
+        """Whether in the last `seconds` samples lag was no more than a few batches at this rate."""
         newest = self._timeline.samples[-seconds:]
-        return len(newest) == seconds and all(s.committed and s.lag <= BATCHES_SECONDS * rate for s in newest)
+        return len(newest) == seconds and all(s.committed and s.lag <= KEEPING_UP_LAG_SECONDS * rate for s in newest)
 
-    def _reached(self, stage: Stage, began: float, size: int) -> bool:
+    def _reached(self, phase: LoadPhase, began: float, size: int) -> bool:
         now = time.time()
         since = self._timeline.under_objective_since(self._script.objective_seconds)
-        # the time under the objective counts from the last change of size: what went before was another job
+        # Time under the objective counts from the last change of size.
         ended = max((r.at.timestamp() for r in self._timeline.results if r.phase.terminal), default=began)
-        seen = Seen(
+        seen = Observations(
             size,
             [d for d in self._timeline.decisions if d.decided_at.timestamp() >= began],
             [r for r in self._timeline.results if r.at.timestamp() >= began],
             0.0 if since is None else now - max(since, began, ended),
         )
-        return now - began >= stage.shortest_seconds and stage.reached(seen)
+        return now - began >= phase.shortest_seconds and phase.reached(seen)
 
     def _drained(self) -> bool:
-        """Whether nothing arrives any more and all is committed."""
+        """Whether nothing arrives any more and everything is committed."""
         newest = self._timeline.samples[-3:]
         return len(newest) == 3 and len({s.arrived for s in newest}) == 1 and newest[-1].lag == 0
 
@@ -215,33 +216,35 @@ class _Director:
         return any(r.kind is CommandKind.STOP and r.phase.terminal for r in self._timeline.results)
 
 
-def _prove(plan: Plan, outcome: Outcome, show: Show) -> None:
-    """Account for every record, recompute every decision, judge, and write the report."""
-    house = outcome.house
-    if not plan.keep:
-        house.end()
-    show.tell("accounting for every record")
-    ledger = _try(show, lambda: account(house.settings, house.source, house.sink))
-    outcome.recording = _try(show, lambda: record_run(house))
-    show.tell("recomputing every decision on Spark")
-    recomputed = _try(show, lambda: recompute_run(house))
-    if plan.keep:
-        house.set_rate(plan.script.stages[-1].rate)
-    objective = plan.script.objective_seconds
-    outcome.checks = judge(outcome.timeline, outcome.stages, ledger, recomputed, objective)
-    outcome.png, outcome.page = write_report(house.folder, outcome.timeline, outcome.stages, outcome.checks, objective)
+def _prove(options: RunOptions, outcome: RunOutcome, display: LiveDisplay) -> None:
+    """Account for every record, recompute every decision, run the checks, and write the report."""
+    environment = outcome.environment
+    if not options.keep:
+        environment.end()
+    display.tell("accounting for every record")
+    audit = _try(display, lambda: audit_records(environment.settings, environment.source, environment.sink))
+    outcome.recording = _try(display, lambda: record_run(environment))
+    display.tell("recomputing every decision on Spark")
+    recomputed = _try(display, lambda: recompute_run(environment))
+    if options.keep:
+        environment.set_rate(options.script.phases[-1].rate)
+    objective = options.script.objective_seconds
+    outcome.checks = judge(outcome.timeline, outcome.phases, audit, recomputed, objective)
+    outcome.png, outcome.page = write_report(
+        environment.folder, outcome.timeline, outcome.phases, outcome.checks, objective
+    )
 
 
-def _try(show: Show, look: Callable[[], T]) -> T | None:
-    """Return what a look at the run gives; what cannot be looked at is told and fails its check."""
+def _try(display: LiveDisplay, look: Callable[[], T]) -> T | None:
+    """Return the result of `look`; if it raises, say so and return None, which fails the check."""
     try:
         return look()
-    except Exception as error:  # noqa: BLE001  (whatever it was, the other checks are still made)
+    except Exception as error:  # noqa: BLE001  (the other checks still run)
         interrupts.check()
-        show.tell(f"could not be done: {type(error).__name__}: {error}")
+        display.tell(f"this failed: {type(error).__name__}: {error}")
         return None
 
 
 def _submission(timeline: Timeline) -> str | None:
-    """Return the driver's id of the newest run."""
+    """Return the id of the newest driver."""
     return next((r.submission_id for r in reversed(timeline.results) if r.submission_id), None)

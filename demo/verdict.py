@@ -1,23 +1,23 @@
-"""What must have held in a run: one check per promise, each with its numbers. Pure."""
+"""The checks that a run must pass, each with its figures. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from demo.ledger import Ledger
+from demo.audit import RecordAudit
 from demo.watch import Sample, Timeline
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
 
 STEADY_SECONDS = 10.0
-"""Lag is back once it has been under the objective for so long without a break."""
+"""Lag has recovered once it has been under the objective for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise and whether it held."""
+    """One promise, and whether it was kept."""
 
     name: str
     passed: bool
@@ -25,8 +25,8 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
-    """A phase of the load as it was."""
+class PhaseResult:
+    """A phase of the load, as it went."""
 
     name: str
     rate: float
@@ -38,7 +38,7 @@ class Lived:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What recomputing all decisions gave."""
+    """The result of recomputing all decisions."""
 
     identical: int
     differing: int
@@ -48,23 +48,23 @@ class Recomputed:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One change of size, from order to outcome."""
+class SizeChange:
+    """One change of size, from command to outcome."""
 
     at: float
     before: int
     after: int
     outcome: str
     seconds: float | None
-    """From the order to the verified first batch."""
+    """From the command to the first verified batch."""
     downtime_seconds: float | None
     peak_lag: int
-    """Records, from the order until lag was back, or to the end."""
-    back_seconds: float | None
-    """From the first batch of the new size until lag was under the objective to stay; None when it never was."""
+    """In records, from the command until lag had recovered, or to the end of the run."""
+    recovery_seconds: float | None
+    """From the first batch at the new size until lag was under the objective for good; None if it never was."""
 
 
-def changes(timeline: Timeline, objective_seconds: float) -> list[Change]:
+def changes(timeline: Timeline, objective_seconds: float) -> list[SizeChange]:
     """Return the changes of size of a running job, oldest first."""
     ends = {r.command_id: r for r in timeline.results if r.phase.terminal}
     found = []
@@ -75,14 +75,14 @@ def changes(timeline: Timeline, objective_seconds: float) -> list[Change]:
         end = ends.get(command.command_id)
         at = command.issued_at.timestamp()
         done = end.at.timestamp() if end is not None else None
-        back = None if done is None else back_at(timeline.samples, done, objective_seconds)
+        back = None if done is None else recovered_at(timeline.samples, done, objective_seconds)
         lags = [s.lag for s in timeline.samples if at <= s.at <= (back or float("inf"))]
         found.append(
-            Change(
+            SizeChange(
                 at,
                 command.from_parallelism,
-                end.parallelism if end is not None else command.to_parallelism,
-                end.phase.value if end is not None else "did not end",
+                command.to_parallelism,
+                _outcome(end),
                 done - at if done is not None else None,
                 end.downtime_seconds if end is not None else None,
                 max(lags, default=0),
@@ -92,68 +92,80 @@ def changes(timeline: Timeline, objective_seconds: float) -> list[Change]:
     return found
 
 
-def back_at(samples: Sequence[Sample], since: float, objective_seconds: float) -> float | None:
-    """Return the first instant from `since` on from which lag stayed under the objective; None if there was none.
+def _outcome(end: ActionResult | None) -> str:
+    if end is None:
+        return "unfinished"
+    return f"rolled back to {end.parallelism}" if end.phase is Phase.ROLLED_BACK else end.phase.value
 
-    Right after a restart the capacity is known badly and lag in seconds may dip, so it must stay for a while, or until
-    the samples end.
+
+def recovered_at(samples: Sequence[Sample], since: float, objective_seconds: float) -> float | None:
+    """Return the first instant from `since` on after which lag stayed under the objective; None if there is none.
+
+    Right after a restart the measured capacity is unreliable and lag in seconds may dip. So lag must stay under the
+    objective for a while, or until the samples end.
     """
-    back = None
+    recovered = None
     for sample in samples:
         if sample.at < since:
             continue
         if sample.lag_seconds is None or sample.lag_seconds > objective_seconds:
-            back = None
-        elif back is None:
-            back = sample.at
-        elif sample.at - back >= STEADY_SECONDS:
-            return back
-    return back
+            recovered = None
+        elif recovered is None:
+            recovered = sample.at
+        elif sample.at - recovered >= STEADY_SECONDS:
+            return recovered
+    return recovered
 
 
 def judge(
     timeline: Timeline,
-    stages: Sequence[Lived],
-    ledger: Ledger | None,
+    phases: Sequence[PhaseResult],
+    audit: RecordAudit | None,
     recomputed: Recomputed | None,
     objective_seconds: float,
 ) -> list[Check]:
-    """Return every check of a run; the run passed when all did. What could not be looked at did not pass."""
+    """Return every check of a run. A check whose data is missing fails."""
     return [
-        *_loads(timeline, stages, objective_seconds),
+        *_loads(timeline, phases, objective_seconds),
         *_sizes(timeline, objective_seconds),
         _commands(timeline.decisions, timeline.results),
-        _records(ledger),
+        _records(audit),
         _decisions(recomputed),
         _watched(timeline),
     ]
 
 
-def _loads(timeline: Timeline, stages: Sequence[Lived], objective: float) -> Iterator[Check]:
-    for stage in stages:
-        samples = [s for s in timeline.samples if stage.began <= s.at <= stage.ended]
+def _loads(timeline: Timeline, phases: Sequence[PhaseResult], objective: float) -> Iterator[Check]:
+    for phase in phases:
+        samples = [s for s in timeline.samples if phase.began <= s.at <= phase.ended]
         last = samples[-1] if samples else None
         under = last is not None and last.lag_seconds is not None and last.lag_seconds <= objective
         peak = max((s.lag for s in samples), default=0)
-        state = f"at its end lag was {_seconds(last.lag_seconds if last else None)} (peak {peak:,} records)"
-        goal = "its goal was met" if stage.reached else "ITS GOAL WAS NOT MET"
-        text = f"{stage.rate:,.0f} records/s for {stage.ended - stage.began:.0f} s: {goal}; {state}"
-        yield Check(f"load '{stage.name}': lag under {objective:g} s", under and stage.reached, text)
+        state = f"lag was {_seconds(last.lag_seconds if last else None)} at the end (peak {peak:,} records)"
+        goal = "goal met" if phase.reached else "GOAL NOT MET"
+        text = f"{phase.rate:,.0f} records/s for {phase.ended - phase.began:.0f} s; {goal}; {state}"
+        yield Check(f"load '{phase.name}' ends with lag under {objective:g} s", under and phase.reached, text)
 
 
 def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
     found = [c for c in changes(timeline, objective) if c.outcome == Phase.VERIFIED.value]
-    way = " -> ".join(str(n) for n in _sizes_in_turn(found)) or "no change of size"
+    way = " -> ".join(str(n) for n in _sizes_in_turn(found)) or "the size did not change"
     yield Check("the job grew under the load", any(c.after > c.before for c in found), way)
-    yield Check("the job shrank after it", any(c.after < c.before for c in found), way)
+    yield Check("the job shrank after the load", any(c.after < c.before for c in found), way)
     for change in found:
-        name = f"lag back under {objective:g} s after {change.before} -> {change.after}"
+        name = f"lag is back under {objective:g} s after {change.before} -> {change.after}"
         down = _seconds(change.downtime_seconds)
-        back = "never" if change.back_seconds is None else f"{change.back_seconds:.0f} s after the first batch"
-        yield Check(name, change.back_seconds is not None, f"{back}; downtime {down}, peak {change.peak_lag:,} records")
+        recovery = (
+            "never" if change.recovery_seconds is None else f"{change.recovery_seconds:.0f} s after the first batch"
+        )
+        yield Check(
+            name,
+            change.recovery_seconds is not None,
+            f"{recovery}; downtime {down}, peak lag {change.peak_lag:,} records",
+        )
 
 
-def _sizes_in_turn(found: Sequence[Change]) -> list[int]:
+def _sizes_in_turn(found: Sequence[SizeChange]) -> list[int]:
     return [found[0].before, *(c.after for c in found)] if found else []
 
 
@@ -164,28 +176,28 @@ def _commands(decisions: Sequence[Decision], results: Sequence[ActionResult]) ->
     for identity, command in ordered.items():
         end = ended.get(identity)
         if end is None or end.phase is not Phase.VERIFIED:
-            became = "no end" if end is None else f"{end.phase.value}, {end.code}"
-            wrong.append(f"{command.kind.value} to {command.to_parallelism}: {became}")
+            code = "" if end is None or end.code == "OK" else f" ({end.code})"
+            wrong.append(f"{command.kind.value} to {command.to_parallelism}: {_outcome(end)}{code}")
     text = f"{len(ordered) - len(wrong)} of {len(ordered)} verified" + (": " + "; ".join(wrong) if wrong else "")
     return Check("every command was carried out", bool(ordered) and not wrong, text)
 
 
-def _records(ledger: Ledger | None) -> Check:
-    name = "nothing was lost"
-    if ledger is None:
-        return Check(name, False, "the output was not read")
-    text = f"{ledger.total:,} records in, {ledger.missing:,} without output, {ledger.duplicates:,} duplicates"
-    if ledger.missing:
-        text += f"; first missing: {', '.join(ledger.first_missing())}"
-    if ledger.strangers:
-        text += f"; {ledger.strangers:,} outputs that name no input"
-    return Check(name, ledger.total > 0 and ledger.missing == 0 and ledger.strangers == 0, text)
+def _records(audit: RecordAudit | None) -> Check:
+    name = "no record was lost"
+    if audit is None:
+        return Check(name, False, "the output could not be read")
+    text = f"{audit.total:,} records read, {audit.missing:,} without output, {audit.duplicates:,} duplicates"
+    if audit.missing:
+        text += f"; first missing: {', '.join(audit.first_missing())}"
+    if audit.unexpected:
+        text += f"; {audit.unexpected:,} outputs without an input"
+    return Check(name, audit.total > 0 and audit.missing == 0 and audit.unexpected == 0, text)
 
 
 def _decisions(recomputed: Recomputed | None) -> Check:
-    name = "every decision recomputed is identical"
+    name = "every recomputed decision is identical"
     if recomputed is None:
-        return Check(name, False, "they were not recomputed")
+        return Check(name, False, "the decisions could not be recomputed")
     total = recomputed.identical + recomputed.differing + recomputed.other
     text = f"{recomputed.identical} of {total} identical"
     if recomputed.differing or recomputed.other:
@@ -195,7 +207,7 @@ def _decisions(recomputed: Recomputed | None) -> Check:
 
 def _watched(timeline: Timeline) -> Check:
     wrong = [*timeline.broken, *timeline.unreadable]
-    return Check("the run was watched without a gap", not wrong, "; ".join(wrong) or "every event could be read")
+    return Check("the run was observed without a gap", not wrong, "; ".join(wrong) or "every event was readable")
 
 
 def _seconds(value: float | None) -> str:

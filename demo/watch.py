@@ -1,7 +1,7 @@
-"""Watching a run from outside the services: offsets once a second, decisions and results as they come.
+"""Watching a run from outside the services: offsets once a second, decisions and results as they arrive.
 
-Lag here is the broker's end offsets minus what the checkpoint says is committed, both read directly, so the demo
-judges the services by something they did not compute.
+Lag is the broker's end offsets minus what the checkpoint says is committed. Both are read directly, so the demo judges
+the services by figures they did not compute.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tidegate.events.wire import Wire
 W = TypeVar("W", bound=Wire)
 SAMPLE_SECONDS = 1.0
 RATE_SECONDS = 5.0
-"""Rates are averaged over this long."""
+"""Rates are averaged over this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen at one instant; counts are records since the topics began."""
+    """Counts at one instant, in records since the topics were created."""
 
     at: float
     """Seconds since the epoch."""
@@ -39,17 +39,17 @@ class Sample:
     written: int
     committed: int
     capacity: float | None
-    """Records/s: the newest true processing rate that a decision named, by slot, times the slots last verified."""
+    """Records/s: the newest true processing rate per slot in a decision, times the slots last verified."""
     slots: int
 
     @property
     def lag(self) -> int:
-        """Records that arrived and are not committed."""
+        """Records that have arrived and are not committed."""
         return max(0, self.arrived - self.committed)
 
     @property
     def lag_seconds(self) -> float | None:
-        """Lag in seconds of work at the measured capacity; 0 without lag, None while the capacity is unknown."""
+        """Lag in seconds of work at the measured capacity; None while the capacity is unknown."""
         if self.lag == 0:
             return 0.0
         return self.lag / self.capacity if self.capacity else None
@@ -57,14 +57,14 @@ class Sample:
 
 @dataclass
 class Timeline:
-    """All that was seen of a run. Appended to by the watcher's threads, read by anyone."""
+    """Everything observed of a run. The watcher's threads append to it; anyone may read it."""
 
     samples: list[Sample] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     results: list[ActionResult] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    """What made a thread of the watcher end."""
+    """The errors that stopped a thread of the watcher."""
 
     def rates(self, index: int = -1) -> tuple[float, float]:
         """Return (records/s in, records/s out) over the seconds before a sample."""
@@ -81,7 +81,7 @@ class Timeline:
         return (last.arrived - first.arrived) / seconds, (last.written - first.written) / seconds
 
     def slots(self) -> int:
-        """Return the slots of the run that works, by the newest result that says so; 0 while none is known to."""
+        """Return the slots of the running query by the newest result; 0 while none runs."""
         for result in reversed(self.results):
             if result.phase in (Phase.VERIFIED, Phase.ROLLED_BACK):
                 return result.parallelism
@@ -90,12 +90,12 @@ class Timeline:
         return 0
 
     def size(self) -> int:
-        """Return the size last verified; 0 before the first."""
+        """Return the last verified size; 0 before the first."""
         ended = (Phase.VERIFIED, Phase.ROLLED_BACK)
         return next((r.parallelism for r in reversed(self.results) if r.phase in ended), 0)
 
     def capacity(self) -> float | None:
-        """Return the capacity at the size last verified; what was measured at another size is scaled by its slots."""
+        """Return the capacity at the last verified size; one measured at another size is scaled by the slots."""
         for decision in reversed(self.decisions):
             rate, at_size = decision.evidence.true_processing_rate, decision.current_parallelism
             if rate and at_size:
@@ -103,7 +103,7 @@ class Timeline:
         return None
 
     def under_objective_since(self, objective_seconds: float) -> float | None:
-        """Return since when lag has been under the objective without a break; None when it is not."""
+        """Return since when lag has been under the objective without interruption; None if it is not."""
         since = None
         for sample in reversed(self.samples):
             if sample.lag_seconds is None or sample.lag_seconds > objective_seconds:
@@ -112,7 +112,7 @@ class Timeline:
         return since
 
     def restarts(self) -> list[tuple[float, float | None]]:
-        """Return (begin, end) of each time without a running query, from the results of commands that stopped one."""
+        """Return the (start, end) of each time without a running query, by the results of commands."""
         spans: dict[str, tuple[float, float | None]] = {}
         for result in self.results:
             if result.kind is CommandKind.START:
@@ -151,7 +151,7 @@ class Watcher:
     def _guarded(self, run: Callable[[], None]) -> None:
         try:
             run()
-        except Exception as error:  # noqa: BLE001  (a thread's end must be seen by the one who judges)
+        except Exception as error:  # noqa: BLE001  (the checks must see that a thread failed)
             self.timeline.broken.append(f"{type(error).__name__}: {error}")
 
     def _follow(self, model: type[W], into: list[W]) -> None:
@@ -163,19 +163,23 @@ class Watcher:
             model, self._settings, job=self._job, since=since, follow=True, stop=stop, on_error=unreadable
         )
         for one in events:
-            into.append(one.event)  # noqa: PERF401  (each as it comes: others read while this goes on)
+            into.append(one.event)  # noqa: PERF401  (others read the list meanwhile)
 
     def _sample(self) -> None:
         consumer = Consumer({**self._settings.kafka(), "group.id": "tidegate-demo", "enable.auto.commit": False})
         try:
-            partitions = {topic: _partitions(consumer, topic) for topic in (self._source, self._sink)}
+            partitions = {topic: partitions_of(consumer, topic) for topic in (self._source, self._sink)}
             due = time.monotonic()
             while not self._stop.is_set():
-                committed = committed_records(self._checkpoint)  # first: lag is never understated by a race
+                committed = committed_records(
+                    self._checkpoint
+                )  # before the end offsets, so that a race never understates lag
                 try:
-                    arrived, written = (_end(consumer, partitions[t]) for t in (self._source, self._sink))
+                    arrived, written = (
+                        sum(end_offset(consumer, p) for p in partitions[topic]) for topic in (self._source, self._sink)
+                    )
                 except KafkaException:
-                    arrived = -1  # a broker that does not answer is a hole in the picture, not the end of the run
+                    arrived = -1  # a broker that does not answer leaves a gap in the picture and does not end the run
                 if arrived >= 0:
                     capacity, slots = self.timeline.capacity(), self.timeline.slots()
                     self.timeline.samples.append(Sample(time.time(), arrived, written, committed, capacity, slots))
@@ -186,7 +190,7 @@ class Watcher:
 
 
 def committed_records(checkpoint: Path) -> int:
-    """Return the records of the newest committed micro-batch and all before it, for topics that began at offset 0."""
+    """Return how many records are committed, for topics that start at offset 0."""
     try:
         newest = max((int(f.name) for f in (checkpoint / "commits").iterdir() if f.name.isdigit()), default=None)
         if newest is None:
@@ -199,9 +203,11 @@ def committed_records(checkpoint: Path) -> int:
     return sum(int(offset) for offsets in topics for offset in offsets.values())
 
 
-def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
+def partitions_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    """Return the partitions of a topic."""
     return [TopicPartition(topic, p) for p in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
 
 
-def _end(consumer: Consumer, partitions: list[TopicPartition]) -> int:
-    return sum(consumer.get_watermark_offsets(p, timeout=5)[1] for p in partitions)
+def end_offset(consumer: Consumer, partition: TopicPartition) -> int:
+    """Return the end offset of a partition."""
+    return int(consumer.get_watermark_offsets(partition, timeout=5)[1])

@@ -1,4 +1,4 @@
-"""Autoscaling for Spark Structured Streaming: subscribe to what Tidegate measures, decides and does.
+"""Autoscaling for Spark Structured Streaming. Subscribe to what Tidegate measures, decides and does.
 
 >>> from tidegate import decisions
 >>> for decision in decisions("127.0.0.1:9092", job="rates", follow=True):  # doctest: +SKIP
@@ -16,7 +16,7 @@ __all__ = ["commands", "dead_letters", "decisions", "jobs", "results", "snapshot
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client when one of its functions is asked for: inside a Spark driver there is no Kafka client."""
+    """Load the client on first use: a Spark driver imports this package and has no Kafka client."""
     if name in __all__:
         from tidegate import client  # noqa: PLC0415  (see above)
 

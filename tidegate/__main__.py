@@ -1,4 +1,4 @@
-"""`python -m tidegate`: the command, for where its script is not on the path."""
+"""`python -m tidegate`: the command, where the script is not on the path."""
 
 from __future__ import annotations
 

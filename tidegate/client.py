@@ -1,11 +1,11 @@
-"""The Python client: iterate over Tidegate's events as typed, validated values.
+"""The Python client: iterates over Tidegate's events as typed, validated values.
 
     from tidegate import decisions
     for decision in decisions("127.0.0.1:9092", job="rates", follow=True):
         print(decision.final_parallelism, decision.sentence)
 
-Events of one pipeline come in the order in which they were written; between pipelines there is no order. Nothing is
-committed to any consumer group, so reading never disturbs the services.
+Events of one pipeline come in the order in which they were written; there is no order between pipelines. The client
+commits to no consumer group, so it never disturbs the services.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from tidegate.runtime.settings import RedisSettings, ServiceSettings
 
 W = TypeVar("W", bound=Wire)
 REACH_SECONDS = 10.0
-"""How long the broker may take to answer the first question."""
+"""How long the broker may take to answer the first request."""
 
 
 class ClientSettings(RedisSettings):
-    """How a client reaches the broker: the services' own `TIDEGATE_…` variables, of which it needs only some."""
+    """How a client reaches the broker: some of the services' `TIDEGATE_…` variables."""
 
     @model_validator(mode="before")
     @classmethod
     def _no_unknown_variables(cls, data: Any) -> Any:
-        return data  # the shell of an operator may hold the variables of every service
+        return data  # an operator's shell may hold the variables of every service
 
     def kafka(self) -> dict[str, Any]:
-        """Return librdkafka's connection settings; its own log is kept off the user's terminal."""
+        """Return librdkafka's connection settings, with its log kept off the terminal."""
         return {**super().kafka(), "log_level": "0"}
 
 
@@ -63,7 +63,7 @@ class NoSuchTopic(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that could not be read, for `on_error`."""
+    """An unreadable record, as passed to `on_error`."""
 
     topic: str
     partition: int
@@ -77,13 +77,13 @@ class BadRecord:
 
 @dataclass(frozen=True)
 class Received(Generic[W]):
-    """An event with where and when it stands on its topic."""
+    """An event, and its place and time on the topic."""
 
     event: W
     partition: int
     offset: int
     written_at: datetime
-    """The record's timestamp: when the event was handed to Kafka."""
+    """The record's timestamp: when the event was sent to Kafka."""
     key: bytes
 
 
@@ -93,7 +93,7 @@ Stop = Callable[[], bool]
 
 
 def warn_of(bad: BadRecord) -> None:
-    """Say in a warning that a record was skipped; what a client does unless it is given an `on_error`."""
+    """Warn that a record was skipped: the default `on_error`."""
     warnings.warn(f"skipped {bad}", UserWarning, stacklevel=2)
 
 
@@ -110,9 +110,9 @@ def received(
 ) -> Iterator[Received[W]]:
     """Yield the events of one model with their places, oldest first per pipeline.
 
-    `since` is an instant or an age and compares with the time at which an event was written. Without `follow` the
-    iteration ends at the present end of the topic; with it, when `stop()` turns true. Raises `Unreachable` or
-    `NoSuchTopic` before the first event, `TimeoutError` when the present end is not reached in `timeout_seconds`.
+    `since` is an instant or an age, compared with the time an event was written. Without `follow`, the iteration ends
+    at the current end of the topic; with it, once `stop()` is true. Raises `Unreachable` or `NoSuchTopic` before the
+    first event, and `TimeoutError` if reading to the current end takes longer than `timeout_seconds`.
     """
     topic, start = BY_MODEL[model].named(settings.topic_prefix), _instant(since)
     check_reachable(settings, topic)
@@ -123,7 +123,7 @@ def received(
             message = reader.poll(0.25 if reader.at_end else 0.05)
             if message is None:
                 if not follow and not reader.at_end and time.monotonic() > deadline:
-                    raise TimeoutError(f"{topic} could not be read to its end in {timeout_seconds:g} s")
+                    raise TimeoutError(f"reading {topic} to its end took more than {timeout_seconds:g} s")
                 continue
             if message.value() is None and model is JobSpec:
                 continue  # a tombstone: the job was removed
@@ -140,8 +140,8 @@ def received(
 
 
 def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None:
-    """Raise `Unreachable` when no broker answers in `REACH_SECONDS`, `NoSuchTopic` when it has no such topic."""
-    _knock(settings.bootstrap_servers)
+    """Raise `Unreachable` if no broker answers in `REACH_SECONDS`, `NoSuchTopic` if it has no such topic."""
+    _check_ports(settings.bootstrap_servers)
     admin = AdminClient(settings.kafka())
     try:
         found = admin.list_topics(timeout=REACH_SECONDS)
@@ -151,8 +151,8 @@ def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None
         raise NoSuchTopic(f"the broker at {settings.bootstrap_servers} has no topic {topic}")
 
 
-def _knock(bootstrap_servers: str) -> None:
-    """Raise `Unreachable` when nobody listens at any of the addresses: librdkafka would go on trying all its time."""
+def _check_ports(bootstrap_servers: str) -> None:
+    """Raise `Unreachable` if nothing listens at any of the addresses; librdkafka would retry until its timeout."""
     refusals = []
     for address in bootstrap_servers.split(","):
         host, _, port = address.strip().rpartition("://")[2].rpartition(":")
@@ -185,12 +185,12 @@ class Events(Generic[W]):
         on_error: OnError = warn_of,
         stop: Stop = lambda: False,
     ) -> Iterator[W]:
-        """Yield events, oldest first per pipeline; see `received` for `since`, `follow`, `stop` and what is raised.
+        """Yield events, oldest first per pipeline; see `received` for `since`, `follow`, `stop` and the errors.
 
-        Where `bootstrap_servers` or `topic_prefix` is None, `TIDEGATE_BOOTSTRAP_SERVERS` and `TIDEGATE_TOPIC_PREFIX`
-        hold; SASL and TLS come from the same `TIDEGATE_…` variables as for the services. A record that cannot be
-        read is skipped with a warning, or given to `on_error`, which may raise. `job` keeps the events of one job;
-        dead letters have none, so there it compares with the key of the buried record.
+        `bootstrap_servers` and `topic_prefix` default to `TIDEGATE_BOOTSTRAP_SERVERS` and `TIDEGATE_TOPIC_PREFIX`. SASL
+        and TLS come from the same `TIDEGATE_…` variables as for the services. An unreadable record is skipped with a
+        warning, or passed to `on_error`, which may raise. `job` selects the events of one job; for dead letters, it
+        selects by the key of the original record.
         """
         settings = settings_for(bootstrap_servers, topic_prefix)
         for one in received(self._model, settings, job=job, since=since, follow=follow, on_error=on_error, stop=stop):
@@ -198,40 +198,40 @@ class Events(Generic[W]):
 
 
 decisions = Events(Decision)
-"""What was decided on every snapshot, "no change" included, with the reasons."""
+"""The decision on every snapshot, including "no change", with the reasons."""
 snapshots = Events(MetricSnapshot)
-"""What was measured of every job over every interval."""
+"""The measurements of every job in every interval."""
 commands = Events(ScalingCommand)
-"""What was ordered to be done."""
+"""The changes ordered by decisions."""
 results = Events(ActionResult)
-"""The phases of what was done."""
+"""The phases of carrying out each command."""
 dead_letters = Events(DeadLetter)
-"""What could not be read."""
+"""Records that a service could not read."""
 
 
 def jobs(bootstrap_servers: str | None = None, *, topic_prefix: str | None = None) -> dict[str, JobSpec]:
-    """Return the spec in force of every job, by job id."""
+    """Return the current spec of every job, by job id."""
     return current_specs(settings_for(bootstrap_servers, topic_prefix))
 
 
 def current_specs(settings: ServiceSettings) -> dict[str, JobSpec]:
-    """Return the spec in force of every job, by job id; raises `Unreachable` and `NoSuchTopic`."""
+    """Return the current spec of every job, by job id; raises `Unreachable` and `NoSuchTopic`."""
     check_reachable(settings, BY_MODEL[JobSpec].named(settings.topic_prefix))
-    view = JobsView(settings)
+    current = JobsView(settings)
     try:
-        view.load()
-        return {spec.job_id: spec for spec in view}
+        current.load()
+        return {spec.job_id: spec for spec in current}
     finally:
-        view.close()
+        current.close()
 
 
 def settings_for(bootstrap_servers: str | None, topic_prefix: str | None) -> ClientSettings:
-    """Return the environment's settings with what is given instead."""
+    """Return the settings of the environment, with the given ones taking precedence."""
     given = {"bootstrap_servers": bootstrap_servers, "topic_prefix": topic_prefix}
     return ClientSettings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
 def _instant(since: Since) -> datetime | None:
     if isinstance(since, datetime) and since.tzinfo is None:
-        raise ValueError(f"since={since.isoformat()} has no time zone; use an aware datetime")
+        raise ValueError(f"since={since.isoformat()} has no time zone; pass an aware datetime")
     return datetime.now(UTC) - since if isinstance(since, timedelta) else since

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM that are not lost.
+"""Ctrl-C and SIGTERM that do not get lost.
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. In a `__del__` it is printed and dropped, and an
-extension in C or Rust may make an error of its own of it. So here it is remembered as well, and raised again.
+extension in C or Rust may turn it into another error. This module remembers the signal and raises it again.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_came = False
+_interrupted = False
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGINT and SIGTERM raise KeyboardInterrupt: if it is lost, at the next `check`, at the latest as this ends.
+    """Let SIGINT and SIGTERM raise KeyboardInterrupt. If it gets lost, the next `check` or the end raises it again.
 
-    A signal that is ignored stays ignored: so do shells protect what a script starts in the background. Only the main
-    thread hears signals; in any other this does nothing.
+    A signal that is ignored stays ignored: shells do that for background processes of a script. In threads other than
+    the main thread, which get no signals, this does nothing.
     """
-    global _came  # noqa: PLW0603  (signals are the whole process's)
-    if not _hears():
+    global _interrupted  # noqa: PLW0603  (signals are the whole process's)
+    if not _in_main_thread():
         yield
         return
     try:
@@ -31,23 +31,23 @@ def interruptible() -> Iterator[None]:
             try:
                 yield
             except Exception:
-                check()  # the error may be what became of the interrupt
+                check()  # the error may be a lost interrupt
                 raise
             check()
     finally:
-        _came = False
+        _interrupted = False
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if the block that runs was interrupted and goes on; for loops that wait."""
-    if _came and _hears():
+    """Raise KeyboardInterrupt if a signal came and got lost; for loops that wait."""
+    if _interrupted and _in_main_thread():
         raise KeyboardInterrupt
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let no second Ctrl-C cut a clean-up short."""
-    if not _hears():
+    """Ignore Ctrl-C and SIGTERM while cleaning up."""
+    if not _in_main_thread():
         yield
         return
     with _handled_by(signal.SIG_IGN):
@@ -68,10 +68,10 @@ def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handle
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    global _came  # noqa: PLW0603
-    _came = True
+    global _interrupted  # noqa: PLW0603
+    _interrupted = True
     raise KeyboardInterrupt
 
 
-def _hears() -> bool:
+def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()

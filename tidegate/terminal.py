@@ -1,4 +1,4 @@
-"""How things look: Rich on a terminal; into a pipe plain aligned columns that are never cut or wrapped."""
+"""How output looks: Rich on a terminal, and plain aligned columns without cuts or wraps in a pipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from tidegate.events.decision import Status
 
 PIPE_WIDTH = 4000
-"""Columns of a pipe: wider than any row, so nothing is cut."""
+"""Width of a pipe: more than any row needs, so nothing is cut."""
 
 STYLES: dict[str, str] = {
     Status.FINE: "green",
@@ -33,12 +33,12 @@ STYLES: dict[str, str] = {
 
 
 def stdout() -> Console:
-    """Return the console on standard output as it is now."""
+    """Return a console on the current standard output."""
     return _console(stderr=False)
 
 
 def stderr() -> Console:
-    """Return the console on standard error as it is now."""
+    """Return a console on the current standard error."""
     return _console(stderr=True)
 
 
@@ -79,7 +79,7 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], 
 
 
 def figure(value: float | None, unit: str = "", digits: int = 0) -> str:
-    """Return a number for people: thousands separated; `unknown` where there is none."""
+    """Return a number with thousands separators, or `unknown`."""
     if value is None:
         return "unknown"
     text = f"{value:,.{digits}f}"
@@ -87,21 +87,21 @@ def figure(value: float | None, unit: str = "", digits: int = 0) -> str:
 
 
 def size(parallelism: int | None) -> str:
-    """Return a size in slots for people."""
+    """Return a size such as `4 slots`."""
     if parallelism is None:
         return "unknown"
     return f"{parallelism} slot" + ("" if parallelism == 1 else "s")
 
 
 def clock(instant: datetime) -> str:
-    """Return the time of day in UTC, with the date when it is not today's."""
+    """Return the time of day in UTC, with the date if it is not today."""
     instant = instant.astimezone(UTC)
     today = datetime.now(UTC).date() == instant.date()
     return instant.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
 
 
 def age(instant: datetime | None) -> str:
-    """Return how long ago an instant was, in its two largest units."""
+    """Return how long ago an instant was, such as `5 min ago`."""
     if instant is None:
         return "never"
     seconds = max(0.0, (datetime.now(UTC) - instant).total_seconds())

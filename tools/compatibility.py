@@ -3,7 +3,7 @@
 Recorded events are read for ever, so a newer schema must accept all that an older one of the same major version
 accepted, and must still show each of its fields. `breaks` lists what is violated: a field removed or newly required,
 a type, an enumeration or a bound narrowed. Adding an optional field, widening a type or an enumeration is allowed
-(readers are upgraded before writers). Anything else is a new major version, `….v2`, beside the old one.
+(readers are upgraded before writers). Anything else is a new major version, `….v2`, next to the old one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Comparison:
 
 
 def _resolved(schema: Schema, root: Schema) -> Schema:
-    """Follow a local `$ref`; what stands beside it (a description, a default) allows and refuses nothing."""
+    """Follow a local `$ref`; what stands next to it (a description, a default) neither allows nor refuses anything."""
     while "$ref" in schema:
         target: Any = root
         for step in schema["$ref"].removeprefix("#/").split("/"):

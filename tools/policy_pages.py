@@ -23,9 +23,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from tidegate.engine.guards import FORCING, GUARDS
+from tidegate.engine.guard import ForcingGuard
+from tidegate.engine.guards import GUARDS
 from tidegate.engine.options import NoOptions
-from tidegate.engine.reasons import REASONS, Reason
+from tidegate.engine.reasons import Reason
 from tidegate.installed import engine
 from tidegate.policies import behaviour
 from tools import policy_texts as texts
@@ -67,7 +68,7 @@ def pages() -> dict[str, str]:
     made = {
         "README.md": _index(),
         "guards.md": _page(_guards()),
-        "reasons.md": _page(_reason_codes(REASONS)),
+        "reasons.md": _page(_reason_codes(engine().reasons)),
         "behaviour.md": _page(_behaviour()),
     }
     return made | {f"{policy.name}.md": _page(_policy(policy)) for policy in ours()}
@@ -131,17 +132,17 @@ def _guards() -> Iterator[str]:
     heading = ("guard", "what it does", "checks", "waits", "manual", "forces")
     yield from _table(heading, (_guard_row(guard) for guard in GUARDS))
     for guard in GUARDS:
-        if guard.Options is not NoOptions:
+        if fields(guard):
             first, _, theory = _doc(guard).partition("\n")
             yield from ("", f"## {guard.name}", "", first, "")
             if theory.strip():
                 yield from (theory.strip("\n"), "")
-            yield from _options(guard.Options)
+            yield from _options(guard)
 
 
 def _guard_row(guard: Any) -> tuple[str, ...]:
-    name = f"`{guard.name}`" if guard.Options is NoOptions else f"[`{guard.name}`](#{guard.name})"
-    flags = (guard.waits, guard.binds_manual, issubclass(guard, FORCING))
+    name = f"[`{guard.name}`](#{guard.name})" if fields(guard) else f"`{guard.name}`"
+    flags = (guard.waits, guard.binds_manual, issubclass(guard, ForcingGuard))
     return (name, _first_line(guard), ", ".join(sorted(guard.covers)), *("yes" if flag else "" for flag in flags))
 
 
@@ -155,7 +156,7 @@ def _reason_codes(reasons: Mapping[str, Reason]) -> Iterator[str]:
 
 def _reason_table(reasons: Mapping[str, Reason]) -> Iterator[str]:
     rows = [
-        (f"`{code}`", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", reason.sentence), reason.remedy)
+        (f"`{code}`", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", reason.explanation), reason.remedy)
         for code, reason in reasons.items()
     ]
     yield from _table(("code", "explanation", "what can be done"), rows)
@@ -178,7 +179,7 @@ def _option(declared: Field[Any], hint: Any) -> tuple[str, ...]:
         _default(declared.default),
         meta["unit"],
         _permitted(declared),
-        meta["doc"].replace("|", "\\|"),
+        meta["doc"].replace("|", "\\|") + (f" (formerly `{meta['formerly']}`)" if meta["formerly"] else ""),
     )
 
 

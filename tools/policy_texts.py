@@ -91,8 +91,8 @@ GUARDS = """\
 
 [Policies](README.md) · [Reason codes](reasons.md)
 
-Guards check a proposed size before it becomes a decision, in the order of the table. Each sees the size that the guards
-before it left. As soon as that is the current size, nothing is left to check.
+Guards check a proposed size before it becomes a decision, in the order of the table. Each guard gets the size from the
+guards before it. When that is the current size, the check ends.
 
 - *checks*: changes of size (rescale), starts, or stops.
 - *waits*: if it stops a proposal, the change is only put off, and the status of the job stays pending.

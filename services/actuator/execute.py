@@ -18,7 +18,7 @@ from services.actuator.backends import Backend
 from services.actuator.checkpoint import CheckpointError
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
-from services.actuator.fence import Fence, JobFence
+from services.actuator.fence import Fence, JobFence, Outfenced
 from services.actuator.restart import Action, RestartEvent, RestartState, advance, next_action, resume
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import ScalingCommand
@@ -87,8 +87,8 @@ class CommandRunner:
         if refused is not None:
             code, sentence = refused
             return ActionOutcome(RestartEvent.REFUSED, sentence, code)
-        sizes = f"From size {command.from_parallelism} to {command.to_parallelism}."
-        return ActionOutcome(RestartEvent.ADMITTED, sizes)
+        sentence = f"From size {command.from_parallelism} to {command.to_parallelism}."
+        return ActionOutcome(RestartEvent.ADMITTED, sentence)
 
     def _perform(self, state: RestartState, task: Task, drivers: JobDrivers, *, taken_over: bool) -> ActionOutcome:
         """Perform the next action; while the job's files cannot be used, try again for some time.
@@ -114,6 +114,8 @@ class CommandRunner:
         deadline = self.clock.monotonic() + task.spec.application.stop_deadline_seconds
         try:
             return poll_until(attempt, deadline, FILES_SECONDS, self.clock, wait=task.pause, retry_on=_FILE_ERRORS)
+        except Outfenced:
+            return ActionOutcome(RestartEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
         except _FILE_ERRORS as error:
             return ActionOutcome(RestartEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
 

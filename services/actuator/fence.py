@@ -39,6 +39,10 @@ class Fence(Protocol):
         ...
 
 
+class Outfenced(Exception):
+    """A newer command holds the job's fence."""
+
+
 class JobFence:
     """One actuator's hold on the fence of one job, for one command."""
 
@@ -51,16 +55,28 @@ class JobFence:
         self.token: Token | None = None
         """The run that this actuator has taken the fence for."""
 
-    def take(self) -> Token | None:
-        """Take the fence for the command's next run; return None if a newer command holds it."""
+    def take(self) -> Token:
+        """Take the fence for the command's next run; raise `Outfenced` if a newer command holds it."""
         self.token = None
         self.token = self._fence.take(self._control, self._job_id, self._epoch, self._owner)
+        if self.token is None:
+            raise Outfenced
         return self.token
+
+    def hold(self) -> Token:
+        """Return the run that this actuator has taken the fence for; take it now if it has not."""
+        return self.token or self.take()
 
     def newest(self) -> Token | None:
         """Return the newest run that any actuator has taken the fence for."""
         held = self._control.fence()
         return None if held is None else held[0]
+
+    def check_epoch(self) -> None:
+        """Raise `Outfenced` if a newer command holds the fence; take nothing."""
+        newest = self.newest()
+        if newest is not None and newest.epoch > self._epoch:
+            raise Outfenced
 
     def lost(self) -> bool:
         """Return whether another actuator holds the fence that this one has taken."""

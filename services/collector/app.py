@@ -86,7 +86,13 @@ class Collector:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Measure until `stop` is set; raise `TooManyDeadLetters` if nothing on the jobs topic can be read."""
-        await self.load()
+        loading, stopping = asyncio.create_task(self.load()), asyncio.create_task(stop.wait())
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():  # a broker that does not answer must not delay a stop
+            loading.cancel()
+            return
+        loading.result()
         log.info("measuring %d jobs", len(self._specs))
         while not stop.is_set():
             self.turn()

@@ -87,9 +87,8 @@ class FileTail:
                 limit_bytes -= len(raw)
                 yield from self._split(self._unpacked(raw) if self._zstd else raw)
         if self._frame is None:
-            self._context = (
-                None  # Spark's flushes mostly end between frames; keep nothing there, it would be 150 kB per job
-            )
+            # Spark's flushes mostly end between frames: keep nothing there, it would be 150 kB per job
+            self._context = None
 
     def _unpacked(self, raw: bytes) -> bytes:
         """Return what can be unpacked so far. Frames may be cut off anywhere, and closed at each flush or never."""

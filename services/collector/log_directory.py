@@ -174,7 +174,7 @@ class LogDirectory:
             log.warning("ignored an event log: %s", error)
             self._done.add(stem)
             return
-        except OSError as error:  # another user's, perhaps: Spark lets only worker and group read
+        except OSError as error:  # perhaps another user's: Spark lets only owner and group read
             if self._refused.get(stem) != str(error):
                 log.warning("ignored an event log until it can be read: %s", error)
             self._refused[stem] = str(error)

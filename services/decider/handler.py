@@ -13,15 +13,15 @@ record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import replace
 
 from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
-from services.decider.ports import Answer, Outbox, Reservations, ReservationView, Specs, hold_for
-from tidegate.engine.decide import ENGINE_VERSION
+from services.decider.ports import Outbox, Reservations, Specs
+from tidegate.engine.links import Link
+from tidegate.engine.reservations import Answer
+from tidegate.engine.round import Reply, Request, Reserve
 from tidegate.engine.state import JobState
-from tidegate.events.decision import Decision, Neighbour, Observed, decision_id
+from tidegate.events.decision import Decision, Neighbour, Observed
 from tidegate.events.envelope import Unreadable, decode, trace_from
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
@@ -39,10 +39,6 @@ AHEAD_SECONDS = 300.0
 until our clock has caught up; a snapshot further ahead goes to the dead letters."""
 DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
 """Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
-
-
-class BrokenPromise(RuntimeError):
-    """The engine ordered a command although it was told that the reservation was refused."""
 
 
 class Handler:
@@ -91,7 +87,7 @@ class Handler:
         if decision.command is not None:
             await self._outbox.publish(decision.command, trace_id=trace)
             self._metrics.commands.labels(decision.command.kind.value).inc()
-        await self._keep(record.partition, key, memory.decided(state, decision))
+        await self._keep(record.partition, key, memory.after(state, decision))
         self._metrics.snapshots.labels("decided").inc()
         self._metrics.decide_seconds.observe(self._clock.monotonic() - started)
 
@@ -118,7 +114,7 @@ class Handler:
         if result.result_id in memory.seen:
             self._metrics.results.labels("dropped").inc()
             return
-        await self._keep(record.partition, key, memory.told(result))
+        await self._keep(record.partition, key, memory.with_result(result))
         self._metrics.results.labels("taken").inc()
 
     def _refuse_the_future(self, snapshot: MetricSnapshot) -> None:
@@ -147,54 +143,34 @@ class Handler:
         return spec
 
     async def _decide(self, record: JobMemory, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
-        """Return the state after the decision and the decision, whose command (if any) has been reserved.
-
-        The first look may be a second old: that is enough to see that there is nothing to do. Only a fresh look lets
-        a command out.
-        """
-        look = self._reservations.view
-        view = self._reservations.cached_view(spec.job_id, spec.pool_id) or await look(spec.job_id, spec.pool_id)
-        state, decision = engine().step(record.state, snapshot, spec, self._observed(record, snapshot, spec, view))
-        if decision.command is not None:
-            fresh = await look(spec.job_id, spec.pool_id)
-            if fresh != view:
-                state, decision = engine().step(
-                    record.state, snapshot, spec, self._observed(record, snapshot, spec, fresh)
-                )
-        if decision.command is None:
-            return state, decision
-        pool = snapshot.pool
-        free = None if pool is None else max(0, pool.slots_total - pool.slots_used)
-        answer = await self._reservations.reserve(hold_for(spec, decision.command, snapshot.slots_granted or 0), free)
-        self._metrics.reservations.labels(answer.value).inc()
-        if answer is Answer.TAKEN:
-            return state, decision
-        now_seen = self._observed(record, snapshot, spec, await look(spec.job_id, spec.pool_id))
-        state, decision = engine().step(record.state, snapshot, spec, replace(now_seen, reservation_refused=True))
-        if decision.command is not None:
-            raise BrokenPromise(f"decision {decision.decision_id} of {spec.job_id} has a command nobody reserved")
-        return state, decision
-
-    def _observed(self, record: JobMemory, snapshot: MetricSnapshot, spec: JobSpec, view: ReservationView) -> Observed:
-        """Return everything else this decision will depend on."""
-        owner, until = view.cooldown_owner, view.cooldown_until
-        if owner is not None and owner == decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION):
-            owner = until = None  # taken for this very decision, before a crash: it does not stand in its way
-        return Observed(
+        """Take one decision round: return the state after it and the decision, whose command is reserved."""
+        known = Observed(
             at=self._clock.now(),
-            redis=view.redis,
-            cooldown_until=until,
-            cooldown_owner=owner,
-            pool_reserved=view.pool_reserved,
             results=record.pending,
-            neighbours=tuple(self._neighbours(spec)),
+            neighbours=tuple(self._neighbour(spec, link) for link in self._specs.links(spec.job_id)),
         )
+        round_ = engine().round(record.state, snapshot, spec, known)
+        request = next(round_)
+        while True:
+            reply = await self._reply(request)
+            try:
+                request = round_.send(reply)
+            except StopIteration as ended:
+                outcome: tuple[JobState, Decision] = ended.value
+                return outcome
 
-    def _neighbours(self, spec: JobSpec) -> Iterable[Neighbour]:
-        for link in self._specs.links(spec.job_id):
-            found = self._live.get(key_of(spec.pipeline_id, link.job_id))
-            record = found[1] if found else None
-            yield link.neighbour(record.parallelism, record.evidence) if record else link.neighbour(None, None)
+    async def _reply(self, request: Request) -> Reply:
+        """Answer a question of the round from Redis. A cached view is at most a few seconds old."""
+        if isinstance(request, Reserve):
+            answer = await self._reservations.reserve(request.hold, request.free)
+            self._metrics.reservations.labels(answer.value).inc()
+            return answer is Answer.TAKEN
+        cached = None if request.fresh else self._reservations.cached_view(request.job_id, request.pool_id)
+        return cached or await self._reservations.view(request.job_id, request.pool_id)
+
+    def _neighbour(self, spec: JobSpec, link: Link) -> Neighbour:
+        found = self._live.get(key_of(spec.pipeline_id, link.job_id))
+        return link.neighbour(found[1].parallelism, found[1].evidence) if found else link.neighbour(None, None)
 
     def _memory_of(self, key: bytes) -> JobMemory:
         """Return the job's memory: the live object if the outbox still has its bytes."""

@@ -38,12 +38,12 @@ class JobMemory:
     evidence: Evidence | None = None
     """Size and evidence of the newest decision, for neighbouring jobs; unknown after a restart."""
 
-    def told(self, result: ActionResult) -> Self:
+    def with_result(self, result: ActionResult) -> Self:
         """Return the memory with one more pending result."""
         pending = (*self.pending, result)[-PENDING_KEPT:]
         return replace(self, pending=pending, seen=(*self.seen, result.result_id)[-SEEN_KEPT:])
 
-    def decided(self, state: JobState, decision: Decision) -> Self:
+    def after(self, state: JobState, decision: Decision) -> Self:
         """Return the memory after a decision, which has used the pending results."""
         return replace(
             self,

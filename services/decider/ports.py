@@ -6,53 +6,14 @@ slots of a pool. A hold belongs to a decision id, so the same decision gets the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Protocol
 
-from tidegate.engine.guards.timing import hold_seconds
 from tidegate.engine.links import Link
-from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
 from tidegate.events.wire import Wire
-
-
-@dataclass(frozen=True, slots=True)
-class ReservationView:
-    """The reservations as one job sees them."""
-
-    redis: RedisView
-    cooldown_until: datetime | None = None
-    cooldown_owner: str | None = None
-    pool_reserved: int = 0
-    """Slots of the pool held by other jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What a command takes. Instants are epoch seconds of the log's time, never a key's time to live."""
-
-    job_id: str
-    pool_id: str
-    decision_id: str
-    slots: int
-    """Slots that the master does not show as used yet."""
-    slots_until: float
-    """When the slots are released if no result does it; 0 for a command that needs no slots."""
-    cooldown_until: float
-    """0 for a command without a cooldown."""
-
-
-class Answer(StrEnum):
-    """The answer to a requested hold."""
-
-    TAKEN = "taken"
-    COOLDOWN = "cooldown"
-    POOL = "pool"
-    NOT_NOW = "not_now"
-    """Redis is unreachable or being rebuilt."""
 
 
 class Reservations(Protocol):
@@ -86,10 +47,6 @@ class Reservations(Protocol):
         """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
         ...
 
-    async def close(self) -> None:
-        """Close the connection."""
-        ...
-
 
 class Outbox(Protocol):
     """Where the handler's effects go. Each method returns when the broker has acknowledged, and raises otherwise."""
@@ -121,25 +78,6 @@ class Specs(Protocol):
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, ordered by id."""
         ...
-
-
-def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
-    """Return what a command takes, given the slots the job has already.
-
-    The slots are released when the command can no longer be running: it starts before it expires, then stops the job
-    once and starts it up to twice (the new size and the rollback), each within its deadline.
-    """
-    held = hold_seconds(spec, command)
-    application = spec.application
-    longest = application.stop_deadline_seconds + 2 * application.start_deadline_seconds
-    return Hold(
-        job_id=spec.job_id,
-        pool_id=spec.pool_id,
-        decision_id=command.command_id,
-        slots=max(0, command.to_parallelism - granted),
-        slots_until=0.0 if command.kind is CommandKind.STOP else command.expires_at.timestamp() + longest,
-        cooldown_until=command.issued_at.timestamp() + held if held > 0 else 0.0,
-    )
 
 
 def instant(epoch_seconds: float) -> datetime:

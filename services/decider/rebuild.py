@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from services.decider.handler import DOWN
-from services.decider.ports import Hold, Specs, hold_for
+from services.decider.ports import Specs
+from tidegate.engine.reservations import Hold, hold_for
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.result import ActionResult

@@ -26,7 +26,8 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from services.decider.ports import Answer, Hold, ReservationView, instant
+from services.decider.ports import instant
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.settings import RedisSettings
@@ -185,10 +186,6 @@ class RedisReservations:
         self._condition, self._cooldowns, self._pools = condition, cooldowns, found
         self._cached_jobs, self._cached_at = frozenset(jobs), self._clock.monotonic()
         return condition
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._redis.aclose()
 
     def _now(self) -> str:
         return repr(self._clock.now().timestamp())

@@ -239,7 +239,7 @@ def test_kafkas_health_check_tells_a_broker_from_others(stack: StackProvider) ->
         free.bind(("127.0.0.1", 0))
         closed = free.getsockname()[1]
     for port, healthy in ((ports.kafka, True), (closed, False), (ports.redis, False)):
-        command = ["bash", DEPLOY / "kafka" / "healthy.sh", "127.0.0.1", str(port)]
+        command = ["bash", str(DEPLOY / "kafka" / "healthy.sh"), "127.0.0.1", str(port)]
         ran = subprocess.run(command, check=False, capture_output=True, timeout=20)
         assert (ran.returncode == 0) is healthy, ran.stderr
 

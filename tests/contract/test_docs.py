@@ -5,14 +5,44 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from services.actuator.admission import CODES
-from tidegate.engine.reasons import REASONS
 from tidegate.events.envelope import Unreadable
 from tidegate.installed import engine
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("schemas/*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([a-z]+/[\w./-]+\.py)`")
+
+
+def sections(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_to_a_file_and_a_section_that_exist(page: Path) -> None:
+    """No link between the documents, or from them into the code, is broken."""
+    broken = []
+    for link in LINK.findall(page.read_text("utf-8")):
+        if "://" in link:
+            continue
+        path, _, section = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (section and section not in sections(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_module_a_page_names_exists(page: Path) -> None:
+    """A path such as `services/actuator/restart.py` in the text is one of the tree."""
+    named = set(CODE.findall(page.read_text("utf-8")))
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
 
 
 def test_each_guarantee_names_tests_that_exist() -> None:
@@ -37,10 +67,10 @@ def test_the_runbook_knows_the_codes_and_no_others() -> None:
     engine()  # registers the codes of all policies
     text = (DOCS / "runbook.md").read_text("utf-8")
     found = set(re.findall(r"`([A-Z][A-Z_0-9]{3,})`", text)) - {"ENGINE_VERSION"}
-    assert found - set(REASONS) - set(CODES) - set(Unreadable.CODES) == {"NO_JOB"}
+    assert found - set(engine().reasons) - set(CODES) - set(Unreadable.CODES) == {"NO_JOB"}
     assert set(CODES) - found == set()
     assert set(Unreadable.CODES) - found == set()
-    assert {code for code, reason in REASONS.items() if reason.remedy} - found == set()
+    assert {code for code, reason in engine().reasons.items() if reason.remedy} - found == set()
 
 
 def test_the_index_lists_each_decision_record() -> None:

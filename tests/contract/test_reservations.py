@@ -1,4 +1,4 @@
-"""The ledger's promises, kept alike by Redis and by the fake that unit tests use."""
+"""What reservations promise, in Redis and in the fake that unit tests use."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from services.decider.ports import Answer, Hold, Reservations, ReservationView, instant
+from services.decider.ports import Reservations, instant
 from services.decider.reservations import RedisReservations
 from tests.support.reservations import FakeReservations
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 class SetClock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.at = T
@@ -43,7 +44,7 @@ def hold(job: str = "a", decision: str = "d1", *, slots: int = 2, cooldown: floa
 
 @pytest.fixture(params=["fake", "redis"])
 def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Reservations, SetClock], Awaitable[None]]], None]:
-    """Run a coroutine function on a new, empty reservations."""
+    """Run a coroutine function with new, empty reservations."""
 
     @asynccontextmanager
     async def opened(clock: SetClock) -> AsyncIterator[Reservations]:
@@ -55,7 +56,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Reservations, Set
         try:
             yield reservations
         finally:
-            await reservations.close()
+            await client.aclose()
 
     def runner(body: Callable[[Reservations, SetClock], Awaitable[None]]) -> None:
         async def whole() -> None:
@@ -70,14 +71,14 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Reservations, Set
     return runner
 
 
-Run = Callable[[Callable[[Any, SetClock], Awaitable[None]]], None]
+Runner = Callable[[Callable[[Any, SetClock], Awaitable[None]]], None]
 
 
 class TestReservations:
-    """One class, run on the fake and on Redis."""
+    """Runs on the fake and on Redis."""
 
-    def test_nothing_is_granted_before_it_was_restored(self, run: Run) -> None:
-        """An empty ledger denies: emptiness is no proof that nothing is held."""
+    def test_nothing_is_granted_before_it_was_restored(self, run: Runner) -> None:
+        """Empty reservations refuse everything: they do not prove that nothing is held."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             assert await reservations.view("a", "blue") == ReservationView(RedisView.REBUILDING)
@@ -88,8 +89,8 @@ class TestReservations:
 
         run(body)
 
-    def test_a_cooldown_keeps_other_decisions_out(self, run: Run) -> None:
-        """Until it ends, a cooldown refuses every decision but the one that took it."""
+    def test_a_cooldown_keeps_other_decisions_out(self, run: Runner) -> None:
+        """Until it ends, a cooldown refuses every decision except its own."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             await reservations.restore([])
@@ -105,8 +106,8 @@ class TestReservations:
 
         run(body)
 
-    def test_the_same_decision_gets_the_same_yes(self, run: Run) -> None:
-        """A decision repeated after a crash is not refused by what it holds itself, even in a pool now full."""
+    def test_the_same_decision_gets_the_same_answer(self, run: Runner) -> None:
+        """A decision repeated after a crash is not blocked by its own hold, even in a full pool."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             await reservations.restore([])
@@ -116,8 +117,8 @@ class TestReservations:
 
         run(body)
 
-    def test_a_pool_is_never_promised_twice(self, run: Run) -> None:
-        """Two jobs that want the last slots: one gets them, the other is refused and holds nothing."""
+    def test_slots_are_never_reserved_twice(self, run: Runner) -> None:
+        """If two jobs ask for the last slots, one gets them; the other is refused and holds nothing."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             await reservations.restore([])
@@ -132,8 +133,8 @@ class TestReservations:
 
         run(body)
 
-    def test_a_pool_of_unknown_size_is_the_engines_business(self, run: Run) -> None:
-        """Unknown free slots refuse nothing here: the engine has decided what unknown means."""
+    def test_a_pool_of_unknown_size_refuses_nothing(self, run: Runner) -> None:
+        """Unknown free slots refuse nothing: the engine has already decided what unknown means."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             await reservations.restore([])
@@ -141,8 +142,8 @@ class TestReservations:
 
         run(body)
 
-    def test_only_the_owner_settles(self, run: Run) -> None:
-        """Slots are changed and given back by the decision that holds them and by no other; the cooldown stays."""
+    def test_only_the_owner_adjusts_and_releases(self, run: Runner) -> None:
+        """Only the decision that holds slots can change or release them; the cooldown stays."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             await reservations.restore([])
@@ -157,8 +158,8 @@ class TestReservations:
 
         run(body)
 
-    def test_promises_lapse_by_the_callers_time(self, run: Run) -> None:
-        """Slots nobody ever settled lapse at their time, told by our clock and not by a key's time to live."""
+    def test_slots_expire_by_the_callers_time(self, run: Runner) -> None:
+        """Slots that nobody releases expire by our clock, not by a key's time to live."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             await reservations.restore([])
@@ -170,8 +171,8 @@ class TestReservations:
 
         run(body)
 
-    def test_a_hold_without_cooldown_ignores_one(self, run: Run) -> None:
-        """A start holds no cooldown and waits for none: a dead job comes back at once."""
+    def test_a_hold_without_cooldown_ignores_one(self, run: Runner) -> None:
+        """A start takes no cooldown and waits for none, so a dead job restarts at once."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:
             await reservations.restore([])
@@ -181,7 +182,7 @@ class TestReservations:
 
         run(body)
 
-    def test_restoring_brings_back_what_is_held(self, run: Run) -> None:
+    def test_restoring_brings_back_what_is_held(self, run: Runner) -> None:
         """After a restore cooldowns and slots are as before, and a second restore changes nothing."""
 
         async def body(reservations: Reservations, clock: SetClock) -> None:

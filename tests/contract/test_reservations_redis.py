@@ -1,4 +1,4 @@
-"""What only the real Redis can do: be damaged, be emptied, refuse to write, not answer, and be looked at in glances."""
+"""What only a real Redis can show: damage, loss, missing permissions, outages, and cached views."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from services.decider.ports import Answer, ReservationView
 from services.decider.reservations import RedisReservations
 from tests.contract.test_reservations import SetClock, T, hold
+from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
 
 Body = Callable[[RedisReservations, Redis, str, SetClock], Awaitable[None]]
 
 
 def on_redis(url: str, body: Body) -> None:
-    """Run a coroutine function on a restored ledger under a prefix of its own."""
+    """Run a coroutine function with restored reservations under their own prefix."""
 
     async def whole() -> None:
         clock = SetClock()
@@ -34,14 +34,14 @@ def on_redis(url: str, body: Body) -> None:
             await reservations.restore([])
             await body(reservations, client, prefix, clock)
         finally:
-            await reservations.close()
+            await client.aclose()
 
     asyncio.run(whole())
 
 
 @pytest.mark.parametrize("damage", ["type", "garbage", "shape", "pool type", "pool garbage"])
 def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None:
-    """F24: a key of wrong type or content removes the marker, denies, and is repaired by the rebuild."""
+    """F24: a key of wrong type or content removes the marker and blocks changes until a rebuild repairs it."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
         cooldown, pool = f"{prefix}cooldown:a", f"{prefix}pool:blue"
@@ -66,7 +66,7 @@ def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None
     on_redis(redis_url, body)
 
 
-def test_only_our_own_keys_are_cleared_by_a_rebuild(redis_url: str) -> None:
+def test_a_rebuild_deletes_only_our_own_keys(redis_url: str) -> None:
     """A rebuild deletes the cooldowns and pools of its prefix and nothing else in the database."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
@@ -84,7 +84,7 @@ def test_only_our_own_keys_are_cleared_by_a_rebuild(redis_url: str) -> None:
 
 
 def test_of_two_rebuilds_the_first_counts(redis_url: str) -> None:
-    """A slower decider's rebuild never overwrites what was reserved after a faster one's."""
+    """A slower rebuild never overwrites what was reserved after a faster one."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
         slow = RedisReservations(client, clock, prefix=prefix, timeout_seconds=5)
@@ -97,17 +97,17 @@ def test_of_two_rebuilds_the_first_counts(redis_url: str) -> None:
     on_redis(redis_url, body)
 
 
-def test_a_glance_says_what_a_look_says(redis_url: str) -> None:
-    """What a refresh saw is what a fresh look sees, for jobs asked for before; for others there is no glance."""
+def test_a_cached_view_equals_a_fresh_view(redis_url: str) -> None:
+    """The cache covers jobs that were viewed before, with the same answer; for other jobs it has none."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
         await reservations.reserve(hold("a", "d1", slots=2), 10)
         await reservations.reserve(hold("b", "d2", slots=3, cooldown=0), 10)
-        looks = {job: await reservations.view(job, "blue") for job in ("a", "b", "c")}
+        views = {job: await reservations.view(job, "blue") for job in ("a", "b", "c")}
         assert reservations.cached_view("a", "blue") is None
         assert await reservations.refresh() is RedisView.OK
-        assert {job: reservations.cached_view(job, "blue") for job in looks} == looks
-        assert looks["a"].cooldown_owner == "d1"
+        assert {job: reservations.cached_view(job, "blue") for job in views} == views
+        assert views["a"].cooldown_owner == "d1"
         assert reservations.cached_view("d", "blue") is None
         clock.at = T + timedelta(seconds=10)
         assert reservations.cached_view("a", "blue") is None
@@ -119,7 +119,7 @@ def test_a_glance_says_what_a_look_says(redis_url: str) -> None:
 
 
 def test_a_user_without_the_right_to_write_is_refused(redis_url: str) -> None:
-    """F22: NOPERM on a reservation is an answer of "not now", never a yes."""
+    """F22: NOPERM on a reservation answers "not now", never yes."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
         user = prefix.strip(":")
@@ -135,14 +135,14 @@ def test_a_user_without_the_right_to_write_is_refused(redis_url: str) -> None:
             assert (await weak.view("a", "blue")).redis is RedisView.UNREACHABLE
             assert (await reservations.view("a", "blue")).cooldown_until is None
         finally:
-            await weak.close()
+            await reader.aclose()
             await client.acl_deluser(user)
 
     on_redis(redis_url, body)
 
 
 def test_an_outage_costs_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
-    """F21: a Redis that accepts and never answers costs one bounded wait, then is left alone, then tried again."""
+    """F21: a Redis that never answers costs one bounded wait; then there is a pause, then another try."""
     silent = socket.create_server(("127.0.0.1", 0))
 
     async def whole() -> None:
@@ -156,20 +156,20 @@ def test_an_outage_costs_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
         )
         reservations = RedisReservations(client, clock, prefix="x:", timeout_seconds=0.2, retry_seconds=2.0)
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started = loop.time()
         assert (await reservations.view("a", "blue")).redis is RedisView.UNREACHABLE
-        first = loop.time() - began
+        first = loop.time() - started
         assert first < 2.0
         for _ in range(1000):
             assert (await reservations.view("a", "blue")).redis is RedisView.UNREACHABLE
         assert await reservations.reserve(hold(), 10) is Answer.NOT_NOW
         assert await reservations.refresh() is RedisView.UNREACHABLE
         assert reservations.cached_view("a", "blue") == ReservationView(RedisView.UNREACHABLE)
-        assert loop.time() - began < first + 1.0  # a thousand more messages did not pay the timeout
+        assert loop.time() - started < first + 1.0  # a thousand more messages did not wait for the timeout
         clock.at = T + timedelta(seconds=3)
         again = loop.time()
         assert (await reservations.view("a", "blue")).redis is RedisView.UNREACHABLE
-        assert loop.time() - again > 0.1  # it was really asked again
+        assert loop.time() - again > 0.1  # Redis was asked again
         await client.aclose()
 
     with caplog.at_level(logging.WARNING):

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from demo.run import Plan, run_demo
+from demo.display import LiveDisplay
+from demo.run import RunOptions, run_demo
 from demo.script import steady_surge_steady
-from demo.show import Show
 from tests.support.provider import ProcessProvider, StackProvider
 from tidegate.cli import app
 from tidegate.replay.files import read_manifest
@@ -31,10 +31,10 @@ def test_a_lagging_job_grows_catches_up_and_shrinks(stack: StackProvider, tmp_pa
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
     info = stack.need(kafka=True, redis=True, spark=True)
     said = io.StringIO()
-    show = Show(Console(file=said, width=200), OBJECTIVE_SECONDS)
+    display = LiveDisplay(Console(file=said, width=200), OBJECTIVE_SECONDS)
     # 4 ms a record: half the records of the demo for the same slots.
     script = steady_surge_steady(220, OBJECTIVE_SECONDS, hold_seconds=3, shortest_seconds=8)
-    outcome = run_demo(Plan(tmp_path, info, script, record_ms=4.0, patience=2.0), show)
+    outcome = run_demo(RunOptions(tmp_path, info, script, record_ms=4.0, time_factor=2.0), display)
 
     assert [f"{c.name}: {c.text}" for c in outcome.checks if not c.passed] == [], said.getvalue()
     assert outcome.passed
@@ -48,11 +48,11 @@ def test_a_lagging_job_grows_catches_up_and_shrinks(stack: StackProvider, tmp_pa
     assert outcome.recording is not None
     recorded = {entry.topic: entry.records for entry in read_manifest(outcome.recording).files}
     assert recorded["decisions"] == recorded["snapshots"] >= len(outcome.timeline.decisions)
-    where = ["-b", info.bootstrap_servers, "--topic-prefix", outcome.house.prefix]
+    where = ["-b", info.bootstrap_servers, "--topic-prefix", outcome.environment.prefix]
     explained = CliRunner().invoke(app, ["why", "rates", "--since", "20m", *where])
     assert "Scale up from 2" in explained.stdout
 
     # Nothing of the run goes on: no process of ours, no driver, no application.
-    assert not outcome.house.processes
+    assert not outcome.environment.processes
     master = json.loads(httpx.get(f"{info.spark_ui}/json/", timeout=10).text)
     assert [a["name"] for a in master["activeapps"] if a["name"] == "rates"] == []

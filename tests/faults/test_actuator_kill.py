@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.actuator import Rig
+from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 
@@ -24,9 +25,9 @@ POINTS = ["after:accepted", "after:stopping", "before:stopped", DELICATE, "befor
 
 
 @pytest.fixture(scope="module")
-def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActuatorRig]:
     """A job that runs at size 2 under load; its actuator has ended."""
-    rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"))
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"))
     try:
         rig.load()
         actuator = rig.start_actuator()
@@ -41,7 +42,7 @@ def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == DELICATE else pytest.mark.slow) for p in POINTS])
-def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
+def test_a_successor_ends_the_command(rig: ActuatorRig, point: str) -> None:
     """The successor completes the restart: one start, never two writers, no record lost or processed twice."""
     before = rig.drivers()
     size = rig.results()[-1].parallelism
@@ -54,9 +55,7 @@ def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
         end = rig.wait_for_end(command)
         assert end.phase is Phase.VERIFIED, end  # I2: one terminal result
         assert end.parallelism == 6 - size
-        deadline = time.monotonic() + 120
-        while len(rig.outputs()) < records and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     results = rig.results(command.command_id)
     assert [r.phase for r in results if r.phase.terminal] == [Phase.VERIFIED]
     new = set(rig.drivers()) - set(before)
@@ -74,26 +73,21 @@ def test_a_successor_ends_the_command(rig: Rig, point: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["after:accepted", "after:starting"])
-def test_a_paused_actuator_that_goes_on_changes_nothing(rig: Rig, point: str) -> None:
+def test_a_paused_actuator_that_goes_on_changes_nothing(rig: ActuatorRig, point: str) -> None:
     """It is paused before the stop, or between fence and submission, until its successor is done."""
     size = rig.results()[-1].parallelism
     records = rig.records
     with rig.watched() as samples:
         paused = rig.start_actuator(pause=point)
         command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
-        deadline = time.monotonic() + 120
         phase = Phase(point.partition(":")[2])
-        while phase not in {r.phase for r in rig.results(command.command_id)}:
-            assert time.monotonic() < deadline, rig.results(command.command_id)
-            time.sleep(0.3)
+        assert wait_until(lambda: f"{phase}" in rig.phases(command), 120), rig.results(command.command_id)
         successor = rig.start_actuator()
         assert rig.wait_for_end(command).phase is Phase.VERIFIED
         (good,) = [driver for driver, state in rig.drivers().items() if state == "RUNNING"]
         paused.send_signal(signal.SIGCONT)
         time.sleep(30)  # it would act at once, and a driver that it submits would have started by then
-        deadline = time.monotonic() + 120
-        while len(rig.outputs()) < records and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     ends = [r.phase for r in rig.results(command.command_id) if r.phase.terminal]
     assert ends == [Phase.VERIFIED], "I2: one end, which nothing changes"
     assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [good], "I3, I5"

@@ -1,4 +1,4 @@
-"""The decider killed at every step of its order, and stopped in the middle of a message."""
+"""The decider killed at every step, and stopped in the middle of a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
-    """A Tidegate of its own on the shared servers, with one overloaded job that has a cooldown."""
+    """A separate Tidegate on the shared servers, with one overloaded job that has a cooldown."""
     flow = Flow(f"crash-{uuid.uuid4().hex[:8]}", kafka, redis_url)
     cooldown = {"cooldown": {"up_seconds": 120, "down_seconds": 120}, "stabilization": {"seconds": 0}}
     flow.send(job("a", guards=cooldown))
@@ -32,7 +32,7 @@ def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
     "step", ["before:Decision", "after:Decision", "before:ScalingCommand", "after:ScalingCommand", "after:state"]
 )
 def test_a_killed_decider_repeats_the_same_ids(flow: Flow, tmp_path: Path, step: str) -> None:
-    """F2, F3 (I1, I3): wherever it is killed, each snapshot ends decided, and there is one command id."""
+    """F2, F3 (I1, I3): after a kill at any step, every snapshot is decided in the end, with one command id."""
     shots = overloaded_now("a", count=7)
     flow.send(*shots)
     with DeciderProcess(flow.settings, tmp_path / "1.log", args=("-m", "tests.support.dying_decider", step)) as first:
@@ -47,12 +47,12 @@ def test_a_killed_decider_repeats_the_same_ids(flow: Flow, tmp_path: Path, step:
     assert command_ids == {c.command_id for c in flow.read(ScalingCommand)} == ordered
     assert len(ordered) == 1
     by_snapshot = Counter((d.snapshot_id, d.decision_id) for d in decisions)
-    assert len(by_snapshot) == len(shots)  # a snapshot decided twice was decided under the same id
+    assert len(by_snapshot) == len(shots)  # a repeated decision has the same id
     assert ordered.pop() in str(flow.redis.get(f"{flow.settings.redis_prefix}cooldown:a"))
 
 
 def test_sigterm_in_the_middle_of_a_message_loses_nothing(flow: Flow, tmp_path: Path) -> None:
-    """F4 (I1): a stop waits for the message in work; after the next start every snapshot is decided exactly once."""
+    """F4 (I1): a stop waits for the current message; after the next start every snapshot is decided exactly once."""
     shots = overloaded_now("a", count=9)
     flow.send(*shots)
     slow = ("-m", "tests.support.dying_decider", "after:Decision", "3")

@@ -1,4 +1,4 @@
-"""Deciders that come, go and stand still while there is a backlog on every partition."""
+"""Deciders that start, stop and pause while there is a backlog on every partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EACH = 300
 
 @pytest.fixture
 def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
-    """A Tidegate of its own with jobs, each a pipeline, on all four partitions."""
+    """A separate Tidegate with jobs, each its own pipeline, on all four partitions."""
     flow = Flow(f"rebalance-{uuid.uuid4().hex[:8]}", kafka, redis_url)
     flow.send(*[job(job_id) for job_id in JOBS])
     yield flow
@@ -30,7 +30,7 @@ def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
 
 
 def send_backlog(flow: Flow) -> list[MetricSnapshot]:
-    """Send so many snapshots of every job; return them in the order of each job."""
+    """Send `count` snapshots of every job; return them in each job's order."""
     base = number_now() - EACH
     shots = [snapshot(base + n, job_id=job_id, arrived=n, committed=n) for n in range(EACH) for job_id in JOBS]
     flow.send(*shots)
@@ -38,7 +38,7 @@ def send_backlog(flow: Flow) -> list[MetricSnapshot]:
 
 
 def check(flow: Flow, shots: Sequence[MetricSnapshot], decisions: Sequence[Decision]) -> None:
-    """Check that every snapshot was decided, a job's in their order, a repeated one under the same id."""
+    """Check that every snapshot was decided, in each job's order, and that repeats have the same id."""
     ids = {decision.snapshot_id: decision.decision_id for decision in decisions}
     assert ids.keys() == {shot.snapshot_id for shot in shots}
     assert all(ids[decision.snapshot_id] == decision.decision_id for decision in decisions)
@@ -48,7 +48,7 @@ def check(flow: Flow, shots: Sequence[MetricSnapshot], decisions: Sequence[Decis
 
 
 def test_a_backlog_changes_hands_with_nothing_lost_or_decided_twice(flow: Flow, tmp_path: Path) -> None:
-    """F14 (I1): partitions taken away and given back in the middle of the work; each snapshot is decided once."""
+    """F14 (I1): partitions move away and back during the work; each snapshot is decided once."""
     shots = send_backlog(flow)
     with DeciderProcess(flow.settings, tmp_path / "1.log") as first:
         flow.wait_read(Decision, 200, 60)
@@ -63,7 +63,7 @@ def test_a_backlog_changes_hands_with_nothing_lost_or_decided_twice(flow: Flow, 
 
 
 def test_a_decider_killed_with_work_in_every_lane_loses_nothing(flow: Flow, tmp_path: Path) -> None:
-    """F2 (I1, I9): what was in work and what was queued is taken again by the next, under the same ids."""
+    """F2 (I1, I9): the next decider repeats unfinished and queued records with the same ids."""
     shots = send_backlog(flow)
     with DeciderProcess(flow.settings, tmp_path / "1.log") as first:
         flow.wait_read(Decision, 200, 60)
@@ -77,7 +77,7 @@ def test_a_decider_killed_with_work_in_every_lane_loses_nothing(flow: Flow, tmp_
 
 
 def test_a_paused_decider_that_goes_on_repeats_only_the_same_ids(flow: Flow, tmp_path: Path) -> None:
-    """F5 (I1, I3): what it had in work when it was thought dead comes out under the ids its successor gave."""
+    """F5 (I1, I3): the records it was working on when it was declared dead get the same ids as from its successor."""
     shots = send_backlog(flow)
     with DeciderProcess(flow.settings, tmp_path / "1.log") as first:
         flow.wait_read(Decision, 200, 60)

@@ -1,4 +1,4 @@
-"""Redis emptied, frozen and killed under a running decider, on a Redis of this test's own."""
+"""Redis emptied, frozen and killed while a decider runs, on the test's own Redis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A Redis that may be broken."""
+    """A Redis that the test may break."""
     folder = tmp_path_factory.mktemp("own-redis")
     up(folder, kafka=False, spark=False)
     try:
@@ -34,7 +34,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def flow(kafka: str, own: Stack) -> Iterator[Flow]:
-    """A Tidegate of its own, with one overloaded job that has a cooldown."""
+    """A separate Tidegate with one overloaded job that has a cooldown."""
     info = own.info
     url = info.redis_url.replace("redis://", f"redis://:{info.redis_password}@")
     flow = Flow(f"redis-{uuid.uuid4().hex[:8]}", kafka, url)
@@ -45,17 +45,17 @@ def flow(kafka: str, own: Stack) -> Iterator[Flow]:
 
 
 def held_at(flow: Flow, key: str) -> dict[str, Any]:
-    """Return what the cooldown key holds."""
+    """Return the value of the cooldown key."""
     return dict(json.loads(str(flow.redis.get(key))))
 
 
 def codes(decision: Decision) -> list[str]:
-    """Return the codes of a decision's trail."""
+    """Return the codes of a decision's reasons."""
     return [entry.code for entry in decision.trail]
 
 
 def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path) -> None:
-    """F20 (I6): after FLUSHALL cooldown and slots come back from the log, by its times; no second command inside it."""
+    """F20 (I6): after FLUSHALL the log restores cooldown and slots with their times; no second command within them."""
     key, pool, marker = (f"{flow.settings.redis_prefix}{name}" for name in ("cooldown:a", "pool:default", "view"))
     shots = overloaded_now("a", count=9)
     with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
@@ -85,7 +85,7 @@ def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path)
 
 @pytest.mark.parametrize("fault", ["freeze", "kill"])
 def test_without_redis_the_decider_goes_on_and_holds(flow: Flow, own: Stack, tmp_path: Path, fault: str) -> None:
-    """F19, F21 (I11): frozen or killed, every snapshot is decided in time, held with the reason; then it recovers."""
+    """F19, F21 (I11): without Redis every snapshot is decided in time and held with a reason; then it recovers."""
     shots = overloaded_now("a", count=10)
     with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.send(*shots[:6])

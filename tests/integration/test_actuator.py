@@ -1,22 +1,22 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from services.actuator.checkpoint import read_checkpoints
-from tests.support.actuator import Rig
+from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 
 
 @pytest.fixture
-def rig(stack: StackProvider, tmp_path: Path) -> Iterator[Rig]:
+def rig(stack: StackProvider, tmp_path: Path) -> Iterator[ActuatorRig]:
     """A job of its own with load, and no actuator yet."""
-    rig = Rig(stack.need(kafka=True, redis=True, spark=True), tmp_path)
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path)
     try:
         rig.load()
         yield rig
@@ -25,7 +25,7 @@ def rig(stack: StackProvider, tmp_path: Path) -> Iterator[Rig]:
 
 
 @pytest.mark.timeout(900)
-def test_start_rescale_stop(rig: Rig) -> None:
+def test_start_rescale_stop(rig: ActuatorRig) -> None:
     """A job is started, rescaled at a batch boundary and stopped; no record is lost or processed twice."""
     actuator = rig.start_actuator()
     with rig.watched() as samples:
@@ -47,9 +47,7 @@ def test_start_rescale_stop(rig: Rig) -> None:
         print("rescale", end.downtime_seconds, end.details)
 
         rig.stop_load()
-        deadline = time.monotonic() + 60
-        while sum(rig.outputs().values()) < rig.records and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: sum(rig.outputs().values()) >= rig.records, 60, every=1)
         stop = rig.command(CommandKind.STOP, 0, before=4)
         end = rig.wait_for_end(stop)
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 0), end
@@ -67,17 +65,15 @@ def test_start_rescale_stop(rig: Rig) -> None:
 @pytest.mark.timeout(300)
 def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_path: Path) -> None:
     """While a foreign driver runs the job, no driver is started; once it has ended, one is (I4)."""
-    rig = Rig(
+    rig = ActuatorRig(
         stack.need(kafka=True, redis=True, spark=True), tmp_path, job_id="rates"
     )  # as its script names its application
     try:
         rig.load()
         by_hand = rig.submit_by_hand()
         rig.start_actuator()
-        deadline = time.monotonic() + 120
-        while not (committed := _commits(rig)):
-            assert time.monotonic() < deadline, "the driver submitted by hand commits nothing"
-            time.sleep(0.3)
+        committed = wait_until(lambda: _commits(rig), 120)
+        assert committed, "the driver submitted by hand commits nothing"
         (theirs,) = (app["id"] for app in rig.master()["activeapps"] if app["name"] == "rates")
 
         rescale = rig.command(CommandKind.RESCALE, 4, before=2)
@@ -87,9 +83,7 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
         assert rig.phases(rescale) == ["accepted", "rejected"]
         assert not rig.drivers()
         assert theirs in {app["id"] for app in rig.master()["activeapps"]}
-        while _commits(rig) <= committed:
-            assert time.monotonic() < deadline, "the driver submitted by hand was disturbed"
-            time.sleep(0.3)
+        assert wait_until(lambda: _commits(rig) > committed, 60), "the driver submitted by hand was disturbed"
 
         rig.kill_driver(by_hand)
         end = rig.wait_for_end(
@@ -100,6 +94,6 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
         rig.close()
 
 
-def _commits(rig: Rig) -> int:
+def _commits(rig: ActuatorRig) -> int:
     """Return the newest batch committed to the job's checkpoint; 0 before the second batch."""
     return max((c.newest_commit or 0 for c in read_checkpoints(rig.spec.application.checkpoint_location)), default=0)

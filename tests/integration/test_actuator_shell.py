@@ -25,6 +25,7 @@ from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs
 from tests.support.events import job
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import decode
@@ -157,13 +158,11 @@ class Shell:
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 60.0) -> ActionResult:
         """Return the command's terminal result."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            ends = [r for r in self.results() if r.command_id == command.command_id and r.phase.terminal]
-            if ends:
-                return ends[-1]
-            time.sleep(0.1)
-        raise AssertionError(f"the command did not end within {seconds:g} s: {self.results()} {self.actuators}")
+        ends = wait_until(
+            lambda: [r for r in self.results() if r.command_id == command.command_id and r.phase.terminal], seconds
+        )
+        assert ends, f"the command did not end within {seconds:g} s: {self.results()} {self.actuators}"
+        return ends[-1]
 
     def close(self) -> None:
         """Stop the actuators; none of them may have failed."""

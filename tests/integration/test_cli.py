@@ -1,4 +1,4 @@
-"""The command and the client against a real broker: what is applied is there, what is there is told."""
+"""The command and the client against a real broker."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase, result_id
-from tidegate.events.snapshot import MetricSnapshot, snapshot_id
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.replay.rebase import moved_snapshot
 from tidegate.runtime.kafka import Publisher, ensure_topics
 
 SPEC = job(min_parallelism=2, max_parallelism=8)
 
 
-class Door:
+class Cli:
     """`tidegate` with one broker and a topic prefix of this test."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -60,11 +61,11 @@ class Door:
 
 
 @pytest.fixture
-def door(kafka: str) -> Door:
+def cli(kafka: str) -> Cli:
     """A fresh Tidegate on the broker."""
     settings = ClientSettings(bootstrap_servers=kafka, topic_prefix=f"cli-{uuid.uuid4().hex[:8]}.")
     ensure_topics(settings, partitions=2)
-    return Door(settings)
+    return Cli(settings)
 
 
 @pytest.fixture
@@ -78,13 +79,7 @@ def file(tmp_path: Path) -> Path:
 def just_now(snapshots: list[MetricSnapshot]) -> list[MetricSnapshot]:
     """Return snapshots moved in time so that the last was taken this second."""
     shift = datetime.now(UTC).replace(microsecond=0) - snapshots[-1].observed_at
-    moved = []
-    for one in snapshots:
-        sequence = one.sequence + int(shift.total_seconds())
-        batches = tuple(b.model_copy(update={"started_at": b.started_at + shift}) for b in one.batches)
-        changed = {"sequence": sequence, "snapshot_id": snapshot_id(one.job_id, sequence), "batches": batches}
-        moved.append(one.model_copy(update={"observed_at": one.observed_at + shift, **changed}))
-    return moved
+    return [moved_snapshot(one, int(shift.total_seconds())) for one in snapshots]
 
 
 SNAPSHOTS = just_now(steady(12, rate=3000, capacity=1000))
@@ -119,55 +114,55 @@ def phase(of: Decision, what: Phase, after: float, size: int) -> ActionResult:
     )
 
 
-def test_a_spec_is_applied_changed_and_left_alone(door: Door, file: Path) -> None:
-    """The version counts up with each change, the diff is shown, and what is there already is not published again."""
-    assert "rates: new, version 1" in door("apply", str(file))
-    assert door.spec() == SPEC
-    assert "unchanged, version 1" in door("apply", str(file))
+def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
+    """Each change gets the next version and shows the differences; an unchanged spec is not published."""
+    assert "rates: new, version 1" in cli("apply", str(file))
+    assert cli.spec() == SPEC
+    assert "unchanged, version 1" in cli("apply", str(file))
     changed = SPEC.model_copy(update={"scaling": SPEC.scaling.model_copy(update={"max_parallelism": 12})})
     file.write_bytes(value_of(changed))
-    shown = door("apply", str(file), "--dry-run")
+    shown = cli("apply", str(file), "--dry-run")
     assert "version 1 -> 2" in shown
     assert "~ scaling.max_parallelism: 8 -> 12" in shown
-    assert door.spec().version == 1
-    door("apply", str(file))
-    assert (door.spec().version, door.spec().scaling.max_parallelism) == (2, 12)
+    assert cli.spec().version == 1
+    cli("apply", str(file))
+    assert (cli.spec().version, cli.spec().scaling.max_parallelism) == (2, 12)
 
 
-def test_a_job_is_paused_resumed_and_removed(door: Door, file: Path) -> None:
-    """Each is a new version of the spec; a removed job is gone from the table and unknown afterwards."""
-    door("apply", str(file))
-    door("pause", "rates")
-    assert (door.spec().scaling.mode, door.spec().version) == (Mode.PAUSED, 2)
-    assert "paused already" in door("pause", "rates")
-    door("resume", "rates", "--advise")
-    assert door.spec().scaling.mode is Mode.ADVISE
-    door("resume", "rates")
-    assert (door.spec().scaling.mode, door.spec().version) == (Mode.ACTIVE, 4)
-    assert "rates" in door("jobs")
-    assert "--yes" in door("remove", "rates", code=2)
-    door("remove", "rates", "--yes")
-    assert current_specs(door.settings) == {}
-    assert "no job 'rates'" in door("pause", "rates", code=2)
+def test_a_job_is_paused_resumed_and_removed(cli: Cli, file: Path) -> None:
+    """Pausing and resuming publish new versions; a removed job is gone from the jobs topic."""
+    cli("apply", str(file))
+    cli("pause", "rates")
+    assert (cli.spec().scaling.mode, cli.spec().version) == (Mode.PAUSED, 2)
+    assert "already paused" in cli("pause", "rates")
+    cli("resume", "rates", "--advise")
+    assert cli.spec().scaling.mode is Mode.ADVISE
+    cli("resume", "rates")
+    assert (cli.spec().scaling.mode, cli.spec().version) == (Mode.ACTIVE, 4)
+    assert "rates" in cli("jobs")
+    assert "--yes" in cli("remove", "rates", code=2)
+    cli("remove", "rates", "--yes")
+    assert current_specs(cli.settings) == {}
+    assert "does not manage a job 'rates'" in cli("pause", "rates", code=2)
 
 
-def test_a_request_for_a_size_is_written_into_the_spec(door: Door, file: Path) -> None:
-    """`scale` leaves an open request with its reason, and a later `apply` of the file does not cancel it."""
-    door("apply", str(file))
-    assert "within 2..8" in door("scale", "rates", "20", "--reason", "to see it bent")
-    wish = door.spec().manual
-    assert wish is not None
-    assert (wish.parallelism, wish.reason, door.spec().version) == (20, "to see it bent", 2)
-    assert "unchanged" in door("apply", str(file))
-    assert door.spec().manual == wish
+def test_a_request_for_a_size_is_written_into_the_spec(cli: Cli, file: Path) -> None:
+    """`scale` writes a request with its reason, and a later `apply` of the file does not cancel it."""
+    cli("apply", str(file))
+    assert "to 2..8 slots" in cli("scale", "rates", "20", "--reason", "beyond the limit")
+    request = cli.spec().manual
+    assert request is not None
+    assert (request.parallelism, request.reason, cli.spec().version) == (20, "beyond the limit", 2)
+    assert "unchanged" in cli("apply", str(file))
+    assert cli.spec().manual == request
 
 
-def carried_out(door: Door, last: Phase) -> threading.Thread:
-    """Play decider and actuator for one manual request, in a thread."""
+def carried_out(cli: Cli, last: Phase) -> threading.Thread:
+    """Act as decider and actuator for one manual request, in a thread."""
 
     def play() -> None:
         deadline = time.monotonic() + 30
-        while (spec := current_specs(door.settings).get("rates")) is None or spec.manual is None:
+        while (spec := current_specs(cli.settings).get("rates")) is None or spec.manual is None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         state = JobState.new()
@@ -178,7 +173,7 @@ def carried_out(door: Door, last: Phase) -> threading.Thread:
         _, decision = step(state, newest, spec, Observed(at=datetime.now(UTC)))
         assert decision.command is not None
         assert decision.command.manual
-        door.publish(phase(decision, Phase.ACCEPTED, 0.1, 6), decision, phase(decision, last, 0.2, 6))
+        cli.publish(phase(decision, Phase.ACCEPTED, 0.1, 6), decision, phase(decision, last, 0.2, 6))
 
     thread = threading.Thread(target=play)
     thread.start()
@@ -186,55 +181,55 @@ def carried_out(door: Door, last: Phase) -> threading.Thread:
 
 
 @pytest.mark.parametrize(("last", "code"), [(Phase.VERIFIED, 0), (Phase.ROLLED_BACK, 1)])
-def test_waiting_follows_a_request_to_its_end(door: Door, file: Path, last: Phase, code: int) -> None:
-    """`scale --wait` tells the decision and each phase, and its exit code says whether the size was reached."""
-    door("apply", str(file))
-    thread = carried_out(door, last)
-    shown = door("scale", "rates", "6", "--reason", "noon", "--wait", "--timeout", "60", code=code)
+def test_waiting_follows_a_request_to_its_end(cli: Cli, file: Path, last: Phase, code: int) -> None:
+    """`scale --wait` shows the decision and each phase, and its exit code says whether the size was reached."""
+    cli("apply", str(file))
+    thread = carried_out(cli, last)
+    shown = cli("scale", "rates", "6", "--reason", "noon", "--wait", "--timeout", "60", code=code)
     thread.join(30)
     assert "noon" in shown
     assert "accepted" in shown
     assert last.value in shown
 
 
-def test_waiting_ends_with_its_time(door: Door, file: Path) -> None:
-    """Without services nothing comes: the wait ends after its time with exit code 1 and says so."""
-    door("apply", str(file))
-    assert "not done after 1 s" in door("scale", "rates", "6", "--reason", "x", "--wait", "--timeout", "1", code=1)
+def test_waiting_ends_with_its_time(cli: Cli, file: Path) -> None:
+    """Without services the wait ends after its timeout with exit code 1, and says so."""
+    cli("apply", str(file))
+    assert "not finished after 1 s" in cli("scale", "rates", "6", "--reason", "x", "--wait", "--timeout", "1", code=1)
 
 
-def test_why_tells_the_newest_decision_or_the_one_asked_for(door: Door, file: Path) -> None:
-    """The newest by default, any by its sequence, the changes over a time, and the same as JSON."""
-    door("apply", str(file))
-    assert "no decision on rates yet" in door("why", "rates", code=2)
-    door.publish(*DECISIONS, phase(ORDER, Phase.ACCEPTED, 1, 8), phase(ORDER, Phase.VERIFIED, 22, 8))
-    assert DECISIONS[-1].sentence in door("why", "rates")
-    asked = door("why", "rates", "--at", str(ORDER.sequence))
+def test_why_tells_the_newest_decision_or_the_one_asked_for(cli: Cli, file: Path) -> None:
+    """`why` shows the newest decision, any by its sequence, the changes over a time, and all of it as JSON."""
+    cli("apply", str(file))
+    assert "no decision on rates yet" in cli("why", "rates", code=2)
+    cli.publish(*DECISIONS, phase(ORDER, Phase.ACCEPTED, 1, 8), phase(ORDER, Phase.VERIFIED, 22, 8))
+    assert DECISIONS[-1].sentence in cli("why", "rates")
+    asked = cli("why", "rates", "--at", str(ORDER.sequence))
     assert ORDER.sentence in asked
     assert "downtime 21.5 s" in asked
-    assert json.loads(door("why", "rates", "--json")) == json.loads(value_of(DECISIONS[-1]))
-    over_time = door("why", "rates", "--since", "1h")
+    assert json.loads(cli("why", "rates", "--json")) == json.loads(value_of(DECISIONS[-1]))
+    over_time = cli("why", "rates", "--since", "1h")
     assert ORDER.sentence in over_time
     assert len(over_time.splitlines()) < len(DECISIONS)
-    assert "no decision on rates at sequence 5" in door("why", "rates", "--at", "5", code=2)
-    assert "no job 'other'" in door("why", "other", code=2)
+    assert "no decision on rates with sequence 5" in cli("why", "rates", "--at", "5", code=2)
+    assert "does not manage a job 'other'" in cli("why", "other", code=2)
 
 
-def test_jobs_shows_each_job_with_its_last_decision(door: Door, file: Path) -> None:
-    """A row per job: sizes and words of the last decision, or that there is none yet; nothing is cut in a pipe."""
-    assert "no jobs" in door("jobs")
-    door("apply", str(file))
-    assert "no decision yet" in door("jobs")
-    door.publish(*DECISIONS)
-    shown = door("jobs")
+def test_jobs_shows_each_job_with_its_last_decision(cli: Cli, file: Path) -> None:
+    """Each job has a row with its last decision, or says that there is none; nothing is cut in a pipe."""
+    assert "no jobs" in cli("jobs")
+    cli("apply", str(file))
+    assert "no decision yet" in cli("jobs")
+    cli.publish(*DECISIONS)
+    shown = cli("jobs")
     assert DECISIONS[-1].sentence in shown
     assert DECISIONS[-1].status.value in shown
     assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize("stream", ["snapshots", "decisions", "commands", "results"])
-def test_tail_shows_events_as_a_table_or_as_lines(door: Door, stream: str) -> None:
-    """Each topic is shown for people and, with --json, as the very values on it; limit and job filter hold."""
+def test_tail_shows_events_as_a_table_or_as_lines(cli: Cli, stream: str) -> None:
+    """Each topic is shown as a table or, with --json, as its values; limit and job filter work."""
     by_stream: dict[str, Sequence[MetricSnapshot | Decision | ScalingCommand | ActionResult]] = {
         "snapshots": SNAPSHOTS,
         "decisions": DECISIONS,
@@ -242,27 +237,27 @@ def test_tail_shows_events_as_a_table_or_as_lines(door: Door, stream: str) -> No
         "results": [phase(ORDER, what, n, 8) for n, what in enumerate((Phase.ACCEPTED, Phase.STOPPING))],
     }
     events = by_stream[stream]
-    door.publish(*events)
-    lines = door("tail", stream, "--json", "--since", "1h").splitlines()
+    cli.publish(*events)
+    lines = cli("tail", stream, "--json", "--since", "1h").splitlines()
     assert [json.loads(line) for line in lines] == [json.loads(value_of(e)) for e in events]
-    assert json.loads(door("tail", stream, "--json", "-n", "1")) == json.loads(value_of(events[-1]))
-    assert door("tail", stream, "--job", "other") == ""
-    table = door("tail", stream, "--job", "rates")
+    assert json.loads(cli("tail", stream, "--json", "-n", "1")) == json.loads(value_of(events[-1]))
+    assert cli("tail", stream, "--job", "other") == ""
+    table = cli("tail", stream, "--job", "rates")
     assert len(table.splitlines()) == len(events) + 1
 
 
-def spoil(door: Door, topic: str, value: bytes) -> None:
-    """Put a record that no reader understands on a topic."""
-    producer = Producer(door.settings.kafka())
-    producer.produce(door.settings.topic_prefix + topic, value, b"rates", partition=0)
+def spoil(cli: Cli, topic: str, value: bytes) -> None:
+    """Put an unreadable record on a topic."""
+    producer = Producer(cli.settings.kafka())
+    producer.produce(cli.settings.topic_prefix + topic, value, b"rates", partition=0)
     assert producer.flush(30) == 0
 
 
-def test_a_bad_record_is_skipped_and_told(door: Door) -> None:
-    """The client goes past an unreadable record with a warning, or hands it over; events around it arrive."""
-    spoil(door, "decisions", b"not json")
-    door.publish(*DECISIONS)
-    read = partial(tidegate.decisions, door.settings.bootstrap_servers, topic_prefix=door.settings.topic_prefix)
+def test_an_unreadable_record_is_skipped_and_reported(cli: Cli) -> None:
+    """The client skips an unreadable record with a warning or passes it to `on_error`, and reads the others."""
+    spoil(cli, "decisions", b"not json")
+    cli.publish(*DECISIONS)
+    read = partial(tidegate.decisions, cli.settings.bootstrap_servers, topic_prefix=cli.settings.topic_prefix)
     with pytest.warns(UserWarning, match="NOT_JSON"):
         assert list(read(job="rates")) == DECISIONS
     bad: list[BadRecord] = []
@@ -272,13 +267,13 @@ def test_a_bad_record_is_skipped_and_told(door: Door) -> None:
     assert [(one.error.code, one.value) for one in bad] == [("NOT_JSON", b"not json")]
 
 
-def test_the_client_begins_at_an_instant(door: Door) -> None:
-    """`since` leaves out what was written before, as an age or as an instant."""
-    read = partial(tidegate.decisions, door.settings.bootstrap_servers, topic_prefix=door.settings.topic_prefix)
-    door.publish(*DECISIONS[:3])
+def test_the_client_begins_at_an_instant(cli: Cli) -> None:
+    """`since`, an age or an instant, leaves out earlier events."""
+    read = partial(tidegate.decisions, cli.settings.bootstrap_servers, topic_prefix=cli.settings.topic_prefix)
+    cli.publish(*DECISIONS[:3])
     time.sleep(1.2)
     border = datetime.now(UTC)
-    door.publish(*DECISIONS[3:])
+    cli.publish(*DECISIONS[3:])
     assert list(read(since=border)) == DECISIONS[3:]
     assert list(read(since=timedelta(hours=1))) == DECISIONS
     assert list(read(since=timedelta(seconds=0))) == []
@@ -292,30 +287,30 @@ def follow(events: Iterator[MetricSnapshot], count: int, then: Callable[[], None
     return [next(events) for _ in range(count)]
 
 
-def test_following_gives_events_as_they_come_until_told_to_stop(door: Door) -> None:
-    """A followed stream waits for what is not there yet, and ends when `stop` says so."""
+def test_following_gives_events_as_they_come_until_told_to_stop(cli: Cli) -> None:
+    """Following waits for new events and ends when `stop` is true."""
     stop = threading.Event()
-    read = partial(tidegate.snapshots, door.settings.bootstrap_servers, topic_prefix=door.settings.topic_prefix)
+    read = partial(tidegate.snapshots, cli.settings.bootstrap_servers, topic_prefix=cli.settings.topic_prefix)
     events = read(follow=True, stop=stop.is_set)
-    assert follow(events, 3, lambda: door.publish(*SNAPSHOTS[:3])) == SNAPSHOTS[:3]
+    assert follow(events, 3, lambda: cli.publish(*SNAPSHOTS[:3])) == SNAPSHOTS[:3]
     stop.set()
     assert list(events) == []
 
 
-def test_what_cannot_be_reached_is_said_at_once(door: Door) -> None:
-    """No broker and no topic are told by name, not by an endless wait."""
+def test_an_unreachable_broker_is_reported_at_once(cli: Cli) -> None:
+    """A missing broker or topic is an error with its name, not an endless wait."""
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 "):
         next(tidegate.results("127.0.0.1:1"))
     with pytest.raises(NoSuchTopic, match=r"no-such-prefix\.results"):
-        next(tidegate.results(door.settings.bootstrap_servers, topic_prefix="no-such-prefix."))
+        next(tidegate.results(cli.settings.bootstrap_servers, topic_prefix="no-such-prefix."))
 
 
-def test_the_doctor_finds_and_makes_topics(kafka: str) -> None:
-    """Missing topics fail with what to do; --create-topics makes them; existing ones of other counts fail."""
+def test_the_doctor_finds_and_creates_topics(kafka: str) -> None:
+    """Missing topics fail with a remedy, and --create-topics creates them."""
     prefix = f"cli-{uuid.uuid4().hex[:8]}."
     words = ["doctor", "-b", kafka, "--topic-prefix", prefix, "--work-dir", "/nonexistent"]
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 1
     assert f"topics {prefix}jobs" in ran.stdout
     made = CliRunner().invoke(app, [*words, "--create-topics"])
-    assert f"6 with the prefix '{prefix}', co-partitioned by 8, created 6" in made.stdout
+    assert f"6 topics with prefix '{prefix}', 8 partitions per pipeline topic; created 6" in made.stdout

@@ -1,4 +1,4 @@
-"""The collector as a process beside real Kafka and a real Spark job."""
+"""The collector as a process with real Kafka and a real Spark job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERVAL = 2
 
 
 class Rig:
-    """One job on a stack: its topics, its collector, its driver, and what was measured of it."""
+    """One job on a stack: its topics, its collector, its driver and its snapshots."""
 
     def __init__(self, kafka: str, work: Path) -> None:
         self.name = f"h3-{uuid.uuid4().hex[:8]}"
@@ -68,7 +68,7 @@ class Rig:
         return spec
 
     def collector(self) -> subprocess.Popen[bytes]:
-        """Start a collector in a process group of its own."""
+        """Start a collector in its own process group."""
         env = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
         env["TIDEGATE_BOOTSTRAP_SERVERS"] = self.settings.bootstrap_servers
         env["TIDEGATE_TOPIC_PREFIX"] = self.settings.topic_prefix
@@ -100,7 +100,7 @@ class Rig:
         raise TimeoutError(f"no snapshot {what} in {seconds:g} s; the last of {len(self.seen)}: {last}")
 
     def close(self) -> None:
-        """End all processes and take the topics away."""
+        """End all processes and delete the topics."""
         for process in self.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -113,7 +113,7 @@ class Rig:
 
 @pytest.fixture
 def rig(kafka: str, tmp_path: Path) -> Iterator[Rig]:
-    """A rig that leaves nothing behind."""
+    """A rig that cleans up after the test."""
     made = Rig(kafka, tmp_path)
     yield made
     made.close()
@@ -174,7 +174,7 @@ class Driver:
 
 @pytest.mark.timeout(600)
 def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, stack: StackProvider) -> None:
-    """A job's whole life as a collector sees it: never started, starting, working, idle, dead; idle is not dead (F41).
+    """A job's whole life in snapshots: never started, starting, working, idle, dead; idle differs from dead (F41).
 
     The driver's application has another name, so the job is known by `spark.tidegate.job_id` alone.
     """

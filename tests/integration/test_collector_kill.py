@@ -1,4 +1,4 @@
-"""F1: a collector killed between measuring and publishing leaves a gap, not a zero and not a double."""
+"""F1: a collector killed between measuring and publishing leaves a gap, not a zero and not a duplicate."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Deadly(Publisher):
 program.Publisher = Deadly
 asyncio.run(program.serve(CollectorSettings()))
 """
-"""The service as it is, but for a publisher that kills the process when it is handed the third snapshot."""
+"""The service with a publisher that kills the process at the third snapshot."""
 
 
 def fresh(rig: Rig) -> list[bytes]:
-    """Return the recorded log as that of the rig's job and topic, its batches as of now."""
+    """Return the recorded log changed to the rig's job and topic, with batches of the last seconds."""
     lines = []
     for line in as_app(recorded()[:-2], job_id=rig.name):
         event = json.loads(line)
@@ -52,7 +52,7 @@ def fresh(rig: Rig) -> list[bytes]:
 
 @pytest.mark.timeout(120)
 def test_a_snapshot_that_was_not_sent_is_a_gap(rig: Rig) -> None:
-    """The third snapshot is measured and never sent; a new collector goes on with true figures."""
+    """The third snapshot is measured and never sent; a new collector continues with correct figures."""
     logs = rig.work / "events"
     logs.mkdir()
     rig.load(40)
@@ -86,14 +86,14 @@ def test_a_snapshot_that_was_not_sent_is_a_gap(rig: Rig) -> None:
     assert [s.sources[0].end_offsets for s in before] == [(10, 10, 10, 10)] * 2
     assert [s.sources[0].end_offsets for s in after] == [(11, 11, 11, 11)] * 2
     assert {s.sources[0].committed_offsets for s in rig.seen} == {(5, 5, 5, 5)}
-    # it is no local job and has no master: nobody can tell its cores, which is said, and all else is there
+    # not a local job and without a master: capacity is missing and named, everything else is present
     assert {s.missing for s in rig.seen} == {(Part.CAPACITY,)}
     told = [batch.batch_id for s in rig.seen for batch in s.batches]
     assert len(told) == len(set(told)), "no batch is told twice"
 
 
 def test_bad_settings_are_named(tmp_path: Path) -> None:
-    """A wrong value and an unknown variable each end the program with code 2 and a line that names them."""
+    """A wrong value or an unknown variable ends the program with code 2 and a line that names it."""
     for variable, value, told in (
         ("TIDEGATE_LOG_POLL_SECONDS", "0", "log_poll_seconds: Input should be greater than 0"),
         ("TIDEGATE_LOG_POL_SECONDS", "1", "TIDEGATE_LOG_POL_SECONDS"),

@@ -29,14 +29,14 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
-    """A Tidegate of its own on the shared servers, whose snapshots may be as large as F38 wants them."""
+    """A separate Tidegate on the shared servers, with room for the large snapshots of F38."""
     flow = Flow(f"it-{uuid.uuid4().hex[:8]}", kafka, redis_url, largest_snapshot=8_000_000)
     yield flow
     flow.close()
 
 
 def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> None:
-    """Each snapshot gets one decision, the overloaded job a command in its trace; the state outlives a stop."""
+    """Each snapshot gets one decision, the overloaded job a command with the same trace; the state survives a stop."""
     flow.send(job("a"), job("b", pipeline_id="b"))
     shots = overloaded_now("a", count=7)
     flow.send(*shots, *overloaded_now("b", count=3))
@@ -45,6 +45,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
         (command,) = flow.wait_read(ScalingCommand, 1)
         wait_for("all offsets committed", flow.committed_to_the_end)
         assert decider.stop() == 0, decider.text()
+        assert decider.text().endswith("decider  stopped by a signal, exit code 0\n")
     decisions = flow.read(Decision)
     assert [d.snapshot_id for d in decisions if d.job_id == "a"] == [s.snapshot_id for s in shots]
     assert command.command_id == next(d.decision_id for d in decisions if d.snapshot_id == shots[-1].snapshot_id)
@@ -59,7 +60,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
         decisions = flow.wait_read(Decision, 11, 60)
     (last,) = (d for d in decisions if d.job_id == "a" and d.sequence > shots[-1].sequence)
     assert [r.phase for r in last.observed.results] == [Phase.ACCEPTED]
-    assert len(flow.read(Decision)) == 11  # what was sent twice was decided once
+    assert len(flow.read(Decision)) == 11  # repeated snapshots were decided once
 
 
 def trace_of_record(flow: Flow, shot: MetricSnapshot) -> bytes:
@@ -72,7 +73,7 @@ def trace_of_record(flow: Flow, shot: MetricSnapshot) -> bytes:
 
 
 def poison(good: bytes) -> dict[str, tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]:
-    """Return what F38 lists as (key, value, headers); all of it must be buried."""
+    """Return what F38 lists as (key, value, headers); all of it must go to the dead letters."""
     whole = json.loads(good)
 
     def with_field(name: str, raw: str) -> bytes:
@@ -101,7 +102,7 @@ def poison(good: bytes) -> dict[str, tuple[bytes | None, bytes | None, list[tupl
 
 
 def test_poison_among_good_ones_harms_nobody(flow: Flow, tmp_path: Path) -> None:
-    """F38, I1: every good snapshot is decided in order, every bad record is in the dead letters, no offset is left."""
+    """F38, I1: good snapshots are decided in order, bad records become dead letters, every offset is committed."""
     flow.send(job("a"))
     bad = poison(value_of(snapshot(0, job_id="a")))
     shots = [snapshot(number_now() - len(bad) + n, job_id="a", arrived=n, committed=n) for n in range(len(bad))]
@@ -128,10 +129,10 @@ def test_poison_among_good_ones_harms_nobody(flow: Flow, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("pipelines", "at_once"), [(("a", "c"), 2), (("a", "a"), 1)])
-def test_partitions_are_handled_beside_each_other(
+def test_partitions_are_handled_in_parallel(
     flow: Flow, tmp_path: Path, pipelines: tuple[str, str], at_once: int
 ) -> None:
-    """While a record of one partition waits, another partition goes on; a pipeline's records have one order."""
+    """While a record of one partition waits, another partition continues; a pipeline's records stay in order."""
     for job_id, pipeline_id in zip("ac", pipelines, strict=True):
         flow.send(job(job_id, pipeline_id=pipeline_id))
         flow.send(*overloaded_now(job_id, count=7, pipeline_id=pipeline_id))
@@ -145,8 +146,8 @@ def test_partitions_are_handled_beside_each_other(
     assert len(flow.read(Decision)) == 7 * at_once
 
 
-def test_specs_are_followed_and_bad_ones_kept_out(flow: Flow, tmp_path: Path) -> None:
-    """A new job is known within moments; a spec with an unknown policy is buried and the version before it holds."""
+def test_specs_are_followed_and_bad_ones_refused(flow: Flow, tmp_path: Path) -> None:
+    """A new job is known within moments; a spec with an unknown policy is refused and the previous version applies."""
     with DeciderProcess(flow.settings, tmp_path / "1.log"):
         flow.send(job("a"))
         flow.send(job("a", version=2, policy="no-such-policy"))
@@ -166,7 +167,7 @@ def test_specs_are_followed_and_bad_ones_kept_out(flow: Flow, tmp_path: Path) ->
 
 
 def test_health_and_metrics_are_served(flow: Flow, tmp_path: Path) -> None:
-    """`/healthz` answers while the loop turns, `/metrics` counts what was decided."""
+    """`/healthz` answers while the loop runs, `/metrics` counts decisions."""
     (port,) = free_ports(1)
     settings = flow.settings.model_copy(update={"health_port": port})
     flow.send(job("a"))
@@ -186,7 +187,7 @@ def test_health_and_metrics_are_served(flow: Flow, tmp_path: Path) -> None:
 
 
 def test_topics_that_do_not_fit_are_refused(flow: Flow, tmp_path: Path) -> None:
-    """F15: a changelog with another partition count would put states where their snapshots are not: exit 2, named."""
+    """F15: a changelog with another partition count would separate states from snapshots: exit code 2, and a reason."""
     admin = AdminClient(flow.settings.kafka())
     admin.create_topics([NewTopic(flow.settings.changelog, 3, 1)])[flow.settings.changelog].result(timeout=30)
     with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
@@ -195,7 +196,7 @@ def test_topics_that_do_not_fit_are_refused(flow: Flow, tmp_path: Path) -> None:
 
 
 def test_unknown_settings_are_refused(flow: Flow, tmp_path: Path) -> None:
-    """A setting out of range ends the start with its name and status 2, before anything is touched."""
+    """A setting out of range ends the start with its name and exit code 2, before anything happens."""
     wrong = flow.settings.model_copy(update={"stall_seconds": -1.0})
     with DeciderProcess(wrong, tmp_path / "1.log") as decider:
         assert decider.wait(60) == 2
@@ -203,25 +204,28 @@ def test_unknown_settings_are_refused(flow: Flow, tmp_path: Path) -> None:
 
 
 def test_a_flood_of_poison_stops_the_service(flow: Flow, tmp_path: Path) -> None:
-    """F39: past the limit the decider exits 70, and nothing past the stop is committed."""
+    """F39: past the limit the decider exits with code 70 and commits nothing further."""
     flow.send_raw(MetricSnapshot, [(b"a", b"junk", [])] * 20)
     settings = flow.settings.model_copy(update={"dead_letter_limit": 5})
     with DeciderProcess(settings, tmp_path / "1.log") as decider:
         assert decider.wait(60) == 70
         assert "unreadable records in a row" in decider.text()
+        assert decider.text().endswith("decider  stopped by an error, exit code 70\n")
     assert len(flow.read(DeadLetter)) == 5
     assert not flow.committed_to_the_end()
 
 
 def test_sigterm_with_a_backlog_ends_within_seconds(flow: Flow, tmp_path: Path) -> None:
-    """A stop in the middle of a backlog ends cleanly and soon; the rest is decided after the next start, once each."""
+    """A stop during a backlog is clean and quick; after the next start the rest is decided, once each."""
     flow.send(job("a"))
     base = number_now() - 3000
     flow.send(*[snapshot(base + n, job_id="a", arrived=n, committed=n) for n in range(3000)])
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with DeciderProcess(flow.settings.model_copy(update={"log_format": "json"}), tmp_path / "1.log") as decider:
         flow.wait_read(Decision, 50, 60)
         decider.signal(signal.SIGTERM)
         assert decider.wait(15) == 0, decider.text()
+        logged = [json.loads(line) for line in decider.text().splitlines()]  # every line is JSON
+        assert logged[-1]["message"] == "stopped by a signal, exit code 0"
         done = len(flow.read(Decision))
         assert done < 3000
     with DeciderProcess(flow.settings, tmp_path / "2.log"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.control import stopped
+from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec
 from tidegate.launcher.control import Control, Token
 from tidegate.stack.java import find_java
@@ -70,17 +70,15 @@ class Drivers:
 
     def wait_for_commits(self, count: int, seconds: float = 150.0) -> None:
         """Wait until the job has committed batch number `count`."""
-        deadline = time.monotonic() + seconds
-        while not any((c.newest_commit or 0) >= count for c in read_checkpoints(str(self.folder / "ck"))):
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.1)
+
+        def committed() -> bool:
+            return any((c.newest_commit or 0) >= count for c in read_checkpoints(str(self.folder / "ck")))
+
+        assert wait_until(committed, seconds), self.log()
 
     def wait_for_end(self, submission_id: str, seconds: float = 100.0) -> None:
         """Wait until the driver has ended."""
-        deadline = time.monotonic() + seconds
-        while self.backend.state(self.spec(0), submission_id).alive:
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.1)
+        assert wait_until(lambda: not self.backend.state(self.spec(0), submission_id).alive, seconds), self.log()
 
     def log(self) -> str:
         """Return what the drivers printed."""
@@ -131,10 +129,11 @@ def test_a_stop_ends_at_a_batch_boundary(drivers: Drivers) -> None:
 def test_a_batch_longer_than_the_deadline_is_cut_off(drivers: Drivers) -> None:
     """If no batch ends in time, the query is cancelled, the driver ends, and the run reports an unclean stop."""
     first = drivers.start(Token(1), 60.0)
-    deadline = time.monotonic() + 120
-    while not any(c.newest_offset is not None for c in read_checkpoints(str(drivers.folder / "ck"))):
-        assert time.monotonic() < deadline, drivers.log()
-        time.sleep(0.1)
+
+    def started_a_batch() -> bool:
+        return any(c.newest_offset is not None for c in read_checkpoints(str(drivers.folder / "ck")))
+
+    assert wait_until(started_a_batch, 120), drivers.log()
     drivers.control.request_stop(Token(2), "c", 1.0)
     drivers.wait_for_end(first, 50)
     told = stopped(drivers.control, Token(1))

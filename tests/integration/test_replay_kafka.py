@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from bench.streams import LIVELY, decided, spec_of, write_recording
+from tests.support.decider import DeciderProcess, Flow, number_now
+from tests.support.events import job, snapshot
+from tests.support.history import ENDS, write_history
 from tests.support.provider import StackProvider
+from tidegate.cli import app
+from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, SNAPSHOTS
@@ -39,12 +45,12 @@ def settings(kafka: str) -> ServiceSettings:
 
 @pytest.fixture
 def filled(settings: ServiceSettings) -> ServiceSettings:
-    """Two jobs with their decisions in the topics, poison and a tombstone among them."""
+    """The topics hold two jobs with their decisions, an unreadable record and a tombstone."""
     publisher = Publisher(settings)
-    for job in ("orders", "prices"):
-        publisher.send(spec_of(job, 1, LIVELY))
-        for snapshot, decision in decided(job, COUNT, partitions=16, scaling=LIVELY, seed=len(job)):
-            publisher.send(snapshot)
+    for name in ("orders", "prices"):
+        publisher.send(spec_of(name, 1, LIVELY))
+        for measured, decision in decided(name, COUNT, partitions=16, scaling=LIVELY, seed=len(name)):
+            publisher.send(measured)
             publisher.send(decision)
     publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), b"\xff", b"\xfe not text", [("h", b"\xfd"), ("n", None)])
     publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), None, None, [])
@@ -74,7 +80,7 @@ def test_decisions_in_the_topics_are_recomputed_bit_for_bit(filled: ServiceSetti
 
 @pytest.mark.timeout(300)
 def test_a_forged_decision_in_the_topic_is_found(filled: ServiceSettings, session: Any) -> None:
-    """One decision published with another final size is the one difference, named with field, values and place."""
+    """A decision published with another final size is the only difference, reported with field, values and place."""
     _, decision = list(decided("orders", COUNT, partitions=16, scaling=LIVELY, seed=6))[77]
     forged = decision.model_copy(update={"final_parallelism": 31})
     publisher = Publisher(filled)
@@ -96,9 +102,9 @@ def test_a_forged_decision_in_the_topic_is_found(filled: ServiceSettings, sessio
 def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
     filled: ServiceSettings, session: Any, tmp_path: Path
 ) -> None:
-    """Recorded (compressed) and published again the records are the same bytes, and both recompute identically."""
+    """A compressed recording, published again, gives the same bytes; it recomputes identically."""
     seen: list[tuple[str, int, int]] = []
-    manifest = record(filled, tmp_path / "rec", compress=True, progress=lambda *told: seen.append(told))
+    manifest = record(filled, tmp_path / "rec", compress=True, on_progress=lambda *told: seen.append(told))
     counts = {entry.topic: entry.records for entry in manifest.files}
     assert (counts["jobs"], counts["decisions"], counts["snapshots"]) == (2, 2 * COUNT, 2 * COUNT + 2)
     assert seen[-1][1:] == (0, 0)  # the last topic, dead-letters, is empty
@@ -106,8 +112,8 @@ def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
 
     again = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "again")})
     ensure_topics(again, partitions=3)
-    done = publish(again, tmp_path / "rec", speed=None, jobs_first=True)
-    assert (done.jobs, done.snapshots, done.skipped, done.shift_seconds) == (2, 2 * COUNT + 2, 0, 0)
+    done = publish(again, tmp_path / "rec", speed=None, whole=True)
+    assert (done.specs, done.snapshots, done.skipped, done.shift_seconds) == (2, 2 * COUNT + 2, 0, 0)
     record(again, tmp_path / "again", topics=(JOBS, SNAPSHOTS))
     for topic in (JOBS, SNAPSHOTS):
         was, now = (
@@ -121,7 +127,7 @@ def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
 
 
 def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSettings, tmp_path: Path) -> None:
-    """With `rebase` the newest snapshot is just past, ids are those of the new sequences, and steps stay 10 s."""
+    """With `rebase`, the newest snapshot is of now, ids match the new sequences, and intervals stay 10 s."""
     record(filled, tmp_path / "rec")
     moved = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "moved")})
     ensure_topics(moved, partitions=3)
@@ -134,8 +140,33 @@ def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSetti
     assert {b.sequence - a.sequence for a, b in pairwise(snapshots)} == {10}
 
 
+def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_url: str, tmp_path: Path) -> None:
+    """A real decider repeats each recorded decision: spec 1 holds the size, 2 allows a scale-up, 3 stops the job."""
+    steps = write_history(tmp_path / "rec")
+    flow = Flow(f"again-{uuid.uuid4().hex[:8]}", kafka, redis_url)
+    try:
+        with DeciderProcess(flow.settings, tmp_path / "decider.log"):
+            flow.send(job("warm-up"), snapshot(number_now(), job_id="warm-up"))
+            flow.wait_read(Decision, 1, 60)  # it reads now, so that nothing below waits for its start
+            done = publish(flow.settings, tmp_path / "rec", speed=20, rebase=True, whole=True)
+            assert (done.snapshots, done.specs, done.results, done.skipped) == (ENDS, 3, 4, 0)
+            _, *again = flow.wait_read(Decision, 1 + ENDS, 60)
+    finally:
+        flow.close()
+    assert [gist(one) for one in again] == [gist(step.decision) for step in steps]
+
+
+def gist(decision: Decision) -> tuple[object, ...]:
+    """Return what a decision says, without instants, ids and figures."""
+    sizes = (decision.current_parallelism, decision.proposed_parallelism, decision.final_parallelism)
+    command = decision.command and (decision.command.kind, decision.command.to_parallelism)
+    codes = [entry.code for entry in decision.trail]
+    results = [result.phase for result in decision.observed.results]
+    return decision.spec_version, decision.status, sizes, codes, command, results
+
+
 def test_a_recording_can_be_cut_by_time_and_job(filled: ServiceSettings, tmp_path: Path) -> None:
-    """`job` keeps one job's records; a time past the end keeps nothing but the table of jobs."""
+    """`job` selects one job's records; a time after the end leaves only the jobs topic, which is a table."""
     counts = {e.topic: e.records for e in record(filled, tmp_path / "one", job="orders").files}
     assert (counts["jobs"], counts["decisions"], counts["snapshots"]) == (1, COUNT, COUNT)
     later = record(filled, tmp_path / "later", since=datetime(2100, 1, 1, tzinfo=UTC))
@@ -144,41 +175,39 @@ def test_a_recording_can_be_cut_by_time_and_job(filled: ServiceSettings, tmp_pat
     assert sum(e.records for e in early.files) == 0
 
 
-def test_a_recording_is_whole_or_absent(
+def test_a_recording_is_complete_or_absent(
     settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be recorded leaves no folder behind, and nothing is ever written over."""
+    """A failed recording leaves no folder behind, and no recording is ever overwritten."""
     absent = settings.model_copy(update={"topic_prefix": "there-is-none."})
     with pytest.raises(CannotRecord, match=r"there-is-none\.jobs"):
         record(absent, tmp_path / "rec")
     assert list(tmp_path.iterdir()) == []
     record(settings, tmp_path / "rec", topics=(JOBS,))
-    with pytest.raises(CannotRecord, match="never written over"):
+    with pytest.raises(CannotRecord, match="never overwritten"):
         record(settings, tmp_path / "rec")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(CannotRecord, match="present directory"):
+    with pytest.raises(CannotRecord, match="current directory"):
         record(settings, Path())
 
 
 @pytest.mark.timeout(300)
-def test_the_program_says_what_it_found_by_its_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], session: Any, monkeypatch: pytest.MonkeyPatch
+def test_the_exit_code_of_recompute_says_what_it_found(
+    tmp_path: Path, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0 and a table when all is identical, 1 and the field when a bit is not, 2 and a line when it cannot be tried."""
+    """0 with a table if all is identical, 1 with the field if a bit differs, 2 with a line if there is no recording."""
     monkeypatch.setattr(program, "start_session", lambda *_: session)
     monkeypatch.setattr(session, "stop", lambda: None)
     write_recording(tmp_path / "rec", jobs=3, per_job=20, partitions=4)
-    assert program.main(["--from", str(tmp_path / "rec")]) == 0
-    assert "identical 60/60" in capsys.readouterr().out
+    assert "identical 60/60" in recomputed_by_command(tmp_path / "rec", 0)
 
     file = tmp_path / "rec" / "decisions.ndjson"
     line = file.read_bytes().splitlines()[7]
     at = line.index(b"FINE")
     flipped = line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
     file.write_bytes(file.read_bytes().replace(line, flipped))
-    assert program.main(["--from", str(tmp_path / "rec")]) == 1
-    out = capsys.readouterr().out
+    out = recomputed_by_command(tmp_path / "rec", 1)
     assert "1 DIFFERING" in out
     assert 'recorded   "GINE"' in out
     assert "DAMAGED" in out  # the manifest's checksum says so as well
@@ -187,14 +216,18 @@ def test_the_program_says_what_it_found_by_its_exit_code(
     for entry in manifest["files"]:
         entry["sha256"] = sha256(tmp_path / "rec" / entry["file"])
     (tmp_path / "rec" / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-    assert program.main(["--from", str(tmp_path / "rec")]) == 1
-    assert "DAMAGED" not in capsys.readouterr().out
+    assert "DAMAGED" not in recomputed_by_command(tmp_path / "rec", 1)
+    assert "is not a recording" in recomputed_by_command(tmp_path / "nothing", 2)
 
-    assert program.main(["--from", str(tmp_path / "nothing")]) == 2
-    assert "is not a recording" in capsys.readouterr().err
+
+def recomputed_by_command(directory: Path, code: int) -> str:
+    """Return what `tidegate replay recompute` prints about a recording; fail if it ends with another exit code."""
+    ran = CliRunner().invoke(app, ["replay", "recompute", "--from", str(directory)])
+    assert ran.exit_code == code, ran.output
+    return ran.output
 
 
 def test_recompute_needs_exactly_one_source() -> None:
-    """Neither or both of broker and recording is refused before Spark is started."""
+    """Neither or both of broker and recording are rejected before Spark starts."""
     with pytest.raises(CannotRecompute, match="either"):
         recompute()

@@ -17,7 +17,7 @@ from tidegate.engine.history import (
     history_from_wire,
     history_to_wire,
     note_order,
-    note_wish,
+    note_proposal,
 )
 from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.events.snapshot import Pool, StateOperator
@@ -82,7 +82,7 @@ def test_the_history_is_bounded_and_survives_the_wire(orders: list[tuple[int, in
     """Orders of a day at most, the newest kept, and what is written reads back equal."""
     history = History()
     for at, before, after in sorted(orders):
-        history = note_wish(history, after, before, float(at))
+        history = note_proposal(history, after, before, float(at))
         history = note_order(history, float(at), before, after, 12.5)
     assert len(history.ordered_at) <= ORDERS_KEPT
     assert all(at > max(orders)[0] - DAY for at in history.ordered_at) or not orders
@@ -90,15 +90,15 @@ def test_the_history_is_bounded_and_survives_the_wire(orders: list[tuple[int, in
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30))
-def test_a_wish_to_shrink_lasts_while_it_is_wanted(wishes: list[int]) -> None:
-    """It remembers since when fewer than 5 are wanted without a break, and the largest wish since."""
+def test_a_scale_down_stays_pending_while_fewer_slots_are_proposed(proposed: list[int]) -> None:
+    """The history remembers since when fewer than 5 have been proposed without a break, and the largest of them."""
     history = History()
-    for at, wish in enumerate(wishes):
-        history = note_wish(history, wish, 5, float(at))
-    unbroken = len(wishes)
-    while unbroken and wishes[unbroken - 1] < 5:
+    for at, size in enumerate(proposed):
+        history = note_proposal(history, size, 5, float(at))
+    unbroken = len(proposed)
+    while unbroken and proposed[unbroken - 1] < 5:
         unbroken -= 1
-    run = wishes[unbroken:]
+    run = proposed[unbroken:]
     assert history.shrink == ((float(unbroken), max(run)) if run else None)
 
 

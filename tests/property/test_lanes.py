@@ -1,4 +1,4 @@
-"""The decider's lanes under any order of records, any time of handling and a revocation at any instant."""
+"""The decider's lanes with any order of records, any handling time and a revocation at any time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from services.decider.lanes import Lanes
 
 PARTITIONS = st.integers(0, 2)
 TURNS = st.integers(0, 4)
-"""Turns of the event loop that one record takes."""
+"""Turns of the event loop per record."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """A record of a partition that takes so many turns; acknowledged into `acked`."""
+class TimedEvent:
+    """A record of a partition that takes a number of turns; `acked` collects acknowledgements."""
 
     partition: int
     offset: int
@@ -26,25 +26,25 @@ class Event:
     acked: dict[int, list[int]]
 
     def ack(self) -> bool:
-        """Note it."""
+        """Record it."""
         self.acked[self.partition].append(self.offset)
         return True
 
 
-class Run:
-    """All that happened to the records of one example."""
+class LanesRun:
+    """What happened to the records of one example."""
 
     def __init__(self) -> None:
         self.acked: dict[int, list[int]] = defaultdict(list)
-        self.begun: dict[int, list[int]] = defaultdict(list)
+        self.started: dict[int, list[int]] = defaultdict(list)
         self.given: dict[int, int] = defaultdict(int)
         self.in_work: dict[int, int] = defaultdict(int)
         self.revoked = False
 
-    async def handle(self, event: Event) -> None:
-        """Take some turns, alone in the partition."""
+    async def handle(self, event: TimedEvent) -> None:
+        """Take some turns, as the only record of the partition."""
         assert not self.revoked
-        self.begun[event.partition].append(event.offset)
+        self.started[event.partition].append(event.offset)
         self.in_work[event.partition] += 1
         assert self.in_work[event.partition] == 1
         for _ in range(event.turns):
@@ -52,14 +52,16 @@ class Run:
         self.in_work[event.partition] -= 1
 
     async def play(self, records: list[tuple[int, int]], revoked_after: int, stopped_after: int) -> None:
-        """Give the records to lanes, revoke after so many of them, and cut all off some turns after the last."""
+        """Put the records into lanes, revoke after some of them, and cancel everything some turns after the last."""
         async with asyncio.TaskGroup() as tasks:
-            lanes: Lanes[Event] = Lanes(tasks, self.handle, may_start=lambda _: not self.revoked, drop=lambda _: None)
+            lanes: Lanes[TimedEvent] = Lanes(
+                tasks, self.handle, may_start=lambda _: not self.revoked, drop=lambda _: None
+            )
             for number, (partition, turns) in enumerate(records):
                 self.revoked = number >= revoked_after
                 offset = self.given[partition]
                 self.given[partition] += 1
-                await lanes.put(partition, Event(partition, offset, turns, self.acked))
+                await lanes.put(partition, TimedEvent(partition, offset, turns, self.acked))
             for _ in range(stopped_after):
                 await asyncio.sleep(0)
             raise asyncio.CancelledError
@@ -67,10 +69,10 @@ class Run:
 
 @given(st.lists(st.tuples(PARTITIONS, TURNS), max_size=40), st.integers(0, 60), st.integers(0, 60))
 def test_what_is_acknowledged_has_no_hole(records: list[tuple[int, int]], revoked_after: int, stopped: int) -> None:
-    """I1: of each partition exactly the first records are acknowledged, each after it was handled, alone."""
+    """I1: in each partition exactly the first records are acknowledged, each after it was handled alone."""
 
-    async def run() -> Run:
-        made = Run()
+    async def run() -> LanesRun:
+        made = LanesRun()
         try:
             await made.play(records, revoked_after, stopped)
         except asyncio.CancelledError:
@@ -78,8 +80,8 @@ def test_what_is_acknowledged_has_no_hole(records: list[tuple[int, int]], revoke
         raise AssertionError("it was not stopped")
 
     made = asyncio.run(run())
-    for partition, begun in made.begun.items():
+    for partition, started in made.started.items():
         acked = made.acked[partition]
-        assert begun == list(range(len(begun)))
+        assert started == list(range(len(started)))
         assert acked == list(range(len(acked)))
-        assert len(begun) - len(acked) == made.in_work[partition] <= 1
+        assert len(started) - len(acked) == made.in_work[partition] <= 1

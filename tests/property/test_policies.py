@@ -1,4 +1,4 @@
-"""Properties of the policies: bounds, more lag never asks for less, the unknown never scales down, the same bytes.
+"""Properties of the policies: bounds, more lag never asks for less, unknown values never scale down, the same bytes.
 
 `flip271` is held to them too where its rule promises them. Where a rule does not promise a property it stands in a
 table here, with the reason, and a test shows that the reason is true.
@@ -22,11 +22,12 @@ from tests.support.engine import OURS, check_spec
 from tests.support.events import job, snapshot, steady
 from tidegate.engine.case import Proposal
 from tidegate.engine.decide import KEYFRAME_EVERY
-from tidegate.engine.reasons import entry
+from tidegate.engine.reasons import explained
 from tidegate.engine.state import from_wire, to_wire
 from tidegate.events.decision import Decision, Evidence
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.snapshot import Part
+from tidegate.installed import engine
 from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.threshold import ThresholdMemory
 
@@ -85,10 +86,10 @@ def ask(name: str, seen: Evidence, current: int, *, low: int = 1, high: int = 40
 @settings(max_examples=60)
 @given(seen=evidences(), current=sizes, low=st.integers(1, 20), more=st.integers(0, 20))
 def test_a_size_stays_within_the_bounds(name: str, seen: Evidence, current: int, low: int, more: int) -> None:
-    """Whatever the evidence: the present size, or one within the spec's bounds, with a sentence that can be said."""
+    """Whatever the evidence, the size is the current one or within the bounds, and its explanation can be written."""
     proposal = ask(name, seen, current, low=low, high=low + more)
     assert proposal.size == current or low <= proposal.size <= low + more
-    said = entry(name, proposal.code, current, proposal.size, proposal.numbers)
+    said = explained(engine().reasons, name, proposal.code, current, proposal.size, proposal.numbers)
     assert "?" not in said.sentence or None in proposal.numbers.values()
 
 
@@ -96,7 +97,7 @@ def test_a_size_stays_within_the_bounds(name: str, seen: Evidence, current: int,
 @settings(max_examples=60)
 @given(seen=evidences(), current=sizes, lag=lags, more=lags)
 def test_more_lag_never_asks_for_less(name: str, seen: Evidence, current: int, lag: int, more: int) -> None:
-    """Two cases that differ in nothing but lag: the one with more gets at least the size of the other."""
+    """Of two cases that differ only in their lag, the one with more gets at least the size of the other."""
     figures = {field: getattr(seen, field) for field in Evidence.__dataclass_fields__}
     del figures["lag_seconds"]
     options = LAG_OPTIONS.get(name, {})
@@ -120,7 +121,7 @@ def test_what_is_not_promised_is_not_so() -> None:
 @settings(max_examples=60)
 @given(seen=evidences(), current=sizes, lost=st.sampled_from(["lag_records", "utilization", "rates"]))
 def test_the_unknown_never_scales_down(name: str, seen: Evidence, current: int, lost: str) -> None:
-    """A policy that lost a figure it needs keeps the size or grows, whatever the others say."""
+    """A policy without a value it needs keeps the size or scales up, whatever the other values say."""
     needs = {
         "lag_records": set(NAMES) - {"hpa", "threshold"},
         "utilization": {"hpa", "varga", "threshold", "learning"},
@@ -142,7 +143,7 @@ def test_the_unknown_never_scales_down(name: str, seen: Evidence, current: int, 
 @pytest.mark.parametrize("name", [p.name for p in OURS])
 @pytest.mark.parametrize("part", [Part.END_OFFSETS, Part.COMMITTED_OFFSETS, Part.PROGRESS])
 def test_a_missing_part_never_scales_down(name: str, part: Part) -> None:
-    """Through `step`: forty snapshots of an idle-looking job with a part missing, and the size stays (I12)."""
+    """A job that looks idle in forty snapshots with a missing part keeps its size (I12)."""
     known = None if part is Part.END_OFFSETS else 1000
     done = None if part is Part.COMMITTED_OFFSETS else 1000
     shots = [snapshot(n, arrived=known, committed=done, missing=[part]) for n in range(40)]
@@ -156,7 +157,7 @@ def test_a_missing_part_never_scales_down(name: str, part: Part) -> None:
 
 @pytest.mark.parametrize("name", [p.name for p in OURS])
 def test_the_state_stays_small(name: str) -> None:
-    """After hours of a loaded job with 50 partitions the whole state is at most 4 kB of JSON."""
+    """After hours of a busy job with 50 partitions the whole state is at most 4 kB of JSON."""
     spec = job(policy=name, policy_options={"exclude_persistent_lag": True} if name == "keda" else {})
     assert check_spec(spec) == []
     state = None
@@ -168,7 +169,7 @@ def test_the_state_stays_small(name: str) -> None:
 
 @pytest.mark.parametrize("name", [p.name for p in OURS])
 def test_a_replay_from_a_keyframe_decides_the_same(name: str) -> None:
-    """What policies and guards remember survives the wire: from a keyframe on, the same decisions follow."""
+    """The memory of policies and guards survives the wire: from a keyframe on, the same decisions follow."""
     spec = job(policy=name, policy_options={}, guards={})
     shots = steady(KEYFRAME_EVERY + 60, rate=800, capacity=400, lag=100)
     state, decisions = None, []
@@ -201,7 +202,7 @@ print(digest.hexdigest())
 
 
 def test_all_processes_decide_the_same() -> None:
-    """The same bytes from every process, whatever its hash seed."""
+    """Every process writes the same bytes, whatever its hash seed."""
     root = Path(__file__).resolve().parent.parent.parent
     digests = {
         subprocess.run(

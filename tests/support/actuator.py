@@ -30,6 +30,7 @@ from services.actuator.app import build
 from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
 from services.actuator.settings import ActuatorSettings
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec, Scaling
@@ -46,7 +47,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RATES = ROOT / "deploy" / "examples" / "rates.py"
 
 
-class Rig:
+class ActuatorRig:
     """One job on the stack, under topics of its own prefix."""
 
     def __init__(self, info: StackInfo, folder: Path, *, job_id: str | None = None, **application: Any) -> None:
@@ -200,12 +201,14 @@ class Rig:
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 280.0) -> ActionResult:
         """Return the last result of a command; fail with all its results if it does not end in time."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            found = self.results(command.command_id)
-            if found and found[-1].phase.terminal:
-                return found[-1]
-            time.sleep(0.3)
+
+        def ended() -> ActionResult | None:
+            newest = self.results(command.command_id)[-1:]
+            return newest[0] if newest and newest[0].phase.terminal else None
+
+        end = wait_until(ended, seconds, 0.3)
+        if end is not None:
+            return end
         logs = "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob("actuator-*.log")))
         raise AssertionError(
             f"the command did not end within {seconds:g} s: {self.results(command.command_id)}\n{logs}"

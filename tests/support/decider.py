@@ -1,4 +1,4 @@
-"""A decider as a process on real servers, and the hands around it: publish what it reads, read what it writes."""
+"""A decider as a process on real servers: publish what it reads, read what it writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def number_now() -> int:
 
 
 def overloaded_now(job_id: str, *, count: int = 8, pipeline_id: str | None = None) -> list[MetricSnapshot]:
-    """Return snapshots, the newest of now, of a job of 4 slots that gets twice what it can do."""
+    """Return snapshots, up to now, of a job with 4 slots that gets twice the load it can process."""
     first = number_now() - count + 1
     return steady(count, rate=800, capacity=400, first=first, job_id=job_id, pipeline_id=pipeline_id)
 
@@ -78,7 +78,7 @@ class Flow:
         )
         self._partitions = partitions
         if largest_snapshot is not None:
-            # The topic is made with its limit: one raised later is confirmed before the broker goes by it.
+            # Create the topic with its limit: the broker confirms a later change before it applies it.
             limit = {"max.message.bytes": str(largest_snapshot)}
             admin = AdminClient(self.settings.kafka())  # must outlive its answers
             topic = NewTopic(self.topic(MetricSnapshot), partitions, 1, config=limit)
@@ -88,7 +88,7 @@ class Flow:
         self.redis = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=5)
 
     def send(self, *events: Wire) -> None:
-        """Publish events, acknowledged."""
+        """Publish events and wait for the acknowledgements."""
         for event in events:
             self.publisher.send(event)
         self.publisher.flush()
@@ -96,7 +96,7 @@ class Flow:
     def send_raw(
         self, model: type[Wire], records: Sequence[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]
     ) -> None:
-        """Publish (key, value, headers) as they are to partition 0 of a model's topic; fail if one does not arrive."""
+        """Publish (key, value, headers) unchanged to partition 0 of a model's topic; fail if one does not arrive."""
         refused = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -140,7 +140,7 @@ class Flow:
         return found
 
     def committed_to_the_end(self, model: type[Wire] = MetricSnapshot) -> bool:
-        """Return whether the group has committed every event of a topic: the offset accounting closes."""
+        """Return whether the group has committed every event of a topic."""
         consumer = Consumer({**self.settings.kafka(), "group.id": self.settings.group})
         try:
             partitions = [TopicPartition(self.topic(model), p) for p in range(self._partitions)]
@@ -153,7 +153,7 @@ class Flow:
             consumer.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self.publisher.close()
         self.redis.close()
 
@@ -189,12 +189,12 @@ class DeciderProcess:
         return self.process.wait(timeout=seconds)
 
     def stop(self, seconds: float = 20.0) -> int:
-        """End it gently and return the exit status."""
+        """End it with SIGTERM and return the exit status."""
         self.signal(signal.SIGTERM)
         return self.wait(seconds)
 
     def close(self) -> None:
-        """Make sure that it is gone."""
+        """Kill it if it still runs."""
         if self.process.poll() is None:
             self.signal(signal.SIGKILL)
             self.process.wait(timeout=10)

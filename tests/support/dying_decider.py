@@ -23,7 +23,7 @@ from tidegate.runtime.logs import configure
 
 
 class DyingOutbox:
-    """An outbox that ends the process, as kill -9 does, when a decision with a command reaches the step."""
+    """An outbox that kills the process like kill -9 when a decision with a command reaches the step."""
 
     def __init__(self, inner: Outbox, step: str, seconds: float | None) -> None:
         self._inner = inner
@@ -41,12 +41,12 @@ class DyingOutbox:
         await self._reached(f"after:{type(event).__name__}", ours)
 
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
-        """Keep the state; the step may come after it."""
+        """Store the state, unless the step is reached after it."""
         await self._inner.keep(partition, key, value)
         await self._reached("after:state", key in self._ordered)
 
     def kept(self, key: bytes) -> bytes | None:
-        """Return what is kept."""
+        """Return the newest state under the key."""
         return self._inner.kept(key)
 
     async def _reached(self, step: str, ours: bool) -> None:

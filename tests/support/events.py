@@ -142,9 +142,8 @@ def result(
         pipeline_id=job_id,
         kind=kind,
         phase=phase,
-        epoch=1,
         at=START + timedelta(seconds=10 * number),
-        **({"parallelism": 4} | more),
+        **({"epoch": 1, "parallelism": 4} | more),
     )
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that makes the network bad on purpose, in toxiproxy's words: latency, timeout, reset, down."""
+"""A TCP proxy that breaks the network on purpose, with toxiproxy's vocabulary: latency, timeout, reset, down."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, Self
 
 _HOST = "127.0.0.1"
 _CALL_SECONDS = 10.0
-# Linger for no time: closing sends RST instead of FIN.
+# Do not linger: closing sends RST instead of FIN.
 _ABORT = struct.pack("ii", 1, 0)
 
 
 class TcpProxy:
-    """Forwards a loopback port to another one, in a thread of its own; healthy until told otherwise.
+    """Forwards a loopback port to another one, in its own thread; healthy until a test breaks it.
 
     Use it as a context manager; `listen_port` 0 takes any free port, which `port` then tells.
     """
@@ -49,28 +49,28 @@ class TcpProxy:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected now."""
+        """The number of connected clients."""
         return len(self._connections)
 
     def latency(self, seconds: float) -> None:
-        """Holds every chunk back for `seconds`, in each direction."""
+        """Delay every chunk by `seconds`, in each direction."""
         self._call(lambda: setattr(self, "_latency_seconds", seconds))
 
     def timeout(self) -> None:
-        """Keeps connections open and lets nothing through, until `clear`; what was sent meanwhile then arrives."""
+        """Keep connections open but forward nothing until `clear`; the data then arrives."""
         self._call(self._flowing.clear)
 
     def reset(self) -> None:
-        """Ends all connections with RST, and each new one at once, until `clear`."""
+        """Reset all connections, and each new one, until `clear`."""
         self._resetting = True
         self._run(self._close_all(abort=True))
 
     def down(self) -> None:
-        """Ends all connections and refuses new ones, until `clear`."""
+        """Close all connections and refuse new ones until `clear`."""
         self._run(self._stop())
 
     def clear(self) -> None:
-        """Is a healthy proxy again, on the same port."""
+        """Work normally again, on the same port."""
         self._resetting = False
         self._latency_seconds = 0.0
         self._call(self._flowing.set)
@@ -116,7 +116,7 @@ class TcpProxy:
             self._connections[task].append(upstream_writer)
             await asyncio.gather(self._pump(reader, upstream_writer), self._pump(upstream_reader, writer))
         except (OSError, asyncio.CancelledError):
-            pass  # An end that broke, or that a toxin broke: the other end is closed below.
+            pass  # One end broke, by itself or on purpose; the other end is closed below.
         finally:
             for end in self._connections.pop(task):
                 _close(end, abort=False)

@@ -1,6 +1,6 @@
 """Commands carried out against a simulated cluster and clock: no waiting, and faults in any order."""
 
-# ruff: noqa: D102, ARG002 - World implements ports, which are documented where they are declared
+# ruff: noqa: D102, ARG002 - FakeWorld implements ports, which are documented where they are declared
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Died(BaseException):
 
 
 @dataclass
-class World:
+class FakeWorld:
     """Clock, cluster, checkpoint and results topic in one; `tick` is what drivers do while the actuator waits."""
 
     folder: Path
@@ -179,7 +179,7 @@ class World:
 class Waiting(threading.Event):
     """A cancellation that never comes; whoever waits for it lets the world move on."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeWorld) -> None:
         super().__init__()
         self._world = world
 
@@ -190,12 +190,12 @@ class Waiting(threading.Event):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> FakeWorld:
     """An empty cluster."""
-    return World(tmp_path)
+    return FakeWorld(tmp_path)
 
 
-def test_a_rescale_stops_then_starts_then_verifies(world: World) -> None:
+def test_a_rescale_stops_then_starts_then_verifies(world: FakeWorld) -> None:
     """The phases follow the protocol, the new driver has the new size, and two drivers are never alive at once."""
     world.start()
     assert world.carry(command()) is Phase.VERIFIED
@@ -208,7 +208,7 @@ def test_a_rescale_stops_then_starts_then_verifies(world: World) -> None:
     assert last.downtime_seconds is not None
 
 
-def test_a_command_is_done_once(world: World) -> None:
+def test_a_command_is_done_once(world: FakeWorld) -> None:
     """A command that is delivered again has no effect (I3)."""
     world.start()
     world.carry(command())
@@ -218,7 +218,7 @@ def test_a_command_is_done_once(world: World) -> None:
 
 
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Garbage in one job's control directory fails that command, with the file's name; the actuator goes on."""
     world.start()
@@ -231,7 +231,9 @@ def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
 
 
 @pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running"])
-def test_files_that_come_back_let_the_command_go_on(world: World, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_come_back_let_the_command_go_on(
+    world: FakeWorld, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The actuator waits for a control directory that is unavailable for seconds, in any phase (I4)."""
     world.start()
     read, tick = Control._read, world.tick
@@ -256,7 +258,7 @@ def test_files_that_come_back_let_the_command_go_on(world: World, phase: str, mo
     assert world.most_alive == 1
 
 
-def test_an_older_epoch_is_rejected(world: World) -> None:
+def test_an_older_epoch_is_rejected(world: FakeWorld) -> None:
     """Once epoch 7 is accepted, a command of epoch 6 is rejected and changes nothing (I5)."""
     world.start()
     world.carry(command())
@@ -265,7 +267,7 @@ def test_an_older_epoch_is_rejected(world: World) -> None:
     assert len(world.drivers) == 2
 
 
-def test_a_size_that_does_not_work_is_rolled_back_once(world: World) -> None:
+def test_a_size_that_does_not_work_is_rolled_back_once(world: FakeWorld) -> None:
     """If no batch is committed in time, the job goes back to the last good size, and the result says so."""
     world.start()
     world.works = lambda size: size == 2
@@ -278,7 +280,7 @@ def test_a_size_that_does_not_work_is_rolled_back_once(world: World) -> None:
     assert world.most_alive == 1
 
 
-def test_a_new_driver_that_ends_is_not_waited_for(world: World) -> None:
+def test_a_new_driver_that_ends_is_not_waited_for(world: FakeWorld) -> None:
     """If the new driver dies before its first batch, the job goes back at once, long before the start deadline."""
     world.start()
 
@@ -293,7 +295,7 @@ def test_a_new_driver_that_ends_is_not_waited_for(world: World) -> None:
     assert (failed.at - running.at).total_seconds() < 10
 
 
-def test_a_checkpoint_of_another_query_does_not_verify_a_run(world: World) -> None:
+def test_a_checkpoint_of_another_query_does_not_verify_a_run(world: FakeWorld) -> None:
     """A commit counts only if the checkpoint still belongs to the query that ran before."""
     world.start()
 
@@ -310,7 +312,7 @@ def test_a_checkpoint_of_another_query_does_not_verify_a_run(world: World) -> No
     )
 
 
-def test_a_second_failure_is_the_end(world: World) -> None:
+def test_a_second_failure_is_the_end(world: FakeWorld) -> None:
     """If the last good size fails too, the command fails and nothing else is tried (F33)."""
     world.start()
     world.works = lambda _size: False
@@ -319,14 +321,14 @@ def test_a_second_failure_is_the_end(world: World) -> None:
     assert world.topic[-1].code == "NOT_VERIFIED"
 
 
-def test_a_first_start_that_fails_has_nothing_to_go_back_to(world: World) -> None:
+def test_a_first_start_that_fails_has_nothing_to_go_back_to(world: FakeWorld) -> None:
     """Without a last good size there is no rollback; the command fails."""
     world.works = lambda _size: False
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
     assert list(world.sizes.values()) == [4]
 
 
-def test_a_driver_that_does_not_obey_is_killed(world: World) -> None:
+def test_a_driver_that_does_not_obey_is_killed(world: FakeWorld) -> None:
     """After the stop deadline and the grace period the driver is killed; then the new one starts (F27)."""
     world.start()
     world.obeys = False
@@ -337,7 +339,7 @@ def test_a_driver_that_does_not_obey_is_killed(world: World) -> None:
     assert world.most_alive == 1
 
 
-def test_a_job_that_ended_by_itself_is_started(world: World) -> None:
+def test_a_job_that_ended_by_itself_is_started(world: FakeWorld) -> None:
     """A rescale of a job that does not run starts it at the new size."""
     world.start()
     world.drivers["driver-1-0"] = DriverState.ENDED
@@ -345,7 +347,7 @@ def test_a_job_that_ended_by_itself_is_started(world: World) -> None:
     assert world.phases() == ["accepted", "stopped", "starting", "running", "verified"]
 
 
-def test_a_job_that_runs_is_not_started_again(world: World) -> None:
+def test_a_job_that_runs_is_not_started_again(world: FakeWorld) -> None:
     """A `start` for a job that only seemed dead leaves its driver alone."""
     world.start()
     assert world.carry(command(CommandKind.START)) is Phase.REJECTED
@@ -353,7 +355,7 @@ def test_a_job_that_runs_is_not_started_again(world: World) -> None:
     assert list(world.drivers.values()) == [DriverState.RUNNING]
 
 
-def test_a_stop_leaves_nothing_running(world: World) -> None:
+def test_a_stop_leaves_nothing_running(world: FakeWorld) -> None:
     """A `stop` ends the driver and starts none."""
     world.start()
     assert world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
@@ -361,7 +363,7 @@ def test_a_stop_leaves_nothing_running(world: World) -> None:
     assert not world.live_drivers(world.spec)
 
 
-def test_a_cluster_that_does_not_answer_is_not_touched(world: World) -> None:
+def test_a_cluster_that_does_not_answer_is_not_touched(world: FakeWorld) -> None:
     """If nobody can tell what runs, the command fails and nothing is started (F29, I4)."""
     world.start()
     world.down_until = float("inf")
@@ -370,7 +372,7 @@ def test_a_cluster_that_does_not_answer_is_not_touched(world: World) -> None:
     assert len(world.drivers) == 1
 
 
-def test_a_refused_submission_is_tried_at_the_last_good_size(world: World) -> None:
+def test_a_refused_submission_is_tried_at_the_last_good_size(world: FakeWorld) -> None:
     """If the cluster refuses both attempts, the command fails with the cluster's message."""
     world.start()
     world.refuses = True
@@ -379,7 +381,7 @@ def test_a_refused_submission_is_tried_at_the_last_good_size(world: World) -> No
     assert [r.attempt for r in world.topic if r.phase is Phase.STARTING and r.command_id == "c"] == [1, 2]
 
 
-def test_a_removed_job_ends_its_command(world: World) -> None:
+def test_a_removed_job_ends_its_command(world: FakeWorld) -> None:
     """If the job is removed between crash and restart, the command fails and does not hang for ever (I2)."""
     world.start()
     world.die_at = ("after", Phase.STOPPED)
@@ -392,7 +394,7 @@ def test_a_removed_job_ends_its_command(world: World) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running", "verified"])
 @pytest.mark.parametrize("seconds", [0, 30], ids=["at once", "after 30 s"])
-def test_a_death_anywhere_is_survived(world: World, when: str, phase: str, seconds: int) -> None:
+def test_a_death_anywhere_is_survived(world: FakeWorld, when: str, phase: str, seconds: int) -> None:
     """Wherever the actuator dies, its successor ends the command, and the cluster sees one start (I2, I3, I4)."""
     world.start()
     world.die_at = (when, Phase(phase))
@@ -407,7 +409,7 @@ def test_a_death_anywhere_is_survived(world: World, when: str, phase: str, secon
     assert len({r.result_id for r in world.topic}) == len(world.topic)
 
 
-def test_a_command_that_has_started_goes_on_after_its_expiry(world: World) -> None:
+def test_a_command_that_has_started_goes_on_after_its_expiry(world: FakeWorld) -> None:
     """A command expires only before it starts; a job left in the middle of a restart is brought up again."""
     world.start()
     world.die_at = ("after", Phase.STOPPED)
@@ -417,7 +419,7 @@ def test_a_command_that_has_started_goes_on_after_its_expiry(world: World) -> No
     assert world.carry(command(), owner="b") is Phase.VERIFIED
 
 
-def test_a_paused_actuator_finds_itself_overtaken(world: World) -> None:
+def test_a_paused_actuator_finds_itself_overtaken(world: FakeWorld) -> None:
     """An actuator that was paused during a takeover leaves the job alone when it wakes (F6, I3, I5)."""
     world.start()
     world.die_at = ("after", Phase.STARTING)
@@ -434,7 +436,7 @@ def test_a_paused_actuator_finds_itself_overtaken(world: World) -> None:
     assert overtaken[0] > held[0]
 
 
-def test_an_overtaken_actuator_abandons_its_action(world: World) -> None:
+def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
     """When another actuator takes the fence during an action, the action ends without a result."""
     world.start()
     works = world.works
@@ -451,7 +453,7 @@ def test_an_overtaken_actuator_abandons_its_action(world: World) -> None:
     assert world.phases()[-1] == "running"
 
 
-def test_a_newer_command_fences_an_older_one(world: World) -> None:
+def test_a_newer_command_fences_an_older_one(world: FakeWorld) -> None:
     """If the fence is at a newer epoch, the command is rejected before anything changes."""
     world.start()
     world.control.raise_fence(Token(8, 1), "b")
@@ -460,7 +462,7 @@ def test_a_newer_command_fences_an_older_one(world: World) -> None:
     assert len(world.drivers) == 1
 
 
-def test_results_are_readable(world: World) -> None:
+def test_results_are_readable(world: FakeWorld) -> None:
     """Results say in a sentence what happened, and the result of a stop says where the checkpoint stood."""
     world.start()
     world.carry(command())
@@ -475,7 +477,7 @@ def test_results_are_readable(world: World) -> None:
     assert second.last_commit_at is not None
 
 
-def test_results_of_an_older_version_end_in_a_run_that_is_verified(world: World) -> None:
+def test_results_of_an_older_version_end_in_a_run_that_is_verified(world: FakeWorld) -> None:
     """A run that cannot be compared with recorded commits is stopped in good order; the last good size then runs."""
     world.start()
     world.die_at = ("after", Phase.RUNNING)
@@ -491,7 +493,7 @@ def test_results_of_an_older_version_end_in_a_run_that_is_verified(world: World)
 
 
 @pytest.mark.parametrize("kind", [CommandKind.START, CommandKind.RESCALE, CommandKind.STOP])
-def test_a_foreign_driver_is_left_alone(world: World, kind: CommandKind) -> None:
+def test_a_foreign_driver_is_left_alone(world: FakeWorld, kind: CommandKind) -> None:
     """No driver is started while a foreign application has the job's name; the result says what to do (I4)."""
     world.foreign = {"app-by-hand": "rates", "app-other": "orders"}
     of = command(kind, to=0 if kind is CommandKind.STOP else 4)
@@ -502,7 +504,7 @@ def test_a_foreign_driver_is_left_alone(world: World, kind: CommandKind) -> None
     assert world.phases() == ["accepted", "rejected"]
 
 
-def test_a_rescale_next_to_a_foreign_driver_stops_nothing(world: World) -> None:
+def test_a_rescale_next_to_a_foreign_driver_stops_nothing(world: FakeWorld) -> None:
     """A rescale is rejected before anything is stopped; a stop ends our own driver."""
     world.start()
     world.foreign = {"app-by-hand": "rates"}
@@ -512,7 +514,7 @@ def test_a_rescale_next_to_a_foreign_driver_stops_nothing(world: World) -> None:
     assert list(world.drivers.values()) == [DriverState.ENDED]
 
 
-def test_an_application_that_is_ending_does_not_count(world: World) -> None:
+def test_an_application_that_is_ending_does_not_count(world: FakeWorld) -> None:
     """The actuator waits for the application of a driver that ended before it could name it."""
     world.start()
     facts = {"submission_id": "driver-1-0", "epoch": 1, "run": 1}
@@ -530,7 +532,7 @@ def test_an_application_that_is_ending_does_not_count(world: World) -> None:
     assert world.most_alive == 1
 
 
-def test_an_application_of_another_job_is_not_foreign(world: World) -> None:
+def test_an_application_of_another_job_is_not_foreign(world: FakeWorld) -> None:
     """Scripts may give several jobs the same name; an application verified for one job does not count for another."""
     world.start()
     theirs = {"command_id": "theirs", "result_id": "theirs", "job_id": "orders", "incarnation": "app-orders"}
@@ -540,7 +542,7 @@ def test_an_application_of_another_job_is_not_foreign(world: World) -> None:
 
 
 @pytest.mark.parametrize("attempt", [1, 2], ids=["ordered size", "rollback"])
-def test_a_foreign_driver_that_appears_during_the_restart_prevents_the_start(world: World, attempt: int) -> None:
+def test_a_foreign_driver_that_appears_during_the_restart_prevents_the_start(world: FakeWorld, attempt: int) -> None:
     """Just before each start the actuator looks again; if a foreign driver runs, the command fails."""
     world.start()
     world.works = lambda size: size == 2
@@ -556,7 +558,7 @@ def test_a_foreign_driver_that_appears_during_the_restart_prevents_the_start(wor
 
 
 @pytest.mark.parametrize("seconds", [30, 600])
-def test_a_cluster_that_does_not_answer_is_asked_again_before_a_start(world: World, seconds: int) -> None:
+def test_a_cluster_that_does_not_answer_is_asked_again_before_a_start(world: FakeWorld, seconds: int) -> None:
     """Nothing is started while nobody can tell what runs; the actuator waits for an answer, but not for ever (F29)."""
     world.start()
     world.on_result = lambda result: (

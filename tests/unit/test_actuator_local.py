@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from tests.support.events import job
+from tests.support.wait import wait_until
 from tidegate.launcher.control import Token
 
 
@@ -26,10 +26,7 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     monkeypatch.setenv("TIDEGATE_STACK_ID", "stack-1")
     backend, spec = Local(tmp_path), job("rates")
     driver = backend.submit(Submission(spec, Token(1), 2))
-    deadline = time.monotonic() + 20
-    while backend.state(spec, driver).alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert wait_until(lambda: not backend.state(spec, driver).alive, 20)
     seen = (tmp_path / "rates-1-1.log").read_text()
     assert "TIDEGATE_STACK_ID=stack-1" in seen
     assert "hunter2" not in seen

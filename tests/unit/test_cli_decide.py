@@ -1,4 +1,4 @@
-"""`tidegate decide`: decisions offline, the same bytes for the same input, clear words for bad input."""
+"""`tidegate decide`: the same bytes for the same input, and clear errors for bad input."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ndjson(events: list[bytes]) -> str:
 
 
 def test_a_line_that_is_not_utf8_is_named(spec_file: Path, tmp_path: Path) -> None:
-    """Bytes that are no text end it with the place, in a file and on standard input alike; lines before count."""
+    """Bytes that are not UTF-8 are reported with file and line, after the decisions on the lines before."""
     seen = tmp_path / "seen.ndjson"
     seen.write_bytes(value_of(SNAPSHOTS[0]) + b'\n{"job_id": "\xe9"}\n')
     for name, given in ((str(seen), None), ("-", seen.read_bytes())):
@@ -56,7 +56,7 @@ def test_a_line_that_is_not_utf8_is_named(spec_file: Path, tmp_path: Path) -> No
 
 
 def test_it_prints_the_decision_of_the_engine_on_every_snapshot(spec_file: Path) -> None:
-    """Each line is byte for byte what the engine decides on that snapshot."""
+    """Each line is, byte for byte, the engine's decision on that snapshot."""
     state, expected = JobState.new(), []
     for one in SNAPSHOTS:
         state, decision = step(state, one, SPEC, Observed(at=one.observed_at))
@@ -67,8 +67,8 @@ def test_it_prints_the_decision_of_the_engine_on_every_snapshot(spec_file: Path)
     assert any(d.command for d in lines_of(out))
 
 
-def test_recorded_lines_are_read_as_well(spec_file: Path) -> None:
-    """A line of a recording, with the event inside, gives the same decision as the event alone."""
+def test_lines_of_a_recording_are_read_too(spec_file: Path) -> None:
+    """A line of a recording, which holds the event, gives the same decision as the event itself."""
     plain = ndjson([value_of(s) for s in SNAPSHOTS])
     recorded = "".join(
         json.dumps({"partition": 0, "offset": n, "value": value_of(s).decode()}) + "\n" for n, s in enumerate(SNAPSHOTS)
@@ -77,23 +77,23 @@ def test_recorded_lines_are_read_as_well(spec_file: Path) -> None:
 
 
 def test_duplicates_and_late_snapshots_give_no_decision(spec_file: Path) -> None:
-    """A snapshot seen before, or older than the last one, is left out and named on standard error."""
+    """A snapshot that repeats or is older than the last one is skipped, and reported on standard error."""
     order = [*SNAPSHOTS[:3], SNAPSHOTS[1], SNAPSHOTS[2], *SNAPSHOTS[3:]]
     code, out, err = run(spec_file, ndjson([value_of(s) for s in order]))
     assert code == 0
     assert len(lines_of(out)) == len(SNAPSHOTS)
-    assert err.count("left out") == 2
+    assert err.count("skipped") == 2
 
 
-def test_snapshots_of_other_jobs_are_named_and_left_out(spec_file: Path) -> None:
-    """A snapshot of a job that the spec does not have is not decided on, and not silently dropped."""
+def test_snapshots_of_other_jobs_are_skipped_and_reported(spec_file: Path) -> None:
+    """A snapshot of a job without a spec gives no decision, and standard error names the job."""
     code, out, err = run(spec_file, ndjson([value_of(s) for s in steady(2, rate=1, capacity=10, job_id="other")]))
     assert (code, out) == (0, "")
     assert "other" in err
 
 
-def test_results_are_handed_over_at_their_time(spec_file: Path, tmp_path: Path) -> None:
-    """A command that --results says was rejected is no longer under way at the next snapshot."""
+def test_results_are_used_at_their_time(spec_file: Path, tmp_path: Path) -> None:
+    """A command that was rejected according to --results is no longer in flight at the next snapshot."""
     text = ndjson([value_of(s) for s in SNAPSHOTS])
     first = next(d for d in lines_of(run(spec_file, text)[1]) if d.command is not None)
     number = [s.sequence for s in SNAPSHOTS].index(first.sequence)
@@ -107,7 +107,7 @@ def test_results_are_handed_over_at_their_time(spec_file: Path, tmp_path: Path) 
 
 
 def test_the_summary_is_a_table_of_what_changed(spec_file: Path) -> None:
-    """--summary shows stretches instead of JSON, and counts."""
+    """--summary shows spans of equal decisions with their counts, instead of JSON."""
     code, out, _ = run(spec_file, ndjson([value_of(s) for s in SNAPSHOTS]), "--summary")
     assert code == 0
     assert "PENDING_SCALE_UP" in out
@@ -123,7 +123,7 @@ def test_the_summary_is_a_table_of_what_changed(spec_file: Path) -> None:
     ],
 )
 def test_a_bad_line_is_named_by_its_number_and_field(spec_file: Path, line: str, words: str) -> None:
-    """Bad input ends with exit code 2 and says which line and field; there is no traceback."""
+    """Bad input gives exit code 2 and names line and field, without a traceback."""
     code, _, err = run(spec_file, ndjson([value_of(SNAPSHOTS[0])]) + line + "\n")
     assert code == 2
     assert words in err
@@ -131,7 +131,7 @@ def test_a_bad_line_is_named_by_its_number_and_field(spec_file: Path, line: str,
 
 
 def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
-    """A spec file that is not there gives exit code 2 and its name."""
+    """A missing spec file gives exit code 2 and its name."""
     ran = CliRunner().invoke(app, ["decide", "--spec", str(tmp_path / "no.yaml"), "--snapshots", "-"], input="")
     assert ran.exit_code == 2
     assert "no.yaml" in ran.stderr

@@ -1,4 +1,4 @@
-"""Explaining decisions: the sentence, every rule with its numbers, what can be done, what became of it."""
+"""Explaining decisions: the explanation, each reason with its values, what to do, and the results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.support.engine import step
 from tests.support.events import job, observed, result, snapshot, steady
-from tidegate.cli.explain import changes, explain
+from tidegate.cli.explain import explain, spans_of
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, RedisView, Status
 from tidegate.events.job import JobSpec
@@ -15,7 +15,7 @@ from tidegate.events.snapshot import MetricSnapshot
 
 
 def decide_all(spec: JobSpec, snapshots: list[MetricSnapshot]) -> list[Decision]:
-    """Return the engine's decisions on snapshots, nobody carrying anything out."""
+    """Return the engine's decisions on snapshots while no command is carried out."""
     state, decisions = JobState.new(), []
     for one in snapshots:
         state, decision = step(state, one, spec, observed(one))
@@ -29,12 +29,12 @@ def lagging(spec: JobSpec) -> Decision:
     return next(d for d in decisions if d.command is not None)
 
 
-def test_a_scale_up_is_told_with_sentence_sizes_and_numbers() -> None:
-    """The sentence, the sizes, the measurements and each step of the trail with its numbers are all there."""
+def test_a_scale_up_shows_its_explanation_sizes_and_values() -> None:
+    """The explanation, the sizes, the measurements and each reason with its values are all there."""
     decision = lagging(job())
     text = "\n".join(explain(decision))
     assert decision.sentence in text
-    assert f"4 slots now, {decision.proposed_parallelism} wanted, {decision.final_parallelism} decided" in text
+    assert f"current 4 slots, proposed {decision.proposed_parallelism}, decided {decision.final_parallelism}" in text
     assert "3,000 records/s" in text
     for entry in decision.trail:
         assert entry.sentence in text
@@ -43,8 +43,8 @@ def test_a_scale_up_is_told_with_sentence_sizes_and_numbers() -> None:
             assert f"{name}=" in text
 
 
-def test_a_bound_by_partitions_says_what_can_be_done() -> None:
-    """A wish that the partitions bound names them and the remedy."""
+def test_a_limit_by_partitions_says_what_to_do() -> None:
+    """A proposal limited by the partitions names them and the remedy."""
     decision = lagging(
         job(policy_options={**job().scaling.policy_options, "alignment_mode": "OFF"}, max_parallelism=30)
     )
@@ -55,23 +55,23 @@ def test_a_bound_by_partitions_says_what_can_be_done() -> None:
 
 
 def test_what_is_unknown_is_called_unknown() -> None:
-    """A figure that was not measured is never shown as a number."""
+    """A figure that was not measured is shown as unknown, never as a number."""
     blind = snapshot(0, arrived=None, committed=None, slots=None, free=None)
     _, decision = step(JobState.new(), blind, job(), observed(blind))
     text = "\n".join(explain(decision))
     assert "unknown, unknown" in text
-    assert "capacity when busy  unknown" in text
+    assert "capacity         unknown" in text
 
 
-def test_what_was_seen_beside_the_measurements_is_told() -> None:
-    """A decision taken without Redis says so."""
+def test_other_inputs_of_a_decision_are_shown() -> None:
+    """A decision made without Redis says so."""
     one = snapshot(0)
     _, decision = step(JobState.new(), one, job(), replace(observed(one), redis=RedisView.UNREACHABLE))
     assert "Redis  unreachable" in "\n".join(explain(decision))
 
 
-def test_the_phases_of_the_command_are_told_in_order() -> None:
-    """What became of the order follows it, each phase with its time; other commands' phases are left out."""
+def test_the_results_of_the_command_are_shown_in_order() -> None:
+    """The command is followed by its results, each with its time; results of other commands are left out."""
     decision = lagging(job())
     mine = decision.decision_id
     phases = [
@@ -83,33 +83,33 @@ def test_the_phases_of_the_command_are_told_in_order() -> None:
     assert text.index("accepted") < text.index("verified")
     assert "downtime 21.5 s" in text
     assert "failed" not in text
-    assert "no result yet" in "\n".join(explain(decision))
+    assert "no results yet" in "\n".join(explain(decision))
 
 
-def test_a_last_command_that_came_to_nothing_is_told() -> None:
-    """A decision without an order says how the last order ended, unless it was done or came later."""
+def test_a_failed_last_command_is_shown() -> None:
+    """A decision without a command says how the last command ended, unless it succeeded or ended later."""
     decision = decide_all(job(), steady(12, rate=3000, capacity=1000))[-1]
-    rejected = result("a", Phase.REJECTED, 10, code="FOREIGN_DRIVER", sentence="Somebody else's runs.")
+    rejected = result("a", Phase.REJECTED, 10, code="FOREIGN_DRIVER", sentence="Another driver runs.")
     done, later = result("b", Phase.VERIFIED, 5), result("c", Phase.FAILED, 13, sentence="Later.")
     text = "\n".join(explain(decision, [rejected, done, later]))
-    assert "rescale rejected  Somebody else's runs.  [FOREIGN_DRIVER]" in text
+    assert "rescale rejected  Another driver runs.  [FOREIGN_DRIVER]" in text
     assert "Later." not in text
-    assert "the last command" not in "\n".join(explain(decision, [done]))
+    assert "Last command" not in "\n".join(explain(decision, [done]))
 
 
-def test_decisions_that_say_the_same_are_one_line() -> None:
-    """A stretch of equal decisions is one change with a count; an order always stands alone."""
+def test_decisions_that_say_the_same_form_one_span() -> None:
+    """Equal decisions are one span with a count; a decision with a command starts a span of its own."""
     decisions = decide_all(job(), steady(12, rate=3000, capacity=1000))
-    found = changes(decisions)
-    assert sum(change.count for change in found) == len(decisions)
+    found = spans_of(decisions)
+    assert sum(span.count for span in found) == len(decisions)
     assert len(found) < len(decisions)
-    assert all(change.count == 1 or change.first.command is None or change.last_at for change in found)
-    ordered = [change.first for change in found if change.first.command is not None]
+    assert max(span.count for span in found) > 1
+    ordered = [span.first for span in found if span.first.command is not None]
     assert ordered == [d for d in decisions if d.command is not None]
 
 
-def test_a_held_change_says_how_long_it_is_held() -> None:
-    """A wish inside the cooldown is told with the age of the last change and the cooldown's length."""
+def test_a_change_held_by_the_cooldown_says_for_how_long() -> None:
+    """Inside the cooldown, the age of the last change and the length of the cooldown are shown."""
     spec = job(guards={"cooldown": {"up_seconds": 600, "down_seconds": 600}, "stabilization": {"seconds": 0}})
     state = JobState.new()._replace(parallelism=4)
     texts = []
@@ -118,13 +118,13 @@ def test_a_held_change_says_how_long_it_is_held() -> None:
         state, decision = step(recent, one, spec, observed(one))
         texts.append("\n".join(explain(decision)))
     assert "[COOLDOWN]" in texts[-1]
-    assert "the last change is 41 s old and the cooldown lasts 600 s" in texts[-1]
-    assert "kept at 4" in texts[-1]
+    assert "the last change was 41 s ago and the cooldown lasts 600 s" in texts[-1]
+    assert "decided 4 (no change)" in texts[-1]
 
 
-def test_an_exhausted_pool_says_what_is_free_and_what_can_be_done() -> None:
-    """A wish that the pool cannot meet names the pool, its free slots and the remedy."""
+def test_an_exhausted_pool_says_what_is_free_and_what_to_do() -> None:
+    """A proposal that the pool cannot meet names the pool, its free slots and the remedy."""
     decisions = decide_all(job(), steady(12, rate=3000, capacity=1000, free=1))
     text = "\n".join(explain(next(d for d in decisions if d.status is Status.POOL_EXHAUSTED)))
-    assert "pool default has 1 free slots of 5" in text
+    assert "pool default has 1 of 5 free" in text
     assert "add workers to the pool" in text

@@ -1,4 +1,4 @@
-"""Spec files: what is wrong is named with file, line, field and value, before anything is done."""
+"""Spec files: every problem is reported with file, line, field and value."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ scaling:
 """
 
 
-def refused(text: str) -> str:
-    """Return the problem of a text that must be refused."""
+def rejected(text: str) -> str:
+    """Return the problem of a text that must be rejected."""
     with pytest.raises(Problem) as caught:
         parse_specs(text, "job.yaml")
     return str(caught.value)
@@ -39,12 +39,12 @@ def refused(text: str) -> str:
     ("raw", "named"),
     [
         (b"job_id: caf\xe9\n", "byte 11 is not UTF-8"),
-        (b"job_id: a\n? [b, c]\n: 1\n", ":2: a field's name is a text"),
+        (b"job_id: a\n? [b, c]\n: 1\n", ":2: a field name must be text"),
         (b"job_id: " + 5000 * b"[", "nested too deeply"),
     ],
 )
-def test_what_is_no_spec_at_all_is_said_in_a_line(raw: bytes, named: str, tmp_path: Path) -> None:
-    """Latin-1, a list as a field's name, brackets without end: a problem with the file's name, no traceback."""
+def test_what_is_not_a_spec_is_an_error_of_one_line(raw: bytes, named: str, tmp_path: Path) -> None:
+    """Latin-1, a list as a field name and endless brackets give a problem with the file's name, no traceback."""
     path = tmp_path / "job.yaml"
     path.write_bytes(raw)
     with pytest.raises(Problem) as caught:
@@ -53,14 +53,14 @@ def test_what_is_no_spec_at_all_is_said_in_a_line(raw: bytes, named: str, tmp_pa
     assert named in str(caught.value)
 
 
-def test_a_yaml_spec_becomes_the_job_it_says() -> None:
-    """A spec in YAML is the JobSpec it spells, defaults filled in."""
+def test_a_yaml_spec_becomes_a_job() -> None:
+    """A spec in YAML becomes a JobSpec, with the defaults filled in."""
     (spec,) = parse_specs(GOOD, "job.yaml")
     assert (spec.job_id, spec.pipeline_id, spec.scaling.max_parallelism) == ("rates", "rates", 8)
     assert spec.scaling.lag_objective_seconds == 20.0
 
 
-def test_json_is_read_as_well_and_survives_a_round_trip() -> None:
+def test_json_is_read_too() -> None:
     """A spec written as JSON, or dumped as YAML, is read back as the same spec."""
     spec = job(min_parallelism=2)
     assert parse_specs(spec.model_dump_json(), "job.json") == [spec]
@@ -68,7 +68,7 @@ def test_json_is_read_as_well_and_survives_a_round_trip() -> None:
 
 
 def test_several_documents_are_several_jobs() -> None:
-    """Each YAML document is a job of its own."""
+    """Each YAML document is one job."""
     text = GOOD + "---\n" + GOOD.replace("job_id: rates", "job_id: other")
     assert [spec.job_id for spec in parse_specs(text, "job.yaml")] == ["rates", "other"]
 
@@ -90,17 +90,17 @@ def test_several_documents_are_several_jobs() -> None:
         (("lag_objective_seconds: 20", "lag_objective_seconds: .nan"), 12, ["scaling.lag_objective_seconds"]),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_value(change: tuple[str, str], line: int, words: list[str]) -> None:
-    """A bad field is refused by file, line, path and what was found there."""
-    problem = refused(GOOD.replace(*change))
+def test_a_bad_field_is_reported_with_its_line_and_value(change: tuple[str, str], line: int, words: list[str]) -> None:
+    """A bad field is rejected with file, line, path and value."""
+    problem = rejected(GOOD.replace(*change))
     assert f"job.yaml:{line}: " in problem
     for word in words:
         assert word in problem
 
 
-def test_every_problem_of_a_file_is_told_at_once() -> None:
-    """Two bad fields give two lines, so that nobody has to try twice."""
-    problem = refused(GOOD.replace("max_parallelism: 8", "max_parallelism: x").replace("sources: [in]", "sources: 3"))
+def test_every_problem_of_a_file_is_reported_at_once() -> None:
+    """Two bad fields give two lines, so nobody has to try twice."""
+    problem = rejected(GOOD.replace("max_parallelism: 8", "max_parallelism: x").replace("sources: [in]", "sources: 3"))
     assert "job.yaml:2: sources" in problem
     assert "job.yaml:11: scaling.max_parallelism" in problem
 
@@ -108,20 +108,20 @@ def test_every_problem_of_a_file_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no spec in it"),
+        ("", "holds no spec"),
         ("- 1\n", "mapping"),
         ("job_id: [", "job.yaml:"),
-        ("job_id: a\njob_id: b\n", "job.yaml:2: job_id: written twice"),
-        (GOOD + "---\n" + GOOD, "'rates' is in it more than once"),
+        ("job_id: a\njob_id: b\n", "job.yaml:2: job_id: appears twice"),
+        (GOOD + "---\n" + GOOD, "'rates' appears more than once"),
         ("job_id: !!python/object:os.system x\n", "job.yaml:1"),
     ],
 )
-def test_what_is_no_spec_at_all_is_refused(text: str, words: str) -> None:
-    """Empty, broken, doubled or hostile text gives one clear problem and no traceback."""
-    assert words in refused(text)
+def test_what_is_not_a_spec_is_rejected(text: str, words: str) -> None:
+    """Empty, broken, duplicate or hostile text gives one clear problem and no traceback."""
+    assert words in rejected(text)
 
 
 def test_a_time_in_a_text_field_stays_text() -> None:
-    """YAML's habit of making dates out of text is off: the field keeps what was written."""
+    """YAML's conversion of text to dates is off: the field keeps the text."""
     text = GOOD.replace("script: /jobs/rates.py", "script: /jobs/rates.py\n  env: {SINCE: 2026-01-01}")
     assert parse_specs(text, "job.yaml")[0].application.env == {"SINCE": "2026-01-01"}

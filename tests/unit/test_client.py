@@ -1,4 +1,4 @@
-"""The client without a broker: whom it asks, what it refuses, what it says of what is not there."""
+"""The client without a broker: its settings and its errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tidegate.events.envelope import Unreadable
 from tidegate.events.topics import TOPICS
 
 
-def test_arguments_win_over_variables_and_variables_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An argument holds before TIDEGATE_… variables, and these before the defaults."""
+def test_arguments_override_variables_and_variables_override_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments take precedence over TIDEGATE_… variables, and these over the defaults."""
     monkeypatch.setenv("TIDEGATE_BOOTSTRAP_SERVERS", "broker:1")
     monkeypatch.setenv("TIDEGATE_TOPIC_PREFIX", "mine.")
     assert settings_for(None, None).bootstrap_servers == "broker:1"
@@ -24,13 +24,13 @@ def test_arguments_win_over_variables_and_variables_over_defaults(monkeypatch: p
     assert settings_for("other:2", "theirs.").topic_prefix == "theirs."
 
 
-def test_variables_of_other_services_do_not_disturb_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell that holds the settings of every service can be used to read events."""
+def test_variables_of_other_services_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client ignores variables of the services that it does not know."""
     monkeypatch.setenv("TIDEGATE_STALL_SECONDS", "5")
     assert settings_for("broker:1", None).bootstrap_servers == "broker:1"
 
 
-def test_a_half_given_login_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_credentials_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user name without password and mechanism is an error, not an anonymous connection."""
     monkeypatch.setenv("TIDEGATE_SASL_USERNAME", "me")
     with pytest.raises(ValidationError, match="sasl_password"):
@@ -38,31 +38,31 @@ def test_a_half_given_login_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_secret_is_not_printed() -> None:
-    """Settings can be printed: passwords are stars."""
+    """Printed settings show passwords as stars."""
     settings = ClientSettings(redis_password="hunter2")  # type: ignore[arg-type]
     assert "hunter2" not in str(settings.redacted())
 
 
-def test_there_is_a_stream_for_each_topic_of_events() -> None:
-    """Whatever Tidegate writes can be iterated over from the package itself."""
+def test_each_topic_has_an_iterator() -> None:
+    """The package exports an iterator for each of Tidegate's topics."""
     streams = [value for name in tidegate.__all__ if isinstance(value := getattr(tidegate, name), Events)]
     assert len(streams) == len(TOPICS) - 1  # jobs are a table: `tidegate.jobs()` gives it whole
 
 
-def test_a_time_without_zone_is_refused() -> None:
-    """`since` without a time zone could mean any of 24 hours and is refused before a broker is asked."""
+def test_a_time_without_zone_is_rejected() -> None:
+    """`since` without a time zone is ambiguous, and rejected before connecting."""
     with pytest.raises(ValueError, match="time zone"):
         next(tidegate.decisions("127.0.0.1:1", since=datetime(2026, 1, 1)))  # noqa: DTZ001
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
-    """The error of an unreachable broker is a ConnectionError with its address."""
+def test_an_unreachable_broker_is_named() -> None:
+    """An unreachable broker raises a ConnectionError with the address."""
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 ") as caught:
         next(tidegate.results("127.0.0.1:1"))
     assert isinstance(caught.value, ConnectionError)
 
 
-def test_a_skipped_record_is_told_by_place_and_reason() -> None:
+def test_a_skipped_record_is_reported_with_place_and_reason() -> None:
     """The warning names topic, partition, offset and what was wrong."""
     bad = BadRecord("tidegate.decisions", 3, 17, Unreadable("NOT_JSON", "expected value"), b"x")
     with warnings.catch_warnings(record=True) as seen:

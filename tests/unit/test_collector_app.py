@@ -1,4 +1,4 @@
-"""The collector put together with fakes: what is published when, and what a slow or dead source costs the others."""
+"""The collector with fakes: what it publishes when, and how little a slow or dead source affects the others."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ T = datetime(2026, 11, 21, 14, 35, 0, tzinfo=UTC)
 EPOCH = int(T.timestamp())
 FAST = CollectorSettings(kafka_timeout_seconds=1.0)
 SLOW = 3.0
-"""Long beside what a round of fakes takes on a busy machine."""
+"""Much longer than a round of fakes takes on a busy machine."""
 
 
 class HandClock:
-    """A clock that is set by hand; durations are real."""
+    """A clock set by the test; durations are real."""
 
     def __init__(self) -> None:
         self.at = T - timedelta(seconds=5)
 
     def now(self) -> datetime:
-        """As set."""
+        """Return the instant it was set to."""
         return self.at
 
     def monotonic(self) -> float:
-        """Really."""
+        """Return the real monotonic time."""
         return time.monotonic()
 
 
@@ -64,10 +64,10 @@ class FakeJobs:
         self.unreadable = 0
 
     def load(self) -> None:
-        """All there are."""
+        """Do nothing: all jobs are loaded."""
 
     def poll(self) -> list[str]:
-        """Bury what is to be buried; return what changed."""
+        """Report unreadable specs; return the changed jobs."""
         for _ in range(self.unreadable):
             self.on_unreadable(BAD_RECORD, Unreadable("NOT_JSON", "no JSON"))
         self.unreadable = 0
@@ -82,7 +82,7 @@ BAD_RECORD = ConsumedRecord("tidegate.jobs", 0, 7, b"\xffkey", b"\x00garbage")
 
 
 class FakeOffsets:
-    """End offsets as told; counts its calls."""
+    """Returns the end offsets it was given; counts its calls."""
 
     def __init__(self) -> None:
         self.ends: dict[str, tuple[int | None, ...]] = {"rec": (4000, 4000, 4000, 4000)}
@@ -91,7 +91,7 @@ class FakeOffsets:
         self.hangs: threading.Event | None = None
 
     def end_offsets(self, topics: Collection[str]) -> EndOffsets:
-        """As told, or as broken as told."""
+        """Return the end offsets, or fail if the test says so."""
         self.calls.append(set(topics))
         if self.hangs is not None:
             self.hangs.wait(20)
@@ -101,14 +101,14 @@ class FakeOffsets:
 
 
 class FakeMaster:
-    """Masters by URL; a coroutine function for one that misbehaves."""
+    """Masters by URL; a coroutine function replaces one that fails."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.special: dict[str, Callable[[], Coroutine[Any, Any, MasterView]]] = {}
 
     async def view(self, ui_url: str) -> MasterView:
-        """The recorded answer, unless told otherwise."""
+        """Return the recorded answer, or what the test has set."""
         self.calls.append(ui_url)
         if ui_url in self.special:
             return await self.special[ui_url]()
@@ -116,7 +116,7 @@ class FakeMaster:
 
 
 class FakePublisher:
-    """Keeps what was sent; `lost` makes the next flushes fail, `gate` holds them up."""
+    """Records what is sent; `lost` makes the next flushes fail, `gate` blocks them."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Wire, bytes | None]] = []
@@ -124,11 +124,11 @@ class FakePublisher:
         self.gate: threading.Event | None = None
 
     def send(self, event: Wire, *, key: bytes | None = None) -> None:
-        """Keep it."""
+        """Record it."""
         self.sent.append((event, key))
 
     def flush(self) -> None:
-        """Wait at the gate; fail as often as told."""
+        """Wait at the gate; fail `lost` times."""
         if self.gate is not None:
             self.gate.wait(20)
         if self.lost:
@@ -179,18 +179,18 @@ class World:
         )
 
     async def begin(self) -> None:
-        """Load the jobs and let the schedule know them."""
+        """Load the jobs and make the schedule aware of them."""
         await self.collector.load()
         await self.turn(-5)
 
     async def turn(self, seconds: float, *, settle: float = 5.0) -> None:
-        """Come round at `seconds` after T and wait for what it began."""
+        """Run one pass at `seconds` after T and wait for its tasks."""
         self.clock.at = T + timedelta(seconds=seconds)
         self.collector.turn()
         await self.collector.finish(settle)
 
     async def snapshots(self, count: int) -> list[MetricSnapshot]:
-        """Wait until so many snapshots were sent; return all."""
+        """Wait until `count` snapshots were sent; return all."""
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             sent = [event for event, _ in list(self.publisher.sent) if isinstance(event, MetricSnapshot)]
@@ -200,19 +200,19 @@ class World:
         raise TimeoutError(f"{len(self.publisher.sent)} events sent, {count} snapshots wanted")
 
     def figure(self, name: str, **labels: str) -> float:
-        """Return one of the collector's own metrics."""
+        """Return one of the collector's metrics."""
         return self.registry.get_sample_value(f"tidegate_collector_{name}", labels) or 0.0
 
 
 def spec(directory: Path, job_id: str = "recorded", *, url: str | None = "http://m:8080", every: int = 10) -> JobSpec:
-    """Return a job on the recorded topic."""
+    """Return a job that reads the recorded topic."""
     base = job(job_id)
     application = base.application.model_copy(update={"event_log_dir": str(directory), "master_ui_url": url})
     return base.model_copy(update={"sources": ("rec",), "interval_seconds": every, "application": application})
 
 
 def test_one_snapshot_per_job_and_interval(tmp_path: Path) -> None:
-    """Turned often, the collector makes one snapshot an interval, of real log lines, offsets and capacity."""
+    """However often it runs, the collector makes one snapshot per interval, from log lines, offsets and capacity."""
     lines = recorded()
     rolling(tmp_path, lines[:-2], codec=".zstd")  # without the query's and the application's end
 
@@ -235,8 +235,8 @@ def test_one_snapshot_per_job_and_interval(tmp_path: Path) -> None:
     assert made[1].missing == ()
 
 
-def test_two_collectors_give_the_same_snapshot(tmp_path: Path) -> None:
-    """Identity and content depend on job and interval only, not on who measured, or for how long."""
+def test_two_collectors_make_the_same_snapshot(tmp_path: Path) -> None:
+    """Id and content depend only on job and interval, not on which collector measured or since when."""
     rolling(tmp_path, recorded()[:-2])
 
     async def play(start: float) -> MetricSnapshot:
@@ -250,7 +250,7 @@ def test_two_collectors_give_the_same_snapshot(tmp_path: Path) -> None:
 
 
 def test_many_jobs_share_the_calls(tmp_path: Path) -> None:
-    """A round asks Kafka once and each master once, whatever the number of jobs."""
+    """A round asks Kafka once and each master once, however many jobs there are."""
     specs = [spec(tmp_path, f"job-{number}", url=f"http://m{number % 2}:8080") for number in range(50)]
 
     async def play() -> World:
@@ -266,7 +266,7 @@ def test_many_jobs_share_the_calls(tmp_path: Path) -> None:
 
 
 def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
-    """Jobs of a hanging directory get their snapshot late, with the parts named; the others' is out before that."""
+    """Jobs of a hanging directory get late snapshots that name the missing parts; the other jobs do not wait."""
     rolling(tmp_path, recorded()[:-2])
     hanging = HangingLogs()
 
@@ -281,11 +281,11 @@ def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
         world.clock.at = T - timedelta(seconds=5)
         world.collector.turn()
         await asyncio.sleep(0.1)  # the directory hangs from now on
-        begun = time.monotonic()
+        started = time.monotonic()
         world.clock.at = T
         world.collector.turn()
         await world.snapshots(1)
-        took = time.monotonic() - begun
+        took = time.monotonic() - started
         for seconds in (10, 20):
             await world.turn(seconds, settle=3 * SLOW)
         made = await world.snapshots(6)
@@ -304,7 +304,7 @@ def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
 
 
 def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
-    """A master that hangs, or fails, costs its jobs capacity and state, and the others nothing."""
+    """If a master hangs or fails, its jobs lack capacity and state; other jobs are not affected."""
     rolling(tmp_path, recorded()[:-2])
 
     async def hang() -> MasterView:
@@ -324,10 +324,10 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
         world.master.special = {"http://a": hang, "http://b": fail}
         await world.begin()
         world.clock.at = T
-        begun = time.monotonic()
+        started = time.monotonic()
         world.collector.turn()
         await world.snapshots(2)
-        took = time.monotonic() - begun
+        took = time.monotonic() - started
         return took, await world.snapshots(3)
 
     took, made = asyncio.run(play())
@@ -341,7 +341,7 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
 
 
 def test_a_silent_kafka_is_missing_and_never_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Kafka failing or hanging leaves null end offsets and all else; it is said once, and once when it is back."""
+    """If Kafka fails or hangs, only end offsets are null; the log says so once, and once when Kafka is back."""
     rolling(tmp_path, recorded()[:-2])
 
     async def play() -> list[MetricSnapshot]:
@@ -367,8 +367,10 @@ def test_a_silent_kafka_is_missing_and_never_zero(tmp_path: Path, caplog: pytest
     assert said == ["kafka does not answer: TimeoutError: broker", "kafka answers again"]
 
 
-def test_what_is_not_delivered_is_a_gap_and_the_next_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A broker that acknowledges nothing stops neither measuring nor later snapshots."""
+def test_an_undelivered_snapshot_is_a_gap_and_the_next_is_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that does not acknowledge stops neither measuring nor later snapshots."""
 
     async def play() -> World:
         world = World(spec(tmp_path))
@@ -386,17 +388,17 @@ def test_what_is_not_delivered_is_a_gap_and_the_next_goes_on(tmp_path: Path, cap
     assert "not delivered, so there is a gap: 1 events not acknowledged" in caplog.text
 
 
-def test_a_slow_broker_bounds_what_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """While a flush hangs, rounds go on; past the backlog snapshots are dropped and counted, not kept in memory."""
+def test_the_backlog_for_a_slow_broker_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """While a flush hangs, rounds continue; beyond the backlog snapshots are dropped and counted."""
 
     async def play() -> World:
         world = World(spec(tmp_path), publish_backlog=3)
         world.publisher.gate = threading.Event()
         await world.begin()
-        begun = time.monotonic()
+        started = time.monotonic()
         for number in range(10):
             await world.turn(10 * number)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - started < 3
         world.publisher.gate.set()
         world.collector.close()
         return world
@@ -409,7 +411,7 @@ def test_a_slow_broker_bounds_what_waits(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
-    """A collector that slept through intervals does not bunch them: it goes on with the next one."""
+    """A collector that slept through intervals does not catch up; it continues with the next one."""
     rolling(tmp_path, recorded()[:-2])
 
     async def play() -> list[MetricSnapshot]:
@@ -417,7 +419,7 @@ def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
         await world.collector.load()
         await world.turn(-45)
         await world.turn(-40)  # 14:34:20
-        await world.turn(8)  # asleep until 14:35:08, too late for :00
+        await world.turn(8)  # paused until 14:35:08, too late for :00
         await world.turn(10)
         assert world.figure("skipped") == 4
         return await world.snapshots(2)
@@ -429,7 +431,7 @@ def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_jobs_come_and_go(tmp_path: Path) -> None:
-    """A job that appears on the topic is measured from its next interval on, one that is removed no more."""
+    """A new job is measured from its next interval on; a removed job is no longer measured."""
 
     async def play() -> list[MetricSnapshot]:
         world = World()
@@ -449,7 +451,7 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_spec_goes_to_the_dead_letters(tmp_path: Path) -> None:
-    """Its bytes and key are kept, and the other jobs are measured as before."""
+    """The letter has its bytes and key, and the other jobs are measured as before."""
 
     async def play() -> World:
         world = World(spec(tmp_path))
@@ -469,7 +471,7 @@ def test_an_unreadable_spec_goes_to_the_dead_letters(tmp_path: Path) -> None:
 
 
 def test_a_topic_of_nothing_but_garbage_ends_the_service() -> None:
-    """Past the limit the service stops for a person to look, instead of burying the whole topic."""
+    """Past the limit the service stops, so that a person looks, instead of draining the topic."""
 
     async def play() -> None:
         world = World(dead_letter_limit=3)
@@ -481,8 +483,29 @@ def test_a_topic_of_nothing_but_garbage_ends_the_service() -> None:
         asyncio.run(asyncio.wait_for(play(), 10))
 
 
-def test_it_is_alive_while_it_comes_round(tmp_path: Path) -> None:
-    """Each turn is a heartbeat, also when every source is dead."""
+def test_a_stop_does_not_wait_for_the_jobs_topic() -> None:
+    """While the jobs topic cannot be read, a signal still ends the service at once."""
+    gate = threading.Event()
+
+    async def play() -> float:
+        world = World(job("a"))
+        world.jobs.load = lambda: gate.wait(20)  # type: ignore[method-assign,assignment]
+        stop = asyncio.Event()
+        running = asyncio.create_task(world.collector.run(stop))
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        stop.set()
+        await running
+        took = time.monotonic() - started
+        gate.set()
+        world.collector.close()
+        return took
+
+    assert asyncio.run(play()) < 5
+
+
+def test_it_is_healthy_while_the_main_loop_runs(tmp_path: Path) -> None:
+    """Each pass counts, even if every source is dead."""
 
     async def play() -> bool:
         world = World(spec(tmp_path / "nowhere"))
@@ -500,5 +523,5 @@ def test_it_is_alive_while_it_comes_round(tmp_path: Path) -> None:
     [("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("hdfs://n/a", "hdfs:/n/a")],
 )
 def test_log_directories_are_paths_or_file_urls(given: str, path: str) -> None:
-    """What Spark takes for a directory is found; another file system's URL is a path that is not there."""
+    """A path or file URL that Spark accepts is found; the URL of another file system is not."""
     assert local_path(given) == Path(path)

@@ -1,4 +1,4 @@
-"""The tail of an event log: every line once, whatever the file does meanwhile."""
+"""The tail of an event log: every line once, whatever happens to the file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ALL = 1 << 30
 
 
 def drain(log: ApplicationLog | FileTail) -> list[bytes]:
-    """Return what can be read now."""
+    """Return the lines that can be read now."""
     return [line + b"\n" for line in log.lines(ALL)]
 
 
-def test_a_line_cut_at_the_end_waits_for_its_rest(tmp_path: Path) -> None:
-    """A line that is still being written is given out once, whole, when its end is there."""
+def test_an_incomplete_line_waits_for_its_rest(tmp_path: Path) -> None:
+    """A line that is still being written is returned once, when it is complete."""
     file = tmp_path / "app-1.inprogress"
     file.write_bytes(b'{"Event":"A"}\n{"Eve')
     tail = FileTail(file)
@@ -35,7 +35,7 @@ def test_a_line_cut_at_the_end_waits_for_its_rest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("one_frame", [False, True], ids=["a frame a flush", "one frame flushed as it grows"])
 @pytest.mark.parametrize("step", [7, 1000, 65_536])
 def test_zstd_is_read_while_it_is_written(tmp_path: Path, one_frame: bool, step: int) -> None:
-    """Frames that are cut anywhere, closed or not, give every line once and in order."""
+    """Frames cut off anywhere, closed or not, give every line once and in order."""
     lines = recorded()[:20]
     if one_frame:
         packer = zstandard.ZstdCompressor().compressobj()
@@ -55,7 +55,7 @@ def test_zstd_is_read_while_it_is_written(tmp_path: Path, one_frame: bool, step:
 
 
 def test_rolled_files_are_one_stream(tmp_path: Path) -> None:
-    """Nothing is lost or told twice where Spark goes on in a new file, also between two readings."""
+    """Nothing is lost or repeated when Spark continues in a new file, even between two reads."""
     lines = recorded()
     rolling(tmp_path, lines[:30], index=1, codec=".zstd")
     log = ApplicationLog(tmp_path / f"eventlog_v2_{APP_ID}")
@@ -71,7 +71,7 @@ def test_rolled_files_are_one_stream(tmp_path: Path) -> None:
 
 
 def test_a_limit_stops_in_the_middle(tmp_path: Path) -> None:
-    """A long backlog is read in pieces, and is not caught up before its last one."""
+    """A long backlog is read in pieces, and counts as caught up only after the last one."""
     lines = recorded()
     rolling(tmp_path, lines)
     log = ApplicationLog(tmp_path / f"eventlog_v2_{APP_ID}")
@@ -94,8 +94,8 @@ def test_a_compact_file_stands_for_those_before_it(tmp_path: Path) -> None:
     assert drain(ApplicationLog(folder)) == lines[:7] + lines[20:]
 
 
-def test_a_file_taken_away_by_compaction_does_not_end_the_tail(tmp_path: Path) -> None:
-    """When the file being read is compacted away, reading goes on in the next."""
+def test_a_file_removed_by_compaction_does_not_end_the_tail(tmp_path: Path) -> None:
+    """If compaction removes the current file, reading continues with the next one."""
     lines = recorded()
     first = rolling(tmp_path, lines[:5], index=1)
     log = ApplicationLog(first.parent)
@@ -105,8 +105,8 @@ def test_a_file_taken_away_by_compaction_does_not_end_the_tail(tmp_path: Path) -
     assert drain(log) == lines[5:]
 
 
-def test_a_finished_single_file_is_followed_to_its_name(tmp_path: Path) -> None:
-    """Spark renames a single file when the application ends; what was read is not read again."""
+def test_a_finished_single_file_is_followed_to_its_new_name(tmp_path: Path) -> None:
+    """Spark renames a single file when the application ends; its lines are not read again."""
     lines = recorded()
     file = tmp_path / f"{APP_ID}.inprogress"
     file.write_bytes(b"".join(lines[:50]))
@@ -131,14 +131,14 @@ def test_old_files_are_left_out(tmp_path: Path) -> None:
     assert drain(log) == lines[30:50]
 
 
-def test_a_codec_that_is_not_read_is_named(tmp_path: Path) -> None:
+def test_an_unsupported_codec_is_named(tmp_path: Path) -> None:
     """An lz4 log is refused with its path and the setting that helps."""
     with pytest.raises(UnreadableLog, match=r"app-1\.lz4.*spark\.eventLog\.compression\.codec=zstd"):
         FileTail(tmp_path / "app-1.lz4.inprogress")
 
 
 def test_a_log_that_shrank_is_refused(tmp_path: Path) -> None:
-    """A file cut back is not followed any more, even when it grows again: its lines could be half of each."""
+    """A truncated file is no longer followed, even if it grows again: its lines may be mixed."""
     file = tmp_path / "app-1"
     file.write_bytes(b'{"Event":"A"}\n' * 3)
     tail = FileTail(file)
@@ -151,8 +151,8 @@ def test_a_log_that_shrank_is_refused(tmp_path: Path) -> None:
         drain(tail)
 
 
-def test_a_damaged_file_is_left_behind_when_a_newer_one_comes(tmp_path: Path) -> None:
-    """Garbage in a zstd file stops that file, says so at each reading, and costs the next file nothing."""
+def test_a_damaged_file_is_skipped_once_there_is_a_newer_one(tmp_path: Path) -> None:
+    """Garbage in a zstd file makes each read of that file fail, and does not affect the next file."""
     lines = recorded()
     first = rolling(tmp_path, lines[:5], index=1, codec=".zstd")
     with first.open("ab") as out:
@@ -166,8 +166,8 @@ def test_a_damaged_file_is_left_behind_when_a_newer_one_comes(tmp_path: Path) ->
     assert drain(log) == lines[5:]
 
 
-def test_a_line_cut_for_ever_comes_out_as_it_is(tmp_path: Path) -> None:
-    """A driver killed in the middle of a line leaves a broken line, not a silent hole."""
+def test_a_line_that_stays_incomplete_is_returned(tmp_path: Path) -> None:
+    """A driver killed in the middle of a line leaves a broken line, not a silent gap."""
     file = rolling(tmp_path, [b'{"Event":"A"}\n{"Event":"Spark'], index=1)
     rolling(tmp_path, [b'{"Event":"B"}\n'], index=2)
     events = list(ApplicationLog(file.parent).lines(ALL))

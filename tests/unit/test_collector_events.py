@@ -1,4 +1,4 @@
-"""Spark's events, read one line at a time: what matters is taken, the unknown is skipped, the broken named."""
+"""Spark's events, one line at a time: known events are read, unknown ones skipped, broken ones reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.eventlogs import recorded
 
 
 def events(name: str) -> list[SparkEvent]:
-    """Return all events of a recording that the collector has a use for."""
+    """Return all events of a recording that the collector uses."""
     return [event for line in recorded(name) if (event := parse(line)) is not None]
 
 
@@ -41,7 +41,7 @@ def progress_line(**changes: Any) -> bytes:
 
 
 def test_a_recorded_log_is_read_whole() -> None:
-    """Every event of a real log is either taken or known to be of no use; none is broken."""
+    """Every event of a real log is either read or known to be unused; none is broken."""
     counts = Counter(type(event).__name__ for event in events("standalone"))
     assert counts == {
         "ApplicationProperties": 1,
@@ -56,7 +56,7 @@ def test_a_recorded_log_is_read_whole() -> None:
     }
 
 
-def test_a_progress_is_taken_as_it_stands() -> None:
+def test_a_progress_event_is_read_unchanged() -> None:
     """Batch, durations, input per source, offsets and state are those of the recorded event."""
     progress = next(event for event in events("standalone") if isinstance(event, QueryProgress))
     assert (progress.batch_id, progress.input_records, progress.output_records) == (0, 2998, 4)
@@ -67,7 +67,7 @@ def test_a_progress_is_taken_as_it_stands() -> None:
 
 
 def test_job_and_application_are_identified() -> None:
-    """The job is told by `spark.tidegate.job_id`, the run by its application id."""
+    """`spark.tidegate.job_id` names the job, the application id names the run."""
     found = events("standalone")
     assert next(event for event in found if isinstance(event, ApplicationProperties)) == ApplicationProperties(
         "recorded", "recorded"
@@ -79,7 +79,7 @@ def test_job_and_application_are_identified() -> None:
 
 
 def test_tasks_and_stages_carry_times_and_operators() -> None:
-    """Stages are named by their operators, for Spark's own name is one line of code for all of them."""
+    """Stages are named by their operators, because Spark's own name is the same for all of them."""
     found = events("standalone")
     stages = {(event.name, event.tasks) for event in found if isinstance(event, StageEnded)}
     assert stages == {
@@ -90,7 +90,7 @@ def test_tasks_and_stages_carry_times_and_operators() -> None:
 
 
 def test_a_local_application_tells_its_cores_and_idleness() -> None:
-    """`local[2]` has no master to ask: cores and the idle event come from the log."""
+    """`local[2]` has no master: cores and the idle event come from the log."""
     found = events("local")
     assert [event.cores for event in found if isinstance(event, LocalCores)] == [2]
     assert sum(isinstance(event, QueryIdle) for event in found) == 1
@@ -100,14 +100,14 @@ def test_a_local_application_tells_its_cores_and_idleness() -> None:
 
 
 def test_an_unknown_number_of_output_rows_is_unknown() -> None:
-    """Spark's -1 is no figure and never becomes one."""
+    """Spark's -1 means unknown and is never used as a number."""
     progress = parse(progress_line(sink={"numOutputRows": -1}))
     assert isinstance(progress, QueryProgress)
     assert progress.output_records is None
 
 
-def test_sources_are_summed_and_the_lower_offset_holds() -> None:
-    """Input is summed over sources; where two read one partition, what is behind the lower offset is not all done."""
+def test_sources_are_summed_and_the_lower_offset_counts() -> None:
+    """Input is summed over sources; if two read the same partition, the lower offset counts."""
     sources = [
         {"numInputRows": 5, "endOffset": '{"a":{"0":10,"1":7}}'},
         {"numInputRows": 7, "endOffset": '{"a":{"0":8},"b":{"0":1}}'},
@@ -122,7 +122,7 @@ def test_sources_are_summed_and_the_lower_offset_holds() -> None:
 
 
 def test_a_failed_task_is_not_counted() -> None:
-    """Only tasks that ended well tell how long the work takes."""
+    """Only successful tasks show how long the work takes."""
     line = next(line for line in recorded() if b'"SparkListenerTaskEnd"' in line)
     assert parse(line) is not None
     assert parse(line.replace(b'"Reason":"Success"', b'"Reason":"ExceptionFailure"')) is None
@@ -133,7 +133,7 @@ def test_a_failed_task_is_not_counted() -> None:
     [b"", b"\n", b'{"Event":"SparkListenerSomethingNew","x":1}', b'{"x":1,"Event":"SparkListenerOther"}'],
 )
 def test_unknown_events_are_skipped(line: bytes) -> None:
-    """An event of a later Spark, or of somebody's own listener, is no problem."""
+    """An event of a later Spark version, or of a custom listener, is no problem."""
     assert parse(line) is None
 
 
@@ -160,14 +160,14 @@ def test_unknown_events_are_skipped(line: bytes) -> None:
     ],
 )
 def test_broken_lines_are_named(line: bytes, what: str) -> None:
-    """A line of a known kind that lacks what it must hold says which event, field and value."""
+    """The error of a broken line names event, field and value."""
     with pytest.raises(BrokenLine, match=what):
         parse(line)
 
 
 @pytest.mark.parametrize("kind", ["SparkListenerTaskEnd", "SparkListenerJobStart"])
-def test_leaving_out_the_unread_middle_changes_nothing(kind: str) -> None:
-    """A line with its fields in another order, which cannot be shortened, reads the same."""
+def test_cutting_out_the_unused_middle_changes_nothing(kind: str) -> None:
+    """A line with its fields in another order, which cannot be shortened, gives the same event."""
     line = next(line for line in recorded() if f'"{kind}"'.encode() in line)
     event = json.loads(line)
     reordered = {"Event": event.pop("Event")} | dict(reversed(event.items()))

@@ -1,4 +1,4 @@
-"""A directory of logs: each job's newest run is found and followed, and costs nothing while it is silent."""
+"""A directory of logs: each job's newest run is found and followed; a log without new lines costs nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def newest(reading: JobReading) -> Reading:
 
 
 def test_a_job_is_found_by_its_id(tmp_path: Path) -> None:
-    """Many jobs share a directory; each finds its own log, and a job without one has no run."""
+    """In a shared directory each job gets its own log, and a job without a log has no run."""
     rolling(tmp_path, as_app(recorded(), job_id="a", app_id="app-1"), app_id="app-1", codec=".zstd")
     rolling(tmp_path, as_app(recorded(), job_id="b", app_id="app-2"), app_id="app-2")
     (tmp_path / "README").write_text("no log\n")
@@ -41,18 +41,18 @@ def test_a_job_is_found_by_its_id(tmp_path: Path) -> None:
     assert found["never-started"] == JobReading((), complete=True, grown_at=None)
 
 
-def test_the_application_name_stands_in_for_the_id(tmp_path: Path) -> None:
-    """A job started without Tidegate is known by its application's name."""
+def test_the_application_name_replaces_a_missing_id(tmp_path: Path) -> None:
+    """A job started without Tidegate is identified by its application's name."""
     lines = [line.replace(b'"spark.tidegate.job_id":"recorded",', b"") for line in recorded()]
     assert lines != recorded()
     rolling(tmp_path, lines)
     assert newest(read(LogDirectory(tmp_path, limit_bytes=LIMIT))["recorded"]).app_id == APP_ID
 
 
-def test_a_log_that_may_not_be_read_costs_only_itself(
+def test_a_log_without_read_permission_affects_only_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another user's log in a shared directory is named once and passed over, and found when it may be read."""
+    """Another user's log is reported once and ignored, and found once it becomes readable."""
     for name in ("a", "b"):
         rolling(tmp_path, as_app(recorded(), job_id=name, app_id=f"app-{name}"), app_id=f"app-{name}")
     opened = Path.open
@@ -73,8 +73,8 @@ def test_a_log_that_may_not_be_read_costs_only_itself(
     assert newest(read(directory, "a", "b")["b"]).app_id == "app-b"
 
 
-def test_nothing_is_kept_of_logs_that_nobody_wants(tmp_path: Path) -> None:
-    """Applications of others that come and go leave nothing in memory; one that is wanted later is found."""
+def test_unwanted_logs_are_not_kept_in_memory(tmp_path: Path) -> None:
+    """Other applications leave nothing in memory; a log that is wanted later is found."""
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
     for number in range(60):
         name = f"nightly-{number}"
@@ -92,16 +92,16 @@ def test_nothing_is_kept_of_logs_that_nobody_wants(tmp_path: Path) -> None:
     assert newest(read(directory, "nightly-3", "mine")["nightly-3"]).app_id == "app-3"
 
 
-def test_the_newest_run_holds(tmp_path: Path) -> None:
-    """After a start of the collector the newest application is followed, whatever order the files are in."""
+def test_the_newest_run_is_followed(tmp_path: Path) -> None:
+    """After a start, the collector follows the newest application, whatever the order of the files."""
     for number, later in ((1, 200), (2, 300), (3, 100)):
         rolling(tmp_path, as_app(recorded(), app_id=f"app-{number}", later=later), app_id=f"app-{number}")
     reading = read(LogDirectory(tmp_path, limit_bytes=LIMIT))["recorded"]
     assert [run.app_id for run in reading.runs] == ["app-2"]
 
 
-def test_a_restart_moves_on_to_the_new_run(tmp_path: Path) -> None:
-    """The new run takes over when the old one ended, and begins with what that one had committed."""
+def test_a_restart_switches_to_the_new_run(tmp_path: Path) -> None:
+    """The new run replaces the old one after its end, and starts with its committed offsets."""
     rolling(tmp_path, recorded())
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
     assert len(newest(read(directory)["recorded"]).batches) == 5
@@ -113,7 +113,7 @@ def test_a_restart_moves_on_to_the_new_run(tmp_path: Path) -> None:
 
 
 def test_both_runs_are_read_in_a_handover(tmp_path: Path) -> None:
-    """While the new driver warms up the old one still works: both are told until the new one commits."""
+    """While the new driver warms up, the old one still works: both are read until the new one commits."""
     rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2))
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
     read(directory)
@@ -128,8 +128,8 @@ def test_both_runs_are_read_in_a_handover(tmp_path: Path) -> None:
     assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
 
 
-def test_a_log_still_without_its_start_is_looked_at_again(tmp_path: Path) -> None:
-    """A log seen in its first milliseconds is identified as soon as it says whose it is."""
+def test_a_log_without_its_start_is_read_again_later(tmp_path: Path) -> None:
+    """A log seen in its first milliseconds is identified as soon as it names its job."""
     lines = recorded()
     rolling(tmp_path, lines[:2])
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
@@ -138,8 +138,8 @@ def test_a_log_still_without_its_start_is_looked_at_again(tmp_path: Path) -> Non
     assert len(newest(read(directory)["recorded"]).batches) == 5
 
 
-def test_a_single_file_is_followed_over_its_renaming(tmp_path: Path) -> None:
-    """An application that does not roll its log is read to the end, though the file gets another name."""
+def test_a_single_file_is_followed_when_it_is_renamed(tmp_path: Path) -> None:
+    """A log in a single file is read to the end, although the file is renamed."""
     lines = recorded()
     file = tmp_path / f"{APP_ID}.inprogress"
     file.write_bytes(b"".join(lines[:60]))
@@ -153,7 +153,7 @@ def test_a_single_file_is_followed_over_its_renaming(tmp_path: Path) -> None:
     assert len(first.batches) + len(second.batches) == 5
 
 
-def test_a_silent_log_costs_no_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_without_new_lines_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that has not grown is not opened."""
     rolling(tmp_path, recorded(), codec=".zstd")
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
@@ -172,10 +172,8 @@ def test_a_silent_log_costs_no_reading(tmp_path: Path, monkeypatch: pytest.Monke
     assert (opened, listed) == ([], [])
 
 
-def test_broken_lines_are_counted_and_named_and_cost_only_themselves(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Garbage between good lines changes no figure; it is counted, and named in the log."""
+def test_broken_lines_are_counted_reported_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Garbage between good lines changes no figure; it is counted and logged."""
     clean = tmp_path / "clean"
     dirty = tmp_path / "dirty"
     clean.mkdir()
@@ -195,8 +193,8 @@ def test_broken_lines_are_counted_and_named_and_cost_only_themselves(
     assert f"eventlog_v2_{APP_ID}: skipped broken line 1: not an event" in named[0]
 
 
-def test_a_long_backlog_is_read_in_pieces_and_said_to_be_incomplete(tmp_path: Path) -> None:
-    """Until a log has been read to its end its silence means nothing: the reading is not complete."""
+def test_a_long_backlog_is_read_in_pieces_and_marked_incomplete(tmp_path: Path) -> None:
+    """Until a log has been read to its end, the reading is incomplete and missing events mean nothing."""
     rolling(tmp_path, recorded())
     directory = LogDirectory(tmp_path, limit_bytes=40_000)
     reads = [read(directory)["recorded"].complete for _ in range(10)]
@@ -204,8 +202,8 @@ def test_a_long_backlog_is_read_in_pieces_and_said_to_be_incomplete(tmp_path: Pa
     assert reads[-1] is True
 
 
-def test_a_damaged_log_is_said_once_and_is_not_complete(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Damage does not pass for idleness, and does not flood the log."""
+def test_a_damaged_log_is_reported_once_and_incomplete(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Damage does not look like idleness, and does not flood the log."""
     file = rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2), codec=".zstd")
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
     assert read(directory)["recorded"].complete
@@ -219,7 +217,7 @@ def test_a_damaged_log_is_said_once_and_is_not_complete(tmp_path: Path, caplog: 
     assert str(file) in caplog.records[0].getMessage()
 
 
-def test_a_directory_that_is_not_there_raises(tmp_path: Path) -> None:
-    """A missing directory is an error with its path, not an empty one."""
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
+    """A missing directory raises an error with its path; it does not look empty."""
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read(LogDirectory(tmp_path / "nowhere", limit_bytes=LIMIT))

@@ -1,4 +1,4 @@
-"""What the master's `/json/` says, and what it means when it says nothing of use."""
+"""The master's `/json/`, and answers that cannot be used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_recorded_answer_is_read() -> None:
 
 
 def test_dead_workers_and_waiting_drivers_take_no_slots() -> None:
-    """Only alive workers give slots, and a driver that waits for a worker sits on none."""
+    """Only live workers provide slots, and a driver that waits for a worker uses none."""
     state = json.loads(MASTER)
     worker, driver = state["workers"][0], state["activedrivers"][0]
     view = parse_state(
@@ -42,8 +42,8 @@ def test_dead_workers_and_waiting_drivers_take_no_slots() -> None:
     assert (view.slots_total, view.slots_used, view.workers_alive) == (5, 2, 1)
 
 
-def test_of_several_applications_of_a_name_the_newest_holds() -> None:
-    """Names repeat over restarts; the one started last is meant."""
+def test_of_several_applications_with_one_name_the_newest_counts() -> None:
+    """Names repeat after restarts; the application that started last counts."""
     app = json.loads(MASTER)["activeapps"][0]
     older = app | {"id": "app-older", "starttime": app["starttime"] - 1000}
     view = parse_state(changed(activeapps=[app, older]), "ui")
@@ -63,8 +63,8 @@ def test_of_several_applications_of_a_name_the_newest_holds() -> None:
         (changed(status="RECOVERING"), "the master is RECOVERING"),
     ],
 )
-def test_an_answer_without_use_is_no_answer(answer: bytes, what: str) -> None:
-    """Garbage, and a master that is not in charge, are unreachable, with the reason, not an empty cluster."""
+def test_an_unusable_answer_counts_as_unreachable(answer: bytes, what: str) -> None:
+    """Garbage, or the answer of a standby master, counts as unreachable with a reason, not as an empty cluster."""
     with pytest.raises(MasterUnreachable, match=f"http://m: .*{what}|http://m: {what}"):
         parse_state(answer, "http://m")
 
@@ -79,8 +79,8 @@ async def _ask(respond: Callable[[httpx.Request], httpx.Response]) -> MasterView
         await master.close()
 
 
-def test_the_address_is_put_together() -> None:
-    """`/json/` is asked for, whether or not the URL ends with a slash."""
+def test_the_address_of_the_answer() -> None:
+    """The address ends in `/json/`, with or without a slash in the URL."""
     asked = []
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -92,14 +92,14 @@ def test_the_address_is_put_together() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 404, 302])
-def test_an_error_is_no_answer(status: int) -> None:
+def test_an_http_error_counts_as_unreachable(status: int) -> None:
     """A proxy's error page is not an empty cluster."""
     with pytest.raises(MasterUnreachable, match=str(status)):
         asyncio.run(_ask(lambda _: httpx.Response(status, headers={"location": "http://x/"})))
 
 
-def test_a_refused_connection_is_no_answer() -> None:
-    """Nobody there is unreachable."""
+def test_a_refused_connection_counts_as_unreachable() -> None:
+    """If nobody listens, the master is unreachable."""
 
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)

@@ -1,4 +1,4 @@
-"""One run's picture, folded from its events and cut by the interval."""
+"""One run, aggregated from its events and cut into intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
 
 
 def run_of(lines: list[bytes]) -> ApplicationRun:
-    """Return the picture after some lines."""
+    """Return the run after some lines."""
     run = ApplicationRun()
     for line in lines:
         event = parse(line)
@@ -25,7 +25,7 @@ def run_of(lines: list[bytes]) -> ApplicationRun:
 
 
 def fresh() -> ApplicationRun:
-    """Return the picture of an application that has just begun."""
+    """Return the run of an application that has just started."""
     return run_of(up_to(recorded(), "SparkListenerApplicationStart"))
 
 
@@ -35,7 +35,7 @@ def between(start: float, end: float, *, first: bool = False) -> Interval:
 
 
 def progress(batch_id: int, at: float, *, query: str = "q", seconds: float = 1.0, offset: int = 10) -> QueryProgress:
-    """Return the progress of a batch that began `at` seconds after T."""
+    """Return the progress of a batch that started `at` seconds after T."""
     return QueryProgress(
         query, batch_id, T + timedelta(seconds=at), seconds, seconds / 2, 100, None, {"rec": {0: offset}}, ()
     )
@@ -47,7 +47,7 @@ def ids(reading: Reading) -> list[int]:
 
 
 def test_every_batch_is_in_exactly_one_interval() -> None:
-    """Cutting a recorded run into intervals of 10 s gives each of its batches once, in the interval it ended in."""
+    """A recorded run, cut into intervals of 10 s, gives each batch once, in the interval in which it ended."""
     run = run_of(recorded())
     cuts = {start: ids(run.cut(between(start, start + 10))) for start in range(0, 70, 10)}
     # ends: 34:30.13, 34:36.29, 34:41.98, 34:47.27, 34:52.82
@@ -56,7 +56,7 @@ def test_every_batch_is_in_exactly_one_interval() -> None:
 
 @pytest.mark.parametrize(("failure", "committed"), [(None, 900), ("boom", 500)])
 def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None, committed: int) -> None:
-    """After a backfill of the same topic has ended, what the other query commits counts; a failed one is behind."""
+    """After a backfill of the same topic has ended, the other query's offsets count; a failed query still counts."""
     run = fresh()
     run.apply(QueryStarted("backfill", T))
     run.apply(progress(0, 1, query="backfill", offset=500))
@@ -84,7 +84,7 @@ def test_stage_figures_are_those_of_the_tasks() -> None:
 
 
 def test_a_failed_stage_and_no_tasks_give_no_figures() -> None:
-    """Without finished work there is no ratio and no stage, not zeros."""
+    """Without finished work, ratio and stages are absent, not zero."""
     run = fresh()
     run.apply(TaskEnded((1, 0), 1.0, 0.1))
     run.apply(StageEnded((1, 0), "scan", 3, T, failed=True))
@@ -95,7 +95,7 @@ def test_a_failed_stage_and_no_tasks_give_no_figures() -> None:
 
 
 def test_a_batch_written_late_is_in_the_next_snapshot() -> None:
-    """Spark writes the progress a moment after the batch ended: it is late, not lost."""
+    """Spark writes the progress a moment after the end of the batch: it is late, not lost."""
     run = fresh()
     assert ids(run.cut(between(0, 10))) == []
     run.apply(progress(3, 8.5))  # ended at 9.5
@@ -104,7 +104,7 @@ def test_a_batch_written_late_is_in_the_next_snapshot() -> None:
 
 
 def test_what_ended_after_the_interval_waits() -> None:
-    """A batch that ends between the interval's end and the reading belongs to the next snapshot."""
+    """A batch that ends between the interval's end and the read belongs to the next snapshot."""
     run = fresh()
     run.apply(progress(3, 9.5))  # ended at 10.5
     assert ids(run.cut(between(0, 10))) == []
@@ -113,7 +113,7 @@ def test_what_ended_after_the_interval_waits() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_gap_is_not_made_up_for(first: bool) -> None:
-    """Batches of a gap stay out of the snapshot after it; after a start not even late ones are taken."""
+    """Batches of a gap are left out of the next snapshot; after a start even late ones are left out."""
     run = fresh()
     run.apply(progress(1, -60.0))
     run.apply(progress(2, -2.0))  # ended 1 s before the interval
@@ -122,8 +122,8 @@ def test_a_gap_is_not_made_up_for(first: bool) -> None:
     assert timedelta(seconds=1) < LATE < timedelta(seconds=60)
 
 
-def test_a_batch_told_twice_counts_once() -> None:
-    """A compacted log tells events again; they are known by their batch id."""
+def test_a_repeated_batch_counts_once() -> None:
+    """A compacted log repeats events; the batch id identifies them."""
     run = fresh()
     for batch in (1, 2, 1, 2, 3):
         run.apply(progress(batch, batch))
@@ -131,7 +131,7 @@ def test_a_batch_told_twice_counts_once() -> None:
 
 
 def test_the_newest_batches_are_kept_and_the_rest_counted() -> None:
-    """A snapshot holds 200 batches; how many more there were is said."""
+    """A snapshot has at most 200 batches and says how many were left out."""
     run = fresh()
     for batch in range(MAX_BATCHES + 5):
         run.apply(progress(batch, 0.01 * batch, seconds=0.01))
@@ -140,8 +140,8 @@ def test_the_newest_batches_are_kept_and_the_rest_counted() -> None:
     assert reading.batches_left_out == 5
 
 
-def test_a_trigger_without_a_batch_is_none() -> None:
-    """QueryProgress without `addBatch` tells offsets but is no batch."""
+def test_a_trigger_without_a_batch_is_not_a_batch() -> None:
+    """Progress without `addBatch` has offsets but is not a batch."""
     run = fresh()
     idle = QueryProgress("q", 4, T, 0.1, None, 0, None, {"rec": {0: 10}}, ())
     run.apply(idle)
@@ -151,7 +151,7 @@ def test_a_trigger_without_a_batch_is_none() -> None:
 
 
 def test_the_running_batch_is_seen_until_it_is_done() -> None:
-    """The first Spark job of a batch starts it, its progress ends it; a batch done before does not come back."""
+    """A batch's first Spark job starts it, its progress ends it; a finished batch does not come back."""
     run = fresh()
     at = T + timedelta(seconds=1)
     run.apply(JobStarted("q", 5, at))
@@ -163,8 +163,8 @@ def test_the_running_batch_is_seen_until_it_is_done() -> None:
     assert run.cut(between(0, 10)).current_batch_started_at is None
 
 
-def test_several_queries_stand_side_by_side() -> None:
-    """With two queries on one topic the lower offset holds and all batches are listed, each with its input."""
+def test_several_queries_are_combined() -> None:
+    """With two queries on a topic, the lower offset counts and all batches are listed with their input."""
     run = fresh()
     run.apply(QueryStarted("one", T))
     run.apply(QueryStarted("two", T))
@@ -183,7 +183,7 @@ def test_several_queries_stand_side_by_side() -> None:
 
 
 def test_a_query_started_again_is_active_again() -> None:
-    """A failure of the run before does not stick to the query that runs now; what it committed does."""
+    """A restarted query loses its earlier failure, but keeps its committed offsets."""
     run = fresh()
     run.apply(progress(7, 1.0))
     run.apply(QueryTerminated("q", "it broke"))
@@ -193,8 +193,8 @@ def test_a_query_started_again_is_active_again() -> None:
     assert reading.committed == {"rec": {0: 10}}
 
 
-def test_offsets_of_the_run_before_hold_until_the_first_commit() -> None:
-    """A new run goes on from the same checkpoint, so its committed offsets are known before its first batch."""
+def test_offsets_of_the_previous_run_apply_until_the_first_commit() -> None:
+    """A new run continues from the same checkpoint, so its committed offsets are known before its first batch."""
     run = fresh()
     run.inherited = {"rec": {0: 5}}
     assert run.cut(between(0, 10)).committed == {"rec": {0: 5}}

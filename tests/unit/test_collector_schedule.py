@@ -1,4 +1,4 @@
-"""When snapshots are due: on the wall clock's grid, never bunched, never going back."""
+"""When snapshots are due: on the wall clock's grid, never several at once, never going back."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def at(seconds: float) -> datetime:
 
 
 def started(*specs: JobSpec, seconds: float = -4.0) -> Schedule:
-    """Return a schedule that came to know the jobs at an instant."""
+    """Return a schedule that first saw the jobs at an instant."""
     schedule = Schedule()
     assert schedule.due(specs, at(seconds)) == {}
     return schedule
 
 
 def test_two_collectors_agree_on_the_grid() -> None:
-    """Started at different instants, two collectors give an interval the same sequence and bounds."""
+    """Two collectors that start at different times agree on sequence and bounds of an interval."""
     spec = every(10)
     first, second = started(spec, seconds=-9.0), started(spec, seconds=-0.1)
     assert first.due([spec], at(0.0)) == second.due([spec], at(0.8))
@@ -43,7 +43,7 @@ def test_two_collectors_agree_on_the_grid() -> None:
 
 
 def test_each_interval_is_due_once() -> None:
-    """Asked often, an interval is given once; jobs of different intervals each keep their own grid."""
+    """However often the schedule is asked, an interval is due once; each job keeps its own grid."""
     specs = [every(10, "ten"), every(4, "four")]
     schedule = started(*specs, seconds=-1)
     given: dict[str, list[int]] = {"ten": [], "four": []}
@@ -54,7 +54,7 @@ def test_each_interval_is_due_once() -> None:
 
 
 def test_a_pause_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
-    """After a pause the missed intervals are skipped and counted, and the next one knows it is the first."""
+    """After a pause the missed intervals are skipped and counted, and the next one is marked as first."""
     spec = every(10)
     schedule = started(spec)
     schedule.due([spec], at(0.1))
@@ -64,12 +64,12 @@ def test_a_pause_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
     assert "job rates: skipped 4 overdue snapshots" in caplog.text
     sequence, interval = schedule.due([spec], at(50.1))["rates"]
     assert sequence == EPOCH + 50
-    assert not interval.first  # 40 was reckoned with, though late
+    assert not interval.first  # 40 was counted, although late
     assert schedule.due([spec], at(50.2)) == {}
 
 
-def test_an_interval_reached_after_a_gap_takes_nothing_of_the_gap() -> None:
-    """When the process wakes just in time for an interval, what is of the gap before stays out of it."""
+def test_an_interval_after_a_gap_excludes_the_gap() -> None:
+    """If the process wakes up just in time for an interval, the gap before it is left out."""
     spec = every(10)
     schedule = started(spec)
     schedule.due([spec], at(0.1))
@@ -77,8 +77,8 @@ def test_an_interval_reached_after_a_gap_takes_nothing_of_the_gap() -> None:
     assert (sequence, interval.first) == (EPOCH + 40, True)
 
 
-def test_the_first_interval_has_nothing_late() -> None:
-    """After a start there is no snapshot before, so nothing can be late from it; later there is."""
+def test_the_first_interval_has_no_late_events() -> None:
+    """After a start there is no previous snapshot, so nothing can be late; later there is."""
     spec = every(10)
     schedule = started(spec)
     assert schedule.due([spec], at(0.1))["rates"][1].first
@@ -86,7 +86,7 @@ def test_the_first_interval_has_nothing_late() -> None:
 
 
 def test_a_clock_that_steps_back_repeats_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Sequences only rise: after a step back nothing is given, and it is said once, until the time is new again."""
+    """Sequences only rise: after a step back nothing is due until the clock has caught up, and the log says so once."""
     spec = every(10)
     schedule = started(spec)
     schedule.due([spec], at(0.1))
@@ -98,7 +98,7 @@ def test_a_clock_that_steps_back_repeats_nothing(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_step_forward_is_a_gap() -> None:
-    """An hour's step forward skips, it does not make 360 snapshots."""
+    """A step of an hour forward skips 360 snapshots instead of making them."""
     spec = every(10)
     schedule = started(spec)
     schedule.due([spec], at(0.1))
@@ -107,14 +107,14 @@ def test_a_step_forward_is_a_gap() -> None:
 
 
 def test_the_wait_is_to_the_nearest_interval() -> None:
-    """The loop sleeps until the next job is due; without jobs there is nothing to wait for."""
+    """The loop sleeps until the next job is due; without jobs the wait is infinite."""
     schedule = Schedule()
     assert schedule.seconds_to_next([every(10), every(4, "four")], at(3.0)) == pytest.approx(1.0)
     assert schedule.seconds_to_next([every(10)], at(0.0)) == pytest.approx(10.0)
     assert schedule.seconds_to_next([], at(0.0)) == float("inf")
 
 
-def test_a_job_removed_and_added_begins_anew() -> None:
+def test_a_job_removed_and_added_starts_from_scratch() -> None:
     """A removed job is forgotten."""
     spec = every(10)
     schedule = started(spec)

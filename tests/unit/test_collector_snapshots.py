@@ -1,4 +1,4 @@
-"""How a job's state and the missing parts follow from what the sources said."""
+"""How a job's state and the missing parts follow from the sources' answers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def master(*active: App, completed: tuple[App, ...] = ()) -> MasterView:
 
 
 def logs(*runs: Reading, complete: bool = True, silent_seconds: float = 1.0) -> JobReading:
-    """Return what the logs say."""
+    """Return the reading of the logs."""
     return JobReading(runs, complete, T - timedelta(seconds=silent_seconds) if runs else None)
 
 
@@ -80,13 +80,13 @@ def made(
     view: MasterView | None = None,
     last_app_id: str | None = None,
 ) -> MetricSnapshot:
-    """Return the snapshot of what was seen."""
+    """Return the snapshot of some answers."""
     seen = SourceAnswers(SEQUENCE, T, ends, reading, view, last_app_id)
     return snapshot(of or spec(), seen, SILENCE)
 
 
 def test_a_working_job_has_all_its_figures() -> None:
-    """With all sources answering nothing is missing and each figure is in its place."""
+    """If all sources answer, nothing is missing and each figure is in its place."""
     result = made(reading=logs(WORKING), view=master(app()))
     assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.RUNNING, "app-1", 4)
     assert result.missing == ()
@@ -98,8 +98,8 @@ def test_a_working_job_has_all_its_figures() -> None:
     assert (result.pool.slots_total, result.pool.slots_used, result.pool.workers_alive) == (12, 4, 2)
 
 
-def test_idle_and_dead_are_two_different_things() -> None:
-    """An idle query is running with nothing missing; a dead one is stopped and holds no slots (F41)."""
+def test_idle_differs_from_dead() -> None:
+    """An idle query counts as running with nothing missing; a dead one is stopped and holds no slots (F41)."""
     idle = made(reading=logs(IDLE), view=master(app()))
     dead = made(reading=logs(IDLE), view=master())
     assert (idle.state, idle.batches, idle.missing, idle.slots_granted) == (ClusterState.RUNNING, (), (), 4)
@@ -130,8 +130,8 @@ STATES = {
 
 
 @pytest.mark.parametrize("case", STATES)
-def test_the_state_is_what_master_and_log_prove(case: str) -> None:
-    """Each row of the module's table: a state is told only where something proves it, else it is unknown."""
+def test_the_state_follows_from_master_and_log(case: str) -> None:
+    """Each row of the module's table: without proof of a state, the state is unknown."""
     reading, view, expected = STATES[case]
     result = made(reading=reading, view=view)
     assert result.state is expected
@@ -142,15 +142,15 @@ def test_the_state_is_what_master_and_log_prove(case: str) -> None:
 
 
 def test_a_job_never_started_has_no_incarnation() -> None:
-    """There is no run, so none is named; its lag cannot be known, and that is said."""
+    """Without a run there is no incarnation; lag is unknown, and the snapshot says so."""
     result = made(reading=logs(), view=master(app("other", name="other-job")))
     assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.STOPPED, None, 0)
     assert result.sources[0].committed_offsets == (None, None)
     assert result.missing == (Part.COMMITTED_OFFSETS,)
 
 
-def test_a_new_run_begins_with_the_name_at_the_master() -> None:
-    """Right after a restart the master knows the new run before its log does: starting, with its id, no old figures."""
+def test_a_new_run_first_appears_at_the_master() -> None:
+    """After a restart the master shows the new run before its log exists: starting, with its id, no old figures."""
     result = made(reading=logs(WORKING), view=master(app("app-9", cores=3)))
     assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.STARTING, "app-9", 3)
     assert result.batches == ()
@@ -159,8 +159,8 @@ def test_a_new_run_begins_with_the_name_at_the_master() -> None:
     assert result.incarnation_started_at == T
 
 
-def test_in_a_handover_the_run_that_works_is_told() -> None:
-    """While the new driver warms up the figures are those of the old one; when that is gone, of the new one."""
+def test_a_handover_reports_the_working_run() -> None:
+    """While the new driver warms up, the figures are those of the old one; after its end, of the new one."""
     both = logs(WORKING, WARM)
     handing = made(reading=both, view=master(app("app-1"), app("app-2")))
     assert (handing.incarnation, handing.state, handing.batches) == ("app-1", ClusterState.RUNNING, (BATCH,))
@@ -170,7 +170,7 @@ def test_in_a_handover_the_run_that_works_is_told() -> None:
 
 
 def test_a_silent_kafka_leaves_the_offsets_unknown() -> None:
-    """End offsets that were not read are null and named; never zero."""
+    """Missing end offsets are null and named, never zero."""
     result = made(ends=None, reading=logs(WORKING), view=master(app()))
     assert result.sources[0].end_offsets == (None, None)
     assert result.sources[0].committed_offsets == (5, 20)
@@ -178,7 +178,7 @@ def test_a_silent_kafka_leaves_the_offsets_unknown() -> None:
 
 
 def test_silent_logs_leave_progress_unknown() -> None:
-    """Without the log the run is the one seen last, its figures are named missing, its slots are still known."""
+    """Without the log, the snapshot names the last known run and its slots, and names the figures as missing."""
     result = made(view=master(app()), last_app_id="app-1")
     assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.RUNNING, "app-1", 4)
     assert result.missing == (Part.COMMITTED_OFFSETS, Part.PROGRESS, Part.TASKS)
@@ -187,8 +187,8 @@ def test_silent_logs_leave_progress_unknown() -> None:
     assert gone.state is ClusterState.STOPPED
 
 
-def test_a_log_not_read_to_its_end_is_not_silence() -> None:
-    """Batches that were read are told, but that there were no more is not known."""
+def test_an_incomplete_log_is_not_idleness() -> None:
+    """Batches that were read are reported, but there may be more."""
     result = made(reading=logs(WORKING, complete=False), view=master(app()))
     assert result.missing == (Part.PROGRESS, Part.TASKS)
     assert result.batches == (BATCH,)
@@ -203,23 +203,23 @@ def test_a_log_not_read_to_its_end_is_not_silence() -> None:
         ({"in": (10, None)}, (10, None), (5, 20), (Part.END_OFFSETS,)),
         ({}, (None, None), (5, 20), (Part.END_OFFSETS,)),
     ],
-    ids=["partition added", "made anew, narrower", "made anew, offsets fell", "no leader", "deleted"],
+    ids=["partition added", "made recreated, narrower", "made recreated, offsets fell", "no leader", "deleted"],
 )
-def test_changes_of_a_topic_are_told_as_they_are(
+def test_changes_of_a_topic_are_reported_unchanged(
     ends: EndOffsets,
     end_row: tuple[int | None, ...],
     committed_row: tuple[int | None, ...],
     missing: tuple[Part, ...],
 ) -> None:
-    """Added partitions, fallen offsets and missing leaders reach the engine unsmoothed, gaps are null (F40)."""
+    """Added partitions, lower offsets and missing leaders reach the engine unchanged; gaps are null (F40)."""
     result = made(ends=ends, reading=logs(WORKING), view=master(app()))
     assert result.sources[0].end_offsets == end_row
     assert result.sources[0].committed_offsets == committed_row
     assert result.missing == missing
 
 
-def test_a_topic_nobody_knows_is_missing_on_both_sides() -> None:
-    """A source that neither broker nor query has is no source without lag."""
+def test_an_unknown_topic_is_missing_on_both_sides() -> None:
+    """A source that neither broker nor query knows does not look like a source without lag."""
     result = made(ends={}, reading=logs(replace(IDLE, committed={"other": {0: 1}})), view=master(app()))
     assert result.sources[0].end_offsets == ()
     assert result.missing == (Part.END_OFFSETS, Part.COMMITTED_OFFSETS)
@@ -245,10 +245,10 @@ SILENT = logs(replace(IDLE, local_cores=2), silent_seconds=SILENCE + 1)
     ],
     ids=["idle", "starting", "silent", "ended", "not local", "never started"],
 )
-def test_without_a_master_the_log_tells(
+def test_without_a_master_the_log_decides(
     reading: JobReading, state: ClusterState, slots: int | None, missing: tuple[Part, ...]
 ) -> None:
-    """A local job is running while its log is written to; longer silence is unknown, not idle and not dead."""
+    """A local job counts as running while its log grows; after a longer silence its state is unknown."""
     result = made(of=spec(master=False), reading=reading)
     assert (result.state, result.slots_granted, result.missing) == (state, slots, missing)
     assert result.pool is None

@@ -1,4 +1,4 @@
-"""The decider's handler on fake ports: what is published, kept and reserved, in which order, what a crash repeats."""
+"""The decider's handler with fake ports: what it publishes, stores and reserves, and what a crash repeats."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from services.decider.handler import Handler
 from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
-from services.decider.ports import Answer, Hold, ReservationView
 from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
 from tests.support.reservations import FakeReservations
+from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, RedisView
@@ -29,7 +29,7 @@ from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, TooMa
 
 
 class SetClock:
-    """A clock that is set to just after each snapshot."""
+    """A clock that tests set to just after each snapshot."""
 
     def __init__(self) -> None:
         self.at = START
@@ -49,7 +49,7 @@ class Crash(Exception):
 
 @dataclass
 class FakeOutbox:
-    """Keeps what is published, in order; crashes after so many effects, or refuses large values."""
+    """Records what is published, in order; can crash after a number of effects."""
 
     table: dict[bytes, bytes] = field(default_factory=dict)
     events: list[Wire] = field(default_factory=list)
@@ -57,18 +57,18 @@ class FakeOutbox:
     crash_after: int | None = None
 
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
-        """Take an event."""
+        """Record an event."""
         encode(event, trace_id=trace_id, key=key)
         self.events.append(event)
         self._did(type(event).__name__)
 
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:  # noqa: ARG002 - the port's shape
-        """Keep a state."""
+        """Record a state."""
         self.table[key] = value
         self._did("state")
 
     def kept(self, key: bytes) -> bytes | None:
-        """Return what was kept."""
+        """Return the newest state under the key."""
         return self.table.get(key)
 
     def _did(self, what: str) -> None:
@@ -78,7 +78,7 @@ class FakeOutbox:
 
 
 class Bench:
-    """A handler with its fakes. `again` is what a restart gives: nothing in memory, the table as it was kept."""
+    """A handler with its fakes. `again` simulates a restart: empty memory, the same stored states."""
 
     def __init__(self, *specs: JobSpec, limit: int = 10) -> None:
         self.specs: SpecBook = SpecBook(specs or [job()])
@@ -90,7 +90,7 @@ class Bench:
         self.again()
 
     def again(self) -> None:
-        """Start the handler anew on the same table and reservations."""
+        """Restart the handler with the same states and reservations."""
         self.outbox.crash_after = None
         self.registry = CollectorRegistry()
         self.handler = Handler(
@@ -103,7 +103,7 @@ class Bench:
         )
 
     def take(self, *events: Wire) -> None:
-        """Hand events to the handler, each just after its time."""
+        """Pass events to the handler, each just after its time."""
         for event in events:
             record = encode(event)
             incoming = ConsumedRecord(record.topic.name, 0, 7, record.key, record.value, tuple(record.headers))
@@ -114,19 +114,19 @@ class Bench:
                 asyncio.run(self.handler.result(incoming))
 
     def raw(self, value: bytes | None, key: bytes | None = b"rates") -> None:
-        """Hand raw bytes to the handler."""
+        """Pass raw bytes to the handler."""
         asyncio.run(self.handler.snapshot(ConsumedRecord("tidegate.snapshots", 0, 7, key, value)))
 
     def decisions(self) -> list[Decision]:
-        """Return the decisions published."""
+        """Return the published decisions."""
         return [e for e in self.outbox.events if isinstance(e, Decision)]
 
     def commands(self) -> list[ScalingCommand]:
-        """Return the commands published."""
+        """Return the published commands."""
         return [e for e in self.outbox.events if isinstance(e, ScalingCommand)]
 
     def letters(self) -> list[DeadLetter]:
-        """Return the dead letters published."""
+        """Return the published dead letters."""
         return [e for e in self.outbox.events if isinstance(e, DeadLetter)]
 
     def count(self, name: str, **labels: str) -> float:
@@ -135,30 +135,30 @@ class Bench:
 
 
 def overloaded(count: int = 7, **more: object) -> list[MetricSnapshot]:
-    """Return snapshots of a job that gets twice what it can do."""
+    """Return snapshots of a job that gets twice the load it can process."""
     return steady(count, rate=800, capacity=400, **more)  # type: ignore[arg-type]
 
 
 def codes(decision: Decision) -> list[str]:
-    """Return the codes of a decision's trail."""
+    """Return the codes of a decision's reasons."""
     return [entry.code for entry in decision.trail]
 
 
 def test_a_command_is_reserved_and_follows_its_decision() -> None:
-    """Decision, command, state: in this order, and the command's cooldown and slots are held by its id."""
+    """The order is decision, command, state; the command's id holds its cooldown and slots."""
     bench = Bench(job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 90}, "stabilization": {"seconds": 0}}))
     bench.take(*overloaded())
     assert bench.outbox.trail == ["Decision", "state"] * 6 + ["Decision", "ScalingCommand", "state"]
     (command,) = bench.commands()
     assert command.command_id == bench.decisions()[-1].decision_id
-    owner, until = bench.reservations.cooldowns["rates"]
+    owner, until = bench.reservations.table.cooldowns["rates"]
     assert (owner, until) == (command.command_id, command.issued_at.timestamp() + 60)
-    assert bench.reservations.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
+    assert bench.reservations.table.pools["default"]["rates"][:2] == (command.to_parallelism - 4, command.command_id)
 
 
 @pytest.mark.parametrize(("step", "done"), [(1, "Decision"), (2, "ScalingCommand")])
 def test_a_crash_repeats_the_same_ids(step: int, done: str) -> None:
-    """F2, F3: killed after the decision or after the command, the repeat gives the same decision and command id."""
+    """F2, F3: after a crash behind the decision or the command, the repeat gives the same ids."""
     bench = Bench(job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 60}, "stabilization": {"seconds": 0}}))
     *before, last = overloaded()
     bench.take(*before)
@@ -173,11 +173,11 @@ def test_a_crash_repeats_the_same_ids(step: int, done: str) -> None:
     assert first.decision_id == second.decision_id
     assert {c.command_id for c in bench.commands()} == {first.decision_id}
     assert second.command is not None
-    assert second.observed.cooldown_until is None  # its own cooldown does not stand in its way
+    assert second.observed.cooldown_until is None  # its own cooldown does not block it
 
 
 def test_duplicates_and_late_snapshots_are_dropped() -> None:
-    """A sequence decided on is never decided on again, also after a restart."""
+    """No sequence is decided twice, not even after a restart."""
     bench = Bench()
     shots = overloaded(3)
     bench.take(*shots)
@@ -188,8 +188,8 @@ def test_duplicates_and_late_snapshots_are_dropped() -> None:
     assert bench.count("snapshots", outcome="dropped") == 3
 
 
-def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
-    """Refused by the pool, the decision holds, says so, and no command goes out."""
+def test_a_lost_race_decides_again_with_a_fresh_view() -> None:
+    """If the pool refuses, the decision holds and gives the reason, and no command is sent."""
     bench = Bench()
     *before, last = overloaded(free=6)
     bench.take(*before)
@@ -199,8 +199,8 @@ def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
     async def beaten(job_id: str, pool_id: str) -> ReservationView:
         seen = await view(job_id, pool_id)
         looks.append(seen)
-        if len(looks) == 2:  # the last look before the reservation; the other job is just behind it
-            bench.reservations.pools["default"] = {"other": (5, "d-other", until)}
+        if len(looks) == 2:  # the last look before the reservation; then another job takes the slots
+            bench.reservations.table.pools["default"] = {"other": (5, "d-other", until)}
         return seen
 
     bench.reservations.view = beaten  # type: ignore[method-assign]
@@ -214,8 +214,8 @@ def test_a_lost_race_decides_again_with_what_is_seen_now() -> None:
 
 
 @pytest.mark.parametrize("condition", [RedisView.UNREACHABLE, RedisView.REBUILDING])
-def test_without_redis_it_holds_and_goes_on(condition: RedisView) -> None:
-    """F19: no view of Redis, no command; every snapshot still gets its decision, which says why it holds."""
+def test_without_redis_it_holds_and_continues(condition: RedisView) -> None:
+    """F19: without Redis there is no command, but every snapshot gets a decision that says why it holds."""
     bench = Bench()
     bench.reservations.condition = condition
     bench.take(*overloaded(9))
@@ -228,8 +228,8 @@ def test_without_redis_it_holds_and_goes_on(condition: RedisView) -> None:
     assert len(bench.commands()) <= 1
 
 
-def test_redis_lost_between_look_and_take_holds() -> None:
-    """A reservation that cannot be made is no yes: the decision says that Redis is unreachable."""
+def test_redis_lost_between_look_and_reservation_holds() -> None:
+    """A failed reservation is not a yes: the decision says that Redis is unreachable."""
     bench = Bench()
     *before, last = overloaded()
     bench.take(*before)
@@ -245,8 +245,8 @@ def test_redis_lost_between_look_and_take_holds() -> None:
     assert "REDIS_UNREACHABLE" in codes(bench.decisions()[-1])
 
 
-def test_results_are_told_once_with_the_next_snapshot() -> None:
-    """Results since the last snapshot stand in the decision, each once, whatever is repeated and restarted."""
+def test_results_appear_once_in_the_next_decision() -> None:
+    """The next decision lists each result since the last snapshot once, despite repeats and restarts."""
     bench = Bench()
     bench.take(*overloaded())
     (command,) = bench.commands()
@@ -264,14 +264,14 @@ def test_results_are_told_once_with_the_next_snapshot() -> None:
     assert bench.decisions()[-1].observed.results == ()
 
 
-def test_results_settle_what_the_command_held() -> None:
-    """While the job is down all its slots are promised; the terminal result gives them back."""
+def test_results_adjust_and_release_the_slots_of_a_command() -> None:
+    """While the job is down, all its slots are held; the terminal result releases them."""
     bench = Bench()
     bench.take(*overloaded())
     (command,) = bench.commands()
 
     def slots() -> int | None:
-        held = bench.reservations.pools["default"].get("rates")
+        held = bench.reservations.table.pools["default"].get("rates")
         return held[0] if held else None
 
     assert slots() == command.to_parallelism - 4
@@ -281,8 +281,8 @@ def test_results_settle_what_the_command_held() -> None:
     assert slots() is None
 
 
-def test_an_unreadable_record_is_buried_with_its_bytes() -> None:
-    """I1: what cannot be read ends in the dead letters, whole, with the reason; its neighbours are decided."""
+def test_an_unreadable_record_goes_to_the_dead_letters_with_its_bytes() -> None:
+    """I1: an unreadable record goes to the dead letters with its bytes and the reason; its neighbours are decided."""
     bench = Bench()
     one, two = overloaded(2)
     bench.take(one)
@@ -294,7 +294,7 @@ def test_an_unreadable_record_is_buried_with_its_bytes() -> None:
 
 
 def test_a_flood_of_unreadable_records_stops_the_service() -> None:
-    """F39: past the limit the record is not buried but raised, so that the process ends with it unacknowledged."""
+    """F39: past the limit the handler raises, so that the process exits without acknowledging the record."""
     bench = Bench(limit=3)
     for _ in range(3):
         bench.raw(b"junk")
@@ -303,8 +303,8 @@ def test_a_flood_of_unreadable_records_stops_the_service() -> None:
     assert len(bench.letters()) == 3
 
 
-def test_snapshots_of_a_job_nobody_declared_are_buried() -> None:
-    """I1: they end as dead letters, and do not count towards the limit, for they can be read."""
+def test_snapshots_of_an_undeclared_job_go_to_the_dead_letters() -> None:
+    """I1: they become dead letters, and do not count towards the limit because they are readable."""
     bench = Bench(limit=1)
     bench.take(*[snapshot(n, job_id="ghost") for n in range(5)])
     assert [letter.code for letter in bench.letters()] == ["NO_JOB"] * 5
@@ -312,7 +312,7 @@ def test_snapshots_of_a_job_nobody_declared_are_buried() -> None:
 
 
 class Declared(SpecBook):
-    """A book that knows no job before somebody has waited for it; each wait takes some turns of the event loop."""
+    """A book that knows no job until somebody waits for it; each wait takes some turns of the event loop."""
 
     def __init__(self, *specs: JobSpec) -> None:
         super().__init__(())
@@ -320,15 +320,15 @@ class Declared(SpecBook):
         self.waits = 0
 
     async def caught_up(self) -> None:
-        """Let others run, then know all jobs."""
+        """Let other tasks run, then know all jobs."""
         self.waits += 1
         for _ in range(5):
             await asyncio.sleep(0)
         self._specs = self.later._specs
 
 
-def test_new_jobs_of_two_partitions_are_both_waited_for() -> None:
-    """Two jobs declared a moment ago are measured at once: each partition waits, neither is taken for a stranger."""
+def test_each_partition_waits_for_its_new_job() -> None:
+    """Two jobs are measured right after their declaration: each partition waits, and neither job counts as unknown."""
     bench = Bench()
     bench.specs = Declared(job("a"), job("b"))
     bench.again()
@@ -343,8 +343,8 @@ def test_new_jobs_of_two_partitions_are_both_waited_for() -> None:
     assert (bench.letters(), bench.specs.waits) == ([], 2)
 
 
-def test_a_snapshot_from_far_in_the_future_is_buried() -> None:
-    """A sequence hours ahead is not decided on, so those of now still are; it is no sign of a flood (F35)."""
+def test_a_snapshot_from_far_in_the_future_goes_to_the_dead_letters() -> None:
+    """A sequence hours ahead is not decided, so current ones still are; it does not count towards the limit (F35)."""
     bench = Bench(limit=1)
     bench.take(snapshot(1))
     for _ in range(3):
@@ -356,8 +356,8 @@ def test_a_snapshot_from_far_in_the_future_is_buried() -> None:
     assert str(snapshot(1000).sequence) in letters[0].error
 
 
-def test_a_snapshot_of_another_pipeline_is_buried() -> None:
-    """A job that moved to another pipeline is decided by that pipeline's worker only."""
+def test_a_snapshot_of_another_pipeline_goes_to_the_dead_letters() -> None:
+    """Only the worker of its new pipeline decides for a job that has moved."""
     bench = Bench(job("rates", pipeline_id="shop"))
     bench.take(snapshot(1, pipeline_id="rates"))
     (letter,) = bench.letters()
@@ -367,14 +367,14 @@ def test_a_snapshot_of_another_pipeline_is_buried() -> None:
 
 
 def linked() -> Sequence[JobSpec]:
-    """Return two jobs linked by a topic, and one that is not."""
+    """Return two jobs linked by a topic, and one without a link."""
     up = job("up", pipeline_id="shop").model_copy(update={"sources": ("raw",), "sinks": ("middle",)})
     down = job("down", pipeline_id="shop").model_copy(update={"sources": ("middle",), "sinks": ("clean",)})
     return up, down, job("alone", pipeline_id="shop").model_copy(update={"sources": ("x",), "sinks": ("y",)})
 
 
 def test_a_decision_sees_its_neighbours() -> None:
-    """Jobs linked by a topic are seen with size and evidence of their newest decision; unknown stays unknown."""
+    """A decision sees the size and evidence of linked jobs from their newest decision; unknown stays unknown."""
     bench = Bench(*linked())
     bench.take(*steady(1, rate=300, capacity=400, job_id="down", pipeline_id="shop"))
     bench.take(*steady(1, rate=300, capacity=400, job_id="up", pipeline_id="shop"))
@@ -385,8 +385,8 @@ def test_a_decision_sees_its_neighbours() -> None:
     assert (seen.job_id, seen.upstream, seen.parallelism, seen.evidence) == ("down", False, 4, down.evidence)
 
 
-def test_a_state_that_cannot_be_read_begins_anew() -> None:
-    """A damaged state costs its memory, not the service, and is counted."""
+def test_an_unreadable_state_starts_from_scratch() -> None:
+    """A damaged state loses the job's memory but does not stop the service, and it is counted."""
     bench = Bench()
     bench.outbox.table[key_of("rates", "rates")] = b'{"state": 3}'
     bench.take(*overloaded(1))
@@ -394,8 +394,8 @@ def test_a_state_that_cannot_be_read_begins_anew() -> None:
     assert bench.count("states_lost") == 1
 
 
-def test_a_table_changed_by_a_rebalance_is_read_again() -> None:
-    """What another worker decided meanwhile is believed, not the memory from before."""
+def test_a_state_changed_by_a_rebalance_is_read_again() -> None:
+    """The handler uses what another worker decided in the meantime, not its own older memory."""
     bench = Bench()
     shots = overloaded(4)
     bench.take(*shots[:2])
@@ -406,8 +406,8 @@ def test_a_table_changed_by_a_rebalance_is_read_again() -> None:
     assert [d.sequence for d in bench.decisions()] == [s.sequence for s in (*shots, *shots[2:])]
 
 
-def test_a_record_survives_its_bytes() -> None:
-    """State, pending results and seen ids read back exactly as they were kept."""
+def test_a_memory_survives_its_bytes() -> None:
+    """State, pending results and seen ids read back exactly as they were stored."""
     bench = Bench()
     bench.take(*overloaded())
     (command,) = bench.commands()

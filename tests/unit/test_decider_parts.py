@@ -1,4 +1,4 @@
-"""The decider's smaller parts: what stands in the log, what a stall is, who reads states, headers, settings."""
+"""The decider's smaller parts: holds from the log, stalls, reading states, dead letters, headers, settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120}, "stabili
 
 
 def ordered() -> ScalingCommand:
-    """Return the command an overloaded job is given."""
+    """Return the command for an overloaded job."""
     state = JobState.new()
     for each in steady(8, rate=800, capacity=400):
         state, decision = step(state, each, SPEC, observed(each))
@@ -37,8 +37,8 @@ def ordered() -> ScalingCommand:
     raise AssertionError("no command")
 
 
-def test_a_cooldown_stands_from_the_commands_time() -> None:
-    """I6: the cooldown runs from the log's time, whenever it is rebuilt, and not beyond."""
+def test_a_cooldown_runs_from_the_commands_time() -> None:
+    """I6: a rebuilt cooldown runs from the command's time in the log, and no longer."""
     command = ordered()
     book = SpecBook([SPEC])
     (hold,) = holds_in_force([command], [], book, command.issued_at + timedelta(seconds=1))
@@ -50,8 +50,8 @@ def test_a_cooldown_stands_from_the_commands_time() -> None:
     assert holds_in_force([command], [done], book, command.issued_at + timedelta(seconds=61)) == []
 
 
-def test_slots_stand_while_a_command_is_open() -> None:
-    """An open command holds its slots, all of them while the job is down, until they lapse."""
+def test_an_open_command_holds_its_slots() -> None:
+    """An open command holds its slots, and all of the job's slots while it is down, until they expire."""
     command = ordered()
     book = SpecBook([SPEC])
     down = result(command.command_id, Phase.STOPPED, 9, parallelism=command.to_parallelism)
@@ -63,7 +63,7 @@ def test_slots_stand_while_a_command_is_open() -> None:
 
 
 def test_a_start_does_not_shorten_a_cooldown() -> None:
-    """A start after a rescale holds nothing itself, and the rescale's cooldown goes on."""
+    """A start after a rescale has no cooldown of its own, and the rescale's cooldown continues."""
     command = ordered()
     start = command.model_copy(
         update={
@@ -79,41 +79,41 @@ def test_a_start_does_not_shorten_a_cooldown() -> None:
 
 
 def test_a_job_without_spec_holds_nothing() -> None:
-    """A removed job cannot be scaled, so nothing is held for it."""
+    """A removed job cannot be rescaled, so it holds nothing."""
     command = ordered()
     assert holds_in_force([command], [], SpecBook([]), command.issued_at) == []
 
 
 def test_lag_without_progress_is_a_stall() -> None:
-    """Only lag over the whole patience in which nothing was committed is a stall."""
-    progress = StallDetector(60.0)
+    """A stall is lag for the whole time limit, in which nothing was committed."""
+    detector = StallDetector(60.0)
     p = ("t", 0)
-    assert not progress.stalled({p: 5}, {p: 9}, 0.0)
-    assert not progress.stalled({p: 5}, {p: 9}, 59.0)
-    assert not progress.stalled({p: 6}, {p: 9}, 61.0)  # it moved
-    assert not progress.stalled({p: 6}, {p: 9}, 120.0)
-    assert progress.stalled({p: 6}, {p: 9}, 121.0)
+    assert not detector.stalled({p: 5}, {p: 9}, 0.0)
+    assert not detector.stalled({p: 5}, {p: 9}, 59.0)
+    assert not detector.stalled({p: 6}, {p: 9}, 61.0)  # it moved
+    assert not detector.stalled({p: 6}, {p: 9}, 120.0)
+    assert detector.stalled({p: 6}, {p: 9}, 121.0)
 
 
-def test_idleness_is_no_stall() -> None:
-    """With nothing to do nothing has to move, and the patience begins anew with the next lag."""
-    progress = StallDetector(60.0)
+def test_idleness_is_not_a_stall() -> None:
+    """Without lag no offset has to move, and the time limit starts again with the next lag."""
+    detector = StallDetector(60.0)
     p = ("t", 0)
-    assert not progress.stalled({p: 9}, {p: 9}, 0.0)
-    assert not progress.stalled({p: 9}, {p: 9}, 1000.0)
-    assert not progress.stalled({p: 9}, {p: 10}, 2000.0)
-    assert progress.stalled({p: 9}, {p: 11}, 2060.0)
+    assert not detector.stalled({p: 9}, {p: 9}, 0.0)
+    assert not detector.stalled({p: 9}, {p: 9}, 1000.0)
+    assert not detector.stalled({p: 9}, {p: 10}, 2000.0)
+    assert detector.stalled({p: 9}, {p: 11}, 2060.0)
 
 
 def test_losing_a_partition_is_not_a_stall() -> None:
-    """After a rebalance other offsets count, so the patience begins anew."""
-    progress = StallDetector(60.0)
-    assert not progress.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
-    assert not progress.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
+    """After a rebalance other offsets count, so the time limit starts again."""
+    detector = StallDetector(60.0)
+    assert not detector.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
+    assert not detector.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
 
 
-def test_states_are_read_once_for_all_who_wait() -> None:
-    """Records begun at once read the states once between them; taken away while being read, they are read once more."""
+def test_states_are_read_once_for_all_lanes() -> None:
+    """Lanes that start together share one read of the states; a revocation during the read causes another one."""
     reads: list[int] = []
 
     def read() -> dict[bytes, bytes]:
@@ -179,14 +179,14 @@ def test_an_event_that_is_too_large_is_an_error() -> None:
 
 
 def test_headers_come_as_list_or_mapping() -> None:
-    """Whatever Faust hands on, headers are pairs; none is an empty tuple."""
+    """Headers are pairs, whether Faust gives a list, a mapping or nothing."""
     assert headers_of(None) == ()
     assert headers_of([("a", b"1"), ("a", None)]) == (("a", b"1"), ("a", None))
     assert headers_of({"a": b"1"}) == (("a", b"1"),)
 
 
-def test_settings_name_what_is_wrong() -> None:
-    """A session shorter than a broker allows is refused by name; names of group and changelog follow the prefix."""
+def test_wrong_settings_are_named() -> None:
+    """A session shorter than brokers allow is refused by name; group and changelog take the topic prefix."""
     with pytest.raises(ValidationError, match="session_timeout_seconds"):
         DeciderSettings(session_timeout_seconds=1)
     settings = DeciderSettings(topic_prefix="blue.")

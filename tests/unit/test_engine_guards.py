@@ -1,4 +1,4 @@
-"""The guards of the first loop, each reached through step() with the sentence an operator reads."""
+"""The most common guards, each reached through step(), with the explanation an operator reads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tidegate.events.job import JobSpec, Mode, Scaling
 from tidegate.events.snapshot import MetricSnapshot, Part
 
 
-def wishing_more(
+def overloaded(
     spec: JobSpec, *, last: dict[str, Any] | None = None, seen: dict[str, Any] | None = None, **more: Any
 ) -> Decision:
-    """Return the decision at which the policy first asks for more, with the last snapshot and view changed."""
+    """Return the decision at which the policy first asks for more, with changes to the last snapshot and view."""
     state = JobState.new()
     shots = steady(7, rate=800, capacity=400, **more)
     for shot in shots[:-1]:
@@ -30,7 +30,7 @@ def wishing_more(
 
 
 def entry(decision: Decision, code: str) -> str:
-    """Return the sentence of a code in the trail."""
+    """Return the explanation of a code in a decision."""
     return next(e.sentence for e in decision.trail if e.code == code)
 
 
@@ -39,21 +39,21 @@ def held(decision: Decision) -> bool:
     return decision.final_parallelism == decision.current_parallelism and decision.command is None
 
 
-def test_without_an_objection_the_wish_goes_out() -> None:
-    """The case the others vary: sixteen slots are wanted and ordered."""
-    decision = wishing_more(job(), partitions=64)
+def test_without_an_objection_the_proposed_size_is_ordered() -> None:
+    """The case that the others vary: sixteen slots are proposed and ordered."""
+    decision = overloaded(job(), partitions=64)
     assert (decision.proposed_parallelism, decision.final_parallelism) == (16, 16)
     assert [e.code for e in decision.trail] == ["CAPACITY_TOO_LOW"]
 
 
 def test_stale_measurements_are_not_acted_on() -> None:
-    """A decider ten minutes behind says so and orders nothing (F37)."""
+    """A decider that is ten minutes behind says so and orders nothing (F37)."""
     shot = steady(7, rate=800, capacity=400)[-1]
-    decision = wishing_more(job(), seen={}, last={"observed_at": shot.observed_at - timedelta(seconds=600)})
+    decision = overloaded(job(), seen={}, last={"observed_at": shot.observed_at - timedelta(seconds=600)})
     assert decision.trail[-1].code in {"SNAPSHOT_STALE", "WINDOW_FILLING"}
     late = late_decision(timedelta(seconds=600))
     assert held(late)
-    assert entry(late, "SNAPSHOT_STALE") == "the measurements are 600 s old, more than the 40 s they may be"
+    assert entry(late, "SNAPSHOT_STALE") == "the measurements are 600 s old, and the limit is 40 s"
     assert late.status is Status.PENDING_SCALE_UP
 
 
@@ -67,22 +67,22 @@ def late_decision(delay: timedelta) -> Decision:
 
 
 def test_measurements_from_the_future_are_not_acted_on() -> None:
-    """A clock an hour ahead is named, not believed (F35)."""
+    """A clock that is an hour ahead is reported and not trusted (F35)."""
     decision = late_decision(timedelta(hours=-1))
     assert held(decision)
     assert entry(decision, "SNAPSHOT_FROM_FUTURE") == "the measurements are 3600 s in the future"
 
 
 def test_incomplete_measurements_are_named() -> None:
-    """A missing part holds the change and is named."""
-    decision = wishing_more(job(), last={"missing": (Part.PROGRESS,)})
+    """A missing part stops the change and is named."""
+    decision = overloaded(job(), last={"missing": (Part.PROGRESS,)})
     assert held(decision)
     assert "measurements are missing (progress)" in entry(decision, "METRICS_INCOMPLETE")
 
 
 def test_a_paused_job_is_left_alone() -> None:
     """Pause is final until resumed: the status does not promise a change."""
-    decision = wishing_more(job(mode=Mode.PAUSED))
+    decision = overloaded(job(mode=Mode.PAUSED))
     assert held(decision)
     assert decision.status is Status.FINE
     assert decision.sentence.endswith("but the job is paused.")
@@ -90,21 +90,21 @@ def test_a_paused_job_is_left_alone() -> None:
 
 def test_an_interactive_job_keeps_its_size() -> None:
     """The first of Autopilot's five answers: interactive jobs are pinned."""
-    decision = wishing_more(job(interactive=True))
+    decision = overloaded(job(interactive=True))
     assert held(decision)
-    assert entry(decision, "INTERACTIVE") == "the job is interactive, so it is pinned to its size of 4 slots"
+    assert entry(decision, "INTERACTIVE") == "the job is interactive, so it keeps its 4 slots"
 
 
-def test_a_young_run_may_settle() -> None:
-    """Nothing is changed inside the stabilization time."""
-    decision = wishing_more(job(guards={"stabilization": {"seconds": 300}}))
+def test_a_new_run_gets_time_to_settle() -> None:
+    """Nothing changes within the stabilization time."""
+    decision = overloaded(job(guards={"stabilization": {"seconds": 300}}))
     assert held(decision)
-    assert entry(decision, "STABILIZING") == "the job started 60 s ago and is given 300 s to settle"
+    assert entry(decision, "STABILIZING") == "the job started 60 s ago and gets 300 s to settle"
 
 
-def test_steps_bend_the_wish() -> None:
-    """A step limit lets part of the wish out."""
-    decision = wishing_more(
+def test_a_step_limit_cuts_the_change() -> None:
+    """A step limit lets part of the change through."""
+    decision = overloaded(
         job(
             guards={
                 "steps": {"up": 2},
@@ -117,15 +117,15 @@ def test_steps_bend_the_wish() -> None:
     assert entry(decision, "STEP_UP_LIMIT") == "at most 2 slots may be added at a time"
 
 
-def test_the_maximum_bends_the_wish() -> None:
-    """The spec's maximum is named as the limit. The rule itself knows the maximum, so only a manual wish meets it."""
-    decision = wishing_more(job(max_parallelism=6))
+def test_the_maximum_limits_the_size() -> None:
+    """No size is above the spec's maximum. The policy knows the maximum, so only a manual request meets the guard."""
+    decision = overloaded(job(max_parallelism=6))
     assert decision.final_parallelism == 6
 
 
 def test_partitions_bound_the_size() -> None:
-    """More slots than partitions would idle: the wish is bounded, and the status is FINE as nothing more can help."""
-    decision = wishing_more(job(), partitions=4)
+    """More slots than partitions would be idle: the size is limited, and the status is FINE as nothing would help."""
+    decision = overloaded(job(), partitions=4)
     assert held(decision)
     assert decision.status is Status.FINE
     assert (
@@ -141,7 +141,7 @@ def test_split_partitions_lift_the_bound() -> None:
         "cooldown": {"up_seconds": 0, "down_seconds": 0},
         "stabilization": {"seconds": 0},
     }
-    decision = wishing_more(job(guards=lifted), partitions=4)
+    decision = overloaded(job(guards=lifted), partitions=4)
     assert decision.final_parallelism > 4
 
 
@@ -153,19 +153,19 @@ def test_sizes_are_whole_executors() -> None:
         max_parallelism=15,
         policy_options=job().scaling.policy_options | {"alignment_mode": "OFF"},
     )
-    decision = wishing_more(spec, partitions=20)
+    decision = overloaded(spec, partitions=20)
     assert decision.final_parallelism % 3 == 0
     assert decision.final_parallelism >= decision.proposed_parallelism
 
 
 def test_cooldown_held_in_redis_counts() -> None:
-    """A cooldown another decider took holds the change, though the state knows nothing of it."""
+    """A cooldown that another decider holds stops the change, although the state does not know it."""
     spec = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 60}, "stabilization": {"seconds": 0}})
     shot = steady(7, rate=800, capacity=400)[-1]
     until = shot.observed_at + timedelta(seconds=41)
-    decision = wishing_more(spec, seen={"cooldown_until": until, "cooldown_owner": "someone"})
+    decision = overloaded(spec, seen={"cooldown_until": until, "cooldown_owner": "someone"})
     assert held(decision)
-    assert entry(decision, "COOLDOWN") == "the last change is 20 s old and the cooldown lasts 60 s"
+    assert entry(decision, "COOLDOWN") == "the last change was 20 s ago and the cooldown lasts 60 s"
     assert decision.status is Status.PENDING_SCALE_UP
 
 
@@ -173,47 +173,47 @@ def test_cooldown_held_in_redis_counts() -> None:
     ("view", "code"), [(RedisView.UNREACHABLE, "REDIS_UNREACHABLE"), (RedisView.REBUILDING, "REDIS_REBUILDING")]
 )
 def test_without_redis_nothing_is_changed(view: RedisView, code: str) -> None:
-    """Redis gone or empty: hold, and say so."""
-    decision = wishing_more(job(), seen={"redis": view})
+    """While Redis is gone or empty the job keeps its size, and the decision says why."""
+    decision = overloaded(job(), seen={"redis": view})
     assert held(decision)
     assert decision.trail[-1].code == code
 
 
-def test_the_pool_bends_and_stops() -> None:
-    """A pool with too few free slots gives what it has, and the status names the pool."""
-    some = wishing_more(job(), free=2)
+def test_the_pool_limits_and_stops_growth() -> None:
+    """A pool with too few free slots gives what it has, and the status says so."""
+    some = overloaded(job(), free=2)
     assert (some.final_parallelism, some.status) == (6, Status.POOL_EXHAUSTED)
-    none = wishing_more(job(), free=0)
+    none = overloaded(job(), free=0)
     assert held(none)
     assert none.status is Status.POOL_EXHAUSTED
-    assert entry(none, "POOL_EXHAUSTED") == "pool default has 0 free slots of 4, and 4 more are wanted"
+    assert entry(none, "POOL_EXHAUSTED") == "that takes 4 more slots, and pool default has 0 of 4 free"
 
 
 def test_promised_slots_are_not_free() -> None:
-    """Slots promised to another job and not yet taken are not handed out twice."""
-    decision = wishing_more(job(), free=4, seen={"pool_reserved": 3})
+    """Slots promised to another job and not yet used are not handed out twice."""
+    decision = overloaded(job(), free=4, seen={"pool_reserved": 3})
     assert decision.final_parallelism == 5
 
 
-def test_an_unseen_pool_is_not_an_empty_or_a_full_one() -> None:
-    """Without the pool's view nothing is added."""
-    decision = wishing_more(job(), free=None)
+def test_nothing_is_added_while_the_pool_is_unknown() -> None:
+    """An unknown pool counts neither as empty nor as full."""
+    decision = overloaded(job(), free=None)
     assert held(decision)
     assert decision.trail[-1].code == "POOL_UNKNOWN"
 
 
 def test_a_lost_reservation_is_tried_again_later() -> None:
-    """Losing the race for slots holds this decision only."""
-    decision = wishing_more(job(), seen={"reservation_refused": True})
+    """Losing the race for slots stops only this decision."""
+    decision = overloaded(job(), seen={"reservation_refused": True})
     assert held(decision)
     assert decision.trail[-1].code == "RESERVATION_LOST"
 
 
 def test_every_guard_says_what_it_needs() -> None:
-    """Every guard has a name of its own, and its options parse with their defaults."""
+    """Every guard has a name of its own, and its options have defaults."""
     assert len({guard.name for guard in GUARDS}) == len(GUARDS)
     for guard in GUARDS:
-        assert guard.Options() == guard.Options()
+        assert guard() == guard()
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_every_guard_says_what_it_needs() -> None:
             "scaling.policy_options.utilization_target: must be at most 1, found 1.5",
         ),
         ({"policy_options": {"utilisation": 0.5}}, "scaling.policy_options.utilisation: unknown option"),
-        ({"policy": "flip271", "policy_options": {"utilization_target": "high"}}, "must be float, found 'high'"),
-        ({"policy": "flip271", "policy_options": {"alignment_mode": "SIDEWAYS"}}, "must be one of BALANCED"),
+        ({"policy": "flip271", "policy_options": {"utilization_target": "high"}}, "must be a number, found 'high'"),
+        ({"policy": "flip271", "policy_options": {"alignment_mode": "SIDEWAYS"}}, "must be one of 'BALANCED'"),
         ({"guards": {"cooldwon": {}}}, "scaling.guards.cooldwon: unknown guard, known are"),
         (
             {"guards": {"cooldown": {"up_seconds": -1}}},

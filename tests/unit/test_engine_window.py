@@ -1,4 +1,4 @@
-"""The window: rates across slices, time inside micro-batches, and what begins it anew."""
+"""The window: rates across slices, time inside micro-batches, and what makes it start over."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_old_slices_leave_the_window() -> None:
 
 def test_a_batch_longer_than_the_interval_is_busy_time_throughout() -> None:
     """A batch over three intervals makes each of them busy, and is not counted twice when it ends."""
-    begun = START + timedelta(seconds=10)
-    during = [snapshot(n, arrived=n * 1000, current_batch_started_at=begun) for n in (2, 3)]
+    started = START + timedelta(seconds=10)
+    during = [snapshot(n, arrived=n * 1000, current_batch_started_at=started) for n in (2, 3)]
     ended = snapshot(4, arrived=4000, committed=3000, batches=[batch(4, 1, 3000, 30.0)])
     state = taken(snapshot(1, arrived=1000), *during, ended, window=120.0)
     assert [s.busy_seconds for s in state.window[1:]] == pytest.approx([10.0, 10.0, 10.0])
@@ -81,7 +81,7 @@ def test_unseen_batches_are_neither_busy_nor_idle() -> None:
 @pytest.mark.parametrize(
     ("second", "why"),
     [
-        (snapshot(2, arrived=10, committed=5), "end offsets fell: the topic was made anew"),
+        (snapshot(2, arrived=10, committed=5), "end offsets fell: the topic was recreated"),
         (snapshot(2, arrived=2000, committed=100), "committed offsets fell: they were reset"),
         (snapshot(2, arrived=2000, committed=900, partitions=9), "a partition was added"),
         (snapshot(2, arrived=2000, committed=900, incarnation="app-2"), "another run of the job"),
@@ -139,6 +139,6 @@ def test_overhead_and_cost_are_told_apart() -> None:
 
 
 def test_state_survives_the_wire() -> None:
-    """The state comes back from JSON exactly as it went."""
+    """The state survives JSON exactly."""
     state = taken(*steady(40, rate=777, capacity=801))
     assert from_wire(to_wire(state)) == state

@@ -1,4 +1,4 @@
-"""The Flink autoscaler's formulas, case by case, with the arithmetic beside each."""
+"""The formulas of the Flink autoscaler, case by case, each with its arithmetic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INF, NAN = math.inf, math.nan
     [(1.2345, 1.235), (0.0004, 0.0004), (0.0005, 0.001), (2.0, 2.0), (1.0005, 1.001), (INF, INF), (0.0, 0.0)],
 )
 def test_metrics_are_rounded_half_up_but_never_to_zero(value: float, rounded: float) -> None:
-    """Three decimals, halves up, and what would become 0 is kept."""
+    """Three decimals, halves up; a value that would become 0 is kept."""
     assert rules.round_metric(value) == rounded
 
 
 def test_the_rounding_of_metrics_matters() -> None:
-    """200 subtasks at 78 % busy with target 0.8: 195 with the rounding, 196 without (their section 3)."""
+    """200 subtasks at 78 % busy with target 0.8: 195 with the rounding, 196 without."""
     load = rules.mean([0.78] * 6)  # 0.7800000000000001
 
     def size(busy: float, rounded: bool) -> int:
@@ -44,7 +44,7 @@ def test_the_rounding_of_metrics_matters() -> None:
     ],
 )
 def test_a_rate_is_last_known_minus_first_known(samples: list[tuple[float, float]], expected: float) -> None:
-    """Counters are compared at the ends of the window, unknown ones left out."""
+    """Counters are compared at both ends of the window; unknown ones are skipped."""
     assert rules.rate(samples) == pytest.approx(expected, nan_ok=True)
 
 
@@ -53,7 +53,7 @@ def test_a_rate_is_last_known_minus_first_known(samples: list[tuple[float, float
     [([1, 2, NAN, INF], 1, 1.5), ([INF, NAN], 1, INF), ([NAN], 1, NAN), ([5], 2, NAN), ([], 1, NAN)],
 )
 def test_a_mean_skips_what_is_not_finite(values: list[float], min_count: int, expected: float) -> None:
-    """NaN and +inf are left out; +inf alone stays, too few values are unknown."""
+    """NaN and +inf are skipped; +inf alone stays; too few values are unknown."""
     assert rules.mean(values, min_count) == pytest.approx(expected, nan_ok=True)
 
 
@@ -73,7 +73,7 @@ def test_busy_time_is_believed_unless_observation_contradicts(busy: float, obser
 
 
 def test_observation_needs_lag() -> None:
-    """Only a source that lags shows its capacity; otherwise the mean of earlier values, if there are two."""
+    """Only a source that lags shows its capacity; otherwise the mean of at least two earlier values counts."""
 
     def observe(rate: float, lag: float, back_pressure: float, earlier: list[float]) -> float:
         return rules.observed_true_processing_rate(rate, lag, back_pressure, rules.mean(earlier, 2), lag_threshold=30)
@@ -107,7 +107,7 @@ def test_the_capacity_formula(utilization: float, with_restart: bool, expected: 
 
 
 def test_the_default_band_and_aim() -> None:
-    """At defaults the band is 1.00 to 2.667 times the target rate and the aim 1.595 times it (their section 4)."""
+    """With the defaults the band is 1.00 to 2.667 times the target rate, and the aim is 1.595 times it."""
 
     def capacity(utilization: float, with_restart: bool) -> float:
         return rules.target_capacity(
@@ -134,7 +134,7 @@ def test_the_default_band_and_aim() -> None:
     ],
 )
 def test_the_factor_is_clamped(capacity: float, tpr: float, alpha: float, factor: float) -> None:
-    """At most 60 % is taken away at once, and a scalability coefficient raises the factor."""
+    """At most 60 % of the slots go at once, and a scalability coefficient raises the factor."""
     assert rules.scale_factor(capacity, tpr, max_down=0.6, max_up=100_000, alpha=alpha) == pytest.approx(factor)
 
 
@@ -152,7 +152,7 @@ def test_the_factor_is_clamped(capacity: float, tpr: float, alpha: float, factor
 def test_parallelism_stays_within_the_vertex(
     current: int, factor: float, minimum: int, maximum: int, expected: int
 ) -> None:
-    """The bounds of a vertex hold, but never push it the other way."""
+    """The bounds of a vertex apply, but never in the other direction."""
     assert rules.scaled_parallelism(current, factor, minimum=minimum, maximum=maximum) == expected
 
 
@@ -162,11 +162,11 @@ def test_parallelism_stays_within_the_vertex(
         (2, 5, 8, "BALANCED", 8),  # 8/5 = 1, q = 8 divides; 6 and 7 give 1 as well
         (2, 3, 8, "BALANCED", 4),
         (8, 3, 8, "BALANCED", 4),
-        (2, 50, 99, "BALANCED", 99),  # double, to remove a 1 % imbalance (their section 6)
+        (2, 50, 99, "BALANCED", 99),  # double, to remove a 1 % imbalance
         (2, 30, 100, "BALANCED", 34),  # 100/30 = 3, 100/34 = 2
         (2, 30, 100, "EVENLY_SPREAD", 50),
         (2, 5, 8, "OFF", 5),
-        (2, 20, 15, "BALANCED", 20),  # their defect 13: an empty region keeps the target
+        (2, 20, 15, "BALANCED", 20),  # an empty region keeps the target, a defect of Flink
         (2, 5, 0, "BALANCED", 5),  # unknown partitions
         (4, 3, 7, "EVENLY_SPREAD", 3),  # nothing in [3, 4] divides 7
     ],
@@ -199,7 +199,7 @@ def test_the_scalability_coefficient() -> None:
 
 
 def test_an_ineffective_scale_up_is_recognised() -> None:
-    """Less than a tenth of the expected gain is ineffective, and so is what cannot be told."""
+    """Less than a tenth of the expected gain is ineffective, and so is an unknown gain."""
     assert rules.ineffective(105.0, 100.0, 200.0)  # gain 0.05
     assert not rules.ineffective(110.0, 100.0, 200.0)  # gain 0.1
     assert rules.ineffective(NAN, 100.0, 200.0)
@@ -211,12 +211,12 @@ def test_a_gain_from_a_rate_of_zero_is_effective(now: float, blocked: bool) -> N
     assert rules.ineffective(now, 0.0, 0.0) is blocked
 
 
-def test_scale_down_waits_for_the_largest_wish() -> None:
-    """The largest wish of the interval wins, with its own flag, once the interval has passed."""
+def test_scale_down_waits_for_the_largest_proposal() -> None:
+    """After the interval the largest proposal in it wins, with its own flag."""
     queue, first, due = rules.delayed_scale_down([], None, 0.0, 3, True, 60.0)
     assert due is None
     queue, first, due = rules.delayed_scale_down(queue, first, 30.0, 5, False, 60.0)
-    assert [wish[1] for wish in queue] == [5]
+    assert [proposal[1] for proposal in queue] == [5]
     queue, first, due = rules.delayed_scale_down(queue, first, 50.0, 2, True, 60.0)
     assert due is None
     queue, first, due = rules.delayed_scale_down(queue, first, 61.0, 2, True, 60.0)

@@ -1,7 +1,7 @@
-"""Every guard, reached through step(): what it keeps, the sentence it says, and that nobody else keeps it.
+"""Every guard, reached through step(): the promise it keeps, its explanation, and that no other guard keeps it.
 
-Each row is a case in which exactly one guard stands between a wish and its order. The promise holds with all guards;
-with that guard left out, and only then, it breaks.
+Each row is a case in which exactly one guard stands between a proposed size and its order. The promise holds with all
+guards. It breaks when that guard is left out, and only then.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def guards(**options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def growth(
     spec: JobSpec | None = None, *, last: dict[str, Any] | None = None, partitions: int = 64, **more: Any
 ) -> Decision:
-    """Return the decision of a job of 4 slots that gets twice what it can do: 16 are wanted."""
+    """Return the decision of a job of 4 slots that gets twice what it can do: 16 are proposed."""
     shots = steady(7, rate=800, capacity=400, partitions=partitions)
     shots[-1] = shots[-1].model_copy(update=last or {})
     return decide(spec or job(), shots, **more)[1]
 
 
 def shrinking(spec: JobSpec | None = None, *, last: dict[str, Any] | None = None, **more: Any) -> Decision:
-    """Return the decision of a job of 4 slots that needs one: 2 are wanted."""
+    """Return the decision of a job of 4 slots that needs one: 2 are proposed."""
     shots = steady(7, rate=40, capacity=400)
     shots[-1] = shots[-1].model_copy(update=last or {})
     return decide(spec or job(), shots, **more)[1]
@@ -70,7 +70,7 @@ def state_of(size: int, partitions: int = 200) -> dict[str, Any]:
 
 
 def remembered(**history: Any) -> dict[str, Any]:
-    """Return the state to begin with, with something remembered."""
+    """Return a state with a history, to start from."""
     return {"state": JobState(history=History(**history))}
 
 
@@ -120,7 +120,7 @@ def at_least(size: int) -> Callable[[Decision], bool]:
 
 @dataclass(frozen=True)
 class Row:
-    """One case: how it comes about, what is promised, and the sentence that says so."""
+    """One case: how to make it, what is promised, and the explanation."""
 
     guard: str
     make: Callable[[], Decision]
@@ -135,7 +135,7 @@ def full_pool() -> dict[str, Any]:
 
 
 def behind() -> Neighbour:
-    """Return a job downstream that is 700 s behind and falls back."""
+    """Return a job downstream that is 700 s behind and falling further behind."""
     return Neighbour("reports", upstream=False, topics=("out",), evidence=Evidence(lag_seconds=700.0, lag_trend=5.0))
 
 
@@ -145,14 +145,14 @@ ROWS = [
         lambda: growth(late=600.0),
         held,
         "SNAPSHOT_STALE",
-        "the measurements are 600 s old, more than the 40 s they may be",
+        "the measurements are 600 s old, and the limit is 40 s",
     ),
     Row(
         "complete",
         lambda: growth(last={"missing": (Part.JOB_STATE,)}),
         held,
         "METRICS_INCOMPLETE",
-        "measurements are missing (job_state), and what is unknown is not acted on",
+        "some measurements are missing (job_state), and nothing changes without them",
     ),
     Row(
         "state_limits",
@@ -163,7 +163,7 @@ ROWS = [
         )[1],
         held,
         "HALTED_RESUMABLE",
-        "it was stopped for the size of its state",
+        "the job was stopped because its state is too large",
     ),
     Row("paused", lambda: growth(job(mode=Mode.PAUSED)), held, "PAUSED", "the job is paused"),
     Row(
@@ -171,28 +171,28 @@ ROWS = [
         lambda: growth(job(interactive=True)),
         held,
         "INTERACTIVE",
-        "the job is interactive, so it is pinned to its size of 4 slots",
+        "the job is interactive, so it keeps its 4 slots",
     ),
     Row(
         "excluded_periods",
         lambda: growth(job(guards=guards(excluded_periods={"periods": "12:00:00-13:00:00 && * * * ? * 1"}))),
         held,
         "EXCLUDED_PERIOD",
-        "it is within the excluded period 12:00:00-13:00:00 && * * * ? * 1 (UTC), in which nothing is changed",
+        "nothing changes in the excluded period 12:00:00-13:00:00 && * * * ? * 1 (UTC)",
     ),
     Row(
         "in_flight",
         lambda: growth(state=JobState(in_flight=InFlight("c-1", "rescale", 6, LAST - 20, LAST + 100), parallelism=4)),
         held,
         "COMMAND_IN_FLIGHT",
-        "the change to 6 slots ordered 21 s ago is still under way (ordered)",
+        "the change to 6 slots, ordered 21 s ago, is still under way (ordered)",
     ),
     Row(
         "stabilization",
         lambda: growth(job(guards=guards(stabilization={"seconds": 600}))),
         held,
         "STABILIZING",
-        "the job started 60 s ago and is given 600 s to settle",
+        "the job started 60 s ago and gets 600 s to settle",
     ),
     Row(
         "scale_down_grace",
@@ -201,14 +201,14 @@ ROWS = [
         ),
         held,
         "SCALE_DOWN_GRACE",
-        "the last growth is 100 s old and nothing is taken away for 600 s after one",
+        "the last scale-up was 100 s ago and nothing is removed for 600 s after one",
     ),
     Row(
         "scale_down_window",
         lambda: shrinking(job(guards=guards(scale_down_window={"seconds": 600})), **remembered(shrink=(LAST - 100, 3))),
         at_least(3),
         "SCALE_DOWN_WINDOW",
-        "fewer slots have been wanted for 0 s, and that must last 600 s",
+        "fewer slots have been proposed for only 0 s of the required 600 s",
     ),
     Row(
         "steps",
@@ -230,14 +230,14 @@ ROWS = [
         lambda: growth(last=state_of(GB, partitions=6)),
         at_most(6),
         "STATE_PARTITIONS",
-        "the state has 6 partitions, fixed in the checkpoint, and a slot without one has nothing to do",
+        "the state has 6 partitions, fixed by the checkpoint, and a slot without one has nothing to do",
     ),
     Row(
         "single_task",
         lambda: growth(last=stage(1, 9.0, 9.0, 9.0)),
         held,
         "SINGLE_TASK",
-        "100% of the time goes into stages of a single task, which more slots do not make faster",
+        "100% of the time goes into single-task stages, which more slots do not speed up",
     ),
     Row(
         "skew",
@@ -251,28 +251,28 @@ ROWS = [
         stuck,
         held,
         "CONSUMER_STUCK",
-        "no offset has been committed for 60 s while 5000 records arrived: the job is stuck, not too small",
+        "no offset was committed for 60 s while 5000 records arrived, so the job is stuck rather than too small",
     ),
     Row(
         "ineffective",
         lambda: growth(**remembered(growth=Growth(LAST - 600, 2, 4, 395.0))),
         held,
         "SCALE_UP_INEFFECTIVE",
-        "the growth from 2 to 4 slots brought 1% of what was expected, so no more are added",
+        "the scale-up from 2 to 4 slots brought 1% of the expected gain, so no more are added",
     ),
     Row(
         "downstream",
         lambda: growth(neighbours=(behind(),)),
         held,
         "DOWNSTREAM_BEHIND",
-        "reports downstream is 700 s behind and falling back, so more from here would only wait there",
+        "reports downstream is 700 s behind and falling further behind, so more output would only wait there",
     ),
     Row(
         "memory_pressure",
         lambda: shrinking(last={"gc_ratio": 0.4}),
         held,
         "MEMORY_PRESSURE",
-        "40% of the run time goes into garbage collection, so no memory is taken away",
+        "40% of the run time goes into garbage collection, so no memory is removed",
     ),
     Row(
         "state_size",
@@ -286,7 +286,7 @@ ROWS = [
         idle_growth,
         held,
         "DRAINS_SOONER",
-        "the lag will be gone in 11 s at the present size, and a restart takes 25 s",
+        "at this size the lag is gone in 11 s, and a restart takes 25 s",
     ),
     Row(
         "restart_budget",
@@ -303,7 +303,7 @@ ROWS = [
         lambda: asked(5, executor_cores=2, min_parallelism=2),
         lambda decision: decision.final_parallelism % 2 == 0,
         "EXECUTOR_CORES",
-        "an executor has 2 cores, so sizes are multiples of it",
+        "an executor has 2 cores, so the size must be a multiple of 2",
     ),
     Row(
         "quota",
@@ -320,14 +320,14 @@ ROWS = [
         ),
         held,
         "COOLDOWN",
-        "the last change is 100 s old and the cooldown lasts 600 s",
+        "the last change was 100 s ago and the cooldown lasts 600 s",
     ),
     Row(
         "redis",
         lambda: growth(redis=RedisView.UNREACHABLE),
         held,
         "REDIS_UNREACHABLE",
-        "Redis does not answer as it should, so cooldown and pool cannot be checked and nothing is changed",
+        "Redis cannot be used, so the cooldown and the pool cannot be checked and nothing changes",
     ),
     Row(
         "advise",
@@ -341,26 +341,26 @@ ROWS = [
         lambda: growth(last=full_pool()),
         at_most(6),
         "POOL_EXHAUSTED",
-        "pool default has 2 free slots of 6, and 12 more are wanted",
+        "that takes 12 more slots, and pool default has 2 of 6 free",
     ),
     Row(
         "reservation",
         lambda: growth(reservation_refused=True),
         held,
         "RESERVATION_LOST",
-        "another job took the slots or the cooldown first; it is tried again at the next snapshot",
+        "another decision reserved the slots or the cooldown first, so the next snapshot tries again",
     ),
 ]
 
 
 def test_every_guard_has_its_row() -> None:
-    """The table follows the list, so a new guard without a case is a red test."""
+    """The table has a row for each guard in the list, so a new guard without a case fails this test."""
     assert [row.guard for row in ROWS] == [guard.name for guard in GUARDS]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.guard)
 def test_a_guard_keeps_its_promise_and_says_so(row: Row) -> None:
-    """With all guards the promise holds, and the trail has the guard, its code and its sentence."""
+    """With all guards the promise holds, and the reasons have the guard, its code and its explanation."""
     decision = row.make()
     assert row.promise(decision), decision.sentence
     entry = next(entry for entry in decision.trail if entry.by == row.guard)
@@ -370,7 +370,7 @@ def test_a_guard_keeps_its_promise_and_says_so(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.guard)
 def test_without_the_guard_the_promise_breaks(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else keeps the promise: each guard carries its own weight."""
+    """No other guard keeps the promise."""
     monkeypatch.setattr(tidegate.engine.plan, "GUARDS", tuple(guard for guard in GUARDS if guard.name != row.guard))
     decision = row.make()
     assert not row.promise(decision), decision.sentence
@@ -388,8 +388,8 @@ def test_a_slow_task_among_much_other_work_is_no_bound() -> None:
     assert growth(last=stage(64, 90.0, 1.0, 9.0)).final_parallelism == 16
 
 
-def test_the_largest_wish_of_the_window_is_followed() -> None:
-    """When the window is over, the size is the largest wanted meanwhile, not the last one."""
+def test_the_largest_proposal_of_the_window_counts() -> None:
+    """When the window is over, the largest size proposed in it counts, not the last one."""
     spec = job(guards=guards(scale_down_window={"seconds": 60}))
     shots = steady(8, rate=40, capacity=400)
     state, _ = decide(spec, shots[:7])
@@ -397,16 +397,16 @@ def test_the_largest_wish_of_the_window_is_followed() -> None:
     state = state._replace(history=History(shrink=(AT, 3)))
     _, decision = decide(spec, shots[7:], state=state)
     assert decision.final_parallelism == 3
-    assert "3 is the largest size wanted since fewer slots would do" in decision.sentence
+    assert "3 is the largest size proposed in the scale-down window" in decision.sentence
 
 
 def test_a_job_near_its_capacity_grows_though_its_lag_drains_soon() -> None:
-    """250/s of 300/s arrive: the little lag drains in seconds, and the growth is about what comes next."""
+    """250/s of 300/s arrive: the small lag drains within seconds, and the scale-up is meant for later load."""
     assert not held(idle_growth(rate=250, each=5))
 
 
 def test_a_job_upstream_that_is_behind_holds_nothing() -> None:
-    """Only who reads our output would be left with more of it."""
+    """Only a job that reads our output would get more of it."""
     upstream = Neighbour("feeder", upstream=True, topics=("in",), evidence=behind().evidence)
     assert growth(neighbours=(upstream,)).final_parallelism == 16
 
@@ -418,12 +418,12 @@ def test_a_job_further_downstream_that_is_behind_holds_nothing() -> None:
 
 
 def test_memory_pressure_lets_growth_through() -> None:
-    """More executors bring more memory: only a reduction is stopped."""
+    """More executors bring more memory, so only a scale-down is stopped."""
     assert growth(last={"gc_ratio": 0.9}).final_parallelism == 16
 
 
 def test_the_last_changes_of_the_day_are_kept_for_growth() -> None:
-    """With 12 of 48 kept, 36 changes stop a reduction and not a growth."""
+    """With 12 of 48 changes reserved, 36 stop a scale-down but not a scale-up."""
     times = tuple(int(LAST) - 600 - 60 * n for n in range(36, 0, -1))
     assert held(shrinking(**remembered(ordered_at=times)))
     assert growth(**remembered(ordered_at=times)).final_parallelism == 16
@@ -433,7 +433,9 @@ def test_a_reduction_that_saves_less_than_its_restart_is_not_made() -> None:
     """A restart of two hours on 4 slots costs 28,800 slot-seconds; 2 slots fewer save 7,200 in an hour."""
     decision = shrinking(state=JobState(restarts=((AT - 9000, 7200.0),)))
     assert held(decision)
-    assert "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save 7200 in 3600 s" in decision.sentence
+    assert (
+        "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save only 7200 in 3600 s" in decision.sentence
+    )
 
 
 def test_memory_counts_in_the_quota() -> None:
@@ -442,7 +444,7 @@ def test_memory_counts_in_the_quota() -> None:
 
 
 def test_orders_are_remembered() -> None:
-    """A growth that goes out is in the history, with what the job could do before it."""
+    """The history has every ordered scale-up, with what the job could do before it."""
     state, decision = decide(job(), steady(7, rate=800, capacity=400, partitions=64))
     assert decision.command is not None
     assert state.history.ordered_at == (int(decision.decided_at.timestamp()),)
@@ -459,40 +461,37 @@ def run_state(
 
 
 def test_state_forces_growth() -> None:
-    """25 GB an executor: the policy is content, and the state asks for 10 executors of 10 GB."""
+    """At 25 GB per executor the policy proposes no change, and the state needs 10 executors of 10 GB."""
     _, decision = run_state(100 * GB)
     assert (decision.proposed_parallelism, decision.final_parallelism) == (4, 10)
     assert decision.status is Status.PENDING_SCALE_UP
-    assert (
-        "the executors hold 25.0 GB of state each and should hold 10 GB, which asks for a size of 10"
-        in decision.sentence
-    )
+    assert "the executors hold 25.0 GB of state each and should hold 10 GB, which takes 10 slots" in decision.sentence
 
 
 def test_state_that_the_pool_cannot_hold_exhausts_it() -> None:
-    """Growth the state forces goes through the other guards: a full pool says POOL_EXHAUSTED."""
+    """Growth forced by the state passes the other guards too: a full pool gives POOL_EXHAUSTED."""
     _, decision = run_state(100 * GB, pool=Pool(pool_id="default", slots_total=4, slots_used=4, workers_alive=1))
     assert held(decision)
     assert decision.status is Status.POOL_EXHAUSTED
 
 
 def test_a_little_too_much_state_forces_nothing() -> None:
-    """15 GB an executor is the limit, over the 10 GB aimed at; at it nothing is forced."""
+    """With a target of 10 GB per executor, growth is forced above 15 GB, not at 15 GB."""
     assert held(run_state(60 * GB)[1])
     assert run_state(61 * GB)[1].final_parallelism == 7
 
 
 @pytest.mark.parametrize(("gigabytes", "warned"), [(399, False), (400, True), (500, True)])
 def test_state_is_warned_about_from_80_percent(gigabytes: int, warned: bool) -> None:
-    """From 400 GB of 500 GB every decision says so; the job runs on."""
+    """From 400 GB of 500 GB every decision warns, and the job continues."""
     spec = job(guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     _, decision = run_state(gigabytes * GB, spec=spec)
     assert held(decision)
-    assert (f"the state of {gigabytes} GB nears the limit of 500 GB" in decision.sentence) is warned
+    assert (f"the state of {gigabytes} GB is close to the limit of 500 GB" in decision.sentence) is warned
 
 
 def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
-    """Past 500 GB it is stopped and stays so; a new version of the spec lets it go on at its own risk."""
+    """Over 500 GB the job is stopped; a new version of the spec lets it continue at its own risk."""
     state, decision = run_state(501 * GB)
     assert decision.command is not None
     assert (decision.command.to_parallelism, decision.status) == (0, Status.STOPPED_STATE_LIMIT)
@@ -510,11 +509,11 @@ def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
     spec = job(version=2, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     _, decision = run_state(600 * GB, spec=spec, state=state, first=30)
     assert decision.final_parallelism == 4
-    assert "runs on at its own risk; at 1000 GB it fails for good" in decision.sentence
+    assert "continues at its own risk; at 1000 GB it fails for good" in decision.sentence
 
 
 def test_over_the_hard_limit_a_job_fails_for_good() -> None:
-    """Past 1000 GB it is stopped, and no new version of the spec starts it again."""
+    """Over 1000 GB the job is stopped, and no new version of the spec starts it again."""
     state, decision = run_state(1001 * GB)
     assert decision.command is not None
     assert (decision.command.to_parallelism, decision.status) == (0, Status.FAILED_STATE_LIMIT)
@@ -526,7 +525,7 @@ def test_over_the_hard_limit_a_job_fails_for_good() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.ADVISE])
 def test_a_job_tidegate_may_not_touch_is_not_stopped(mode: Mode) -> None:
-    """Paused or in advise mode a job over its limits is only warned about."""
+    """A job over its limits that is paused or in advise mode only gets a warning."""
     _, decision = run_state(
         1001 * GB, spec=job(mode=mode, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     )
@@ -535,7 +534,7 @@ def test_a_job_tidegate_may_not_touch_is_not_stopped(mode: Mode) -> None:
 
 
 def test_orders_of_yesterday_are_forgotten() -> None:
-    """The budget is of any 24 hours: what is older neither counts nor is kept."""
+    """The budget covers any 24 hours: older orders neither count nor are kept."""
     old = tuple(int(LAST - 90_000 + n) for n in range(48))
     state, decision = decide(
         job(), steady(7, rate=800, capacity=400, partitions=64), state=JobState(history=History(ordered_at=old))

@@ -1,4 +1,4 @@
-"""Interrupts that get lost on their way are raised all the same, and only where they should be."""
+"""Interrupts that get lost are raised again, and only where they should be."""
 
 import signal
 import threading
@@ -12,15 +12,15 @@ BOTH = (signal.SIGINT, signal.SIGTERM)
 
 
 def lose(number: signal.Signals) -> None:
-    """Gets a signal, and loses the interrupt as a `__del__` does."""
+    """Receives a signal and loses the interrupt, as a `__del__` does."""
     with suppress(KeyboardInterrupt):
         signal.raise_signal(number)
 
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", BOTH)
-def test_an_interrupt_is_raised_where_it_comes(number: signal.Signals) -> None:
-    """Nothing after it is done, and the handlers are again what they were."""
+def test_an_interrupt_is_raised_immediately(number: signal.Signals) -> None:
+    """Nothing after the signal runs, and the previous handlers are restored."""
     before = [signal.getsignal(each) for each in BOTH]
     with suppress(KeyboardInterrupt), interruptible():
         signal.raise_signal(number)
@@ -31,7 +31,7 @@ def test_an_interrupt_is_raised_where_it_comes(number: signal.Signals) -> None:
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", BOTH)
 def test_a_lost_interrupt_is_raised_by_the_next_check(number: signal.Signals) -> None:
-    """A loop that waits ends, and so does whatever is around it; afterwards it is forgotten."""
+    """A waiting loop ends, and so does the block around it; afterwards the signal is forgotten."""
     with suppress(KeyboardInterrupt), interruptible():
         with interruptible():
             check()
@@ -44,14 +44,14 @@ def test_a_lost_interrupt_is_raised_by_the_next_check(number: signal.Signals) ->
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_lost_interrupt_is_raised_at_the_end() -> None:
-    """Without any check the block still does not end as if nothing had been."""
+    """Even without a check, the block ends with the interrupt."""
     with pytest.raises(KeyboardInterrupt), interruptible():
         lose(signal.SIGINT)
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_an_error_made_of_an_interrupt_is_an_interrupt() -> None:
-    """Extensions report the exception they met as an error of their own; other errors stay what they are."""
+def test_an_error_that_replaced_an_interrupt_is_an_interrupt() -> None:
+    """An extension's error that replaced the interrupt becomes the interrupt; other errors stay as they are."""
 
     def extension() -> None:
         lose(signal.SIGINT)
@@ -65,7 +65,7 @@ def test_an_error_made_of_an_interrupt_is_an_interrupt() -> None:
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_clean_up_is_not_interrupted() -> None:
-    """Signals during a clean-up are ignored, and heard again after it."""
+    """Signals during a clean-up are ignored, and handled again afterwards."""
     with interruptible(), uninterrupted():
         for number in BOTH:
             signal.raise_signal(number)
@@ -74,16 +74,16 @@ def test_a_clean_up_is_not_interrupted() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_what_is_ignored_stays_ignored() -> None:
-    """Ctrl-C in a script's terminal does not end what the script runs in the background."""
+def test_an_ignored_signal_stays_ignored() -> None:
+    """Ctrl-C in a terminal does not end what a script runs in the background."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with interruptible():
         signal.raise_signal(signal.SIGINT)
         check()
 
 
-def test_another_thread_is_left_alone() -> None:
-    """Only the main thread may set handlers, so elsewhere the block is as if it were not there."""
+def test_another_thread_is_not_affected() -> None:
+    """Only the main thread may set handlers, so in another thread the block has no effect."""
     done = threading.Event()
 
     def run() -> None:

@@ -143,7 +143,7 @@ def test_a_slot_is_promised_once() -> None:
     assert seen.cooldown_until is not None
     later = table.view(spec.job_id, spec.pool_id, seen.cooldown_until.timestamp() + 1)
     assert (later.cooldown_until, later.cooldown_owner) == (None, None)
-    table.settle(spec.job_id, spec.pool_id, command.command_id, None)
+    table.release(spec.job_id, spec.pool_id, command.command_id)
     assert table.view("other", spec.pool_id, now).pool_reserved == 0
 
 

@@ -1,7 +1,8 @@
-"""The Horizontal Pod Autoscaler's rules on the cases of its own tests, and the policy made of them."""
+"""The rules of the Horizontal Pod Autoscaler on the cases of its own tests, and the policy that uses them."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.engine import check_spec
 from tests.support.events import job, snapshot, steady
 from tidegate.engine.state import JobState
 from tidegate.policies import hpa_rules as rules
+from tidegate.policies.behaviour import RATE_POLICIES
 from tidegate.policies.hpa_rules import RatePolicy
 
 
@@ -32,7 +34,7 @@ from tidegate.policies.hpa_rules import RatePolicy
     ],
 )
 def test_resource_replicas(current: int, usage: list[int], target: int, more: dict[str, int], want: int) -> None:
-    """Ratio, tolerance, ceiling, and pods that are missing or not ready counted against the change."""
+    """Ratio, tolerance and ceiling; pods that are missing or not ready count against the change."""
     assert rules.resource_replicas(current, usage, 1000, target, **more) == want
 
 
@@ -74,15 +76,17 @@ def test_per_pod_replicas(current: int, value: int, target: int, want: int) -> N
     [([3, 7], 7), ([5, None], 5), ([3, None], None), ([None, None], None), ([], None), ([3, 2], 3)],
 )
 def test_several_metrics(proposals: list[int | None], want: int | None) -> None:
-    """The largest; where one failed, up is allowed and down is not (4 run)."""
+    """The largest wins. If one failed, scaling up is allowed and scaling down is not (4 pods run)."""
     assert rules.combine(4, proposals) == want
 
 
 def test_stabilization_takes_the_extreme_of_the_window() -> None:
-    """Down follows the highest of 300 s, up the lowest of its window; older records do not count."""
+    """A scale-down goes to the largest size of 300 s, a scale-up to the smallest of its window."""
     records = [(0.0, 9), (100.0, 6), (200.0, 5)]
     assert rules.stabilize(8, 3, records, 350.0) == 6
-    assert rules.stabilize(8, 3, records, 299.0) == 8  # 9 is above the present size: no growth by the window of down
+    assert (
+        rules.stabilize(8, 3, records, 299.0) == 8
+    )  # 9 is above the current size: the scale-down window does not scale up
     assert rules.stabilize(4, 12, records, 350.0) == 12
     assert rules.stabilize(4, 12, records, 350.0, up_window=300.0) == 5
 
@@ -106,7 +110,7 @@ def test_rate_policies_up(current: int, events: list[tuple[float, int]], select:
 
 
 def test_rate_policies_down() -> None:
-    """10 % of 15 is 1.5: int(13.5) = 13 may stay; 2 pods: 13; and what went this period counts."""
+    """10 % of 15 is 1.5, so int(13.5) = 13 pods may stay; pods that were removed in the period count."""
     policies = [RatePolicy("Percent", 10, 60), RatePolicy("Pods", 4, 60)]
     assert rules.scale_down_limit(15, [], policies, "Max", 100.0) == 11
     assert rules.scale_down_limit(15, [], policies, "Min", 100.0) == 13
@@ -142,7 +146,7 @@ def test_slots_not_granted_can_count_as_missing_pods() -> None:
 
 
 def test_an_unknown_metric_forbids_scaling_down() -> None:
-    """Idle by utilization, lag unknown: it stays; lag alone may still ask for more."""
+    """With an unknown lag an idle job keeps its size, but a known lag alone can still scale it up."""
     unknown: dict[str, Any] = {"target_lag_records_per_slot": 100}
     down = propose("hpa", case(evidence(utilization=0.1, lag_records=None)), **unknown)
     assert (down.size, down.code) == (4, "HPA_METRIC_MISSING")
@@ -151,7 +155,7 @@ def test_an_unknown_metric_forbids_scaling_down() -> None:
 
 
 def test_a_new_job_is_not_shrunk_before_the_window_is_over() -> None:
-    """The present size is the first recommendation, so a reduction takes 300 s; a spike in between starts it over."""
+    """The current size is the first recommendation, so a scale-down takes 300 s."""
     spec = job(policy="hpa", policy_options={})
     shots = steady(40, rate=40, capacity=400)
     state = JobState.new()
@@ -164,7 +168,7 @@ def test_a_new_job_is_not_shrunk_before_the_window_is_over() -> None:
 
 
 def test_the_rate_limit_is_remembered() -> None:
-    """After a growth within the period, the next one is limited by what was added."""
+    """After a scale-up, the next one in the same period is limited by the slots that were added."""
     hpa = policy("hpa", up_policies="2 Pods/600s")
     before = case(evidence(utilization=1.0, slots_granted=16), current=16, spec=job(max_parallelism=64))
     proposal = hpa.propose(before, hpa.Memory())
@@ -231,6 +235,7 @@ def test_each_rate_policy_looks_back_over_its_own_period() -> None:
         ("4 pods/15s", "must be VALUE TYPE/PERIOD"),
         ("4 Pods per 15s", "must be VALUE TYPE/PERIOD"),
         ("4 Pods/15s;", "found ''"),
+        ("04 Pods/15s", "must be VALUE TYPE/PERIOD"),
         ("-4 Pods/15s", "found '-4 Pods/15s'"),
         ("0 Pods/15s", "the value must be at least 1"),
         ("4 Pods/0s", "the period must be from 1 to 1800 s"),
@@ -243,3 +248,13 @@ def test_a_rate_policy_that_cannot_be_read_is_refused(name: str, policies: str, 
         (found,) = check_spec(job(policy=name, policy_options={option: policies}))
         assert found.startswith(f"scaling.policy_options.{option}: ")
         assert problem in found
+        assert not re.search(RATE_POLICIES, policies)
+
+
+@pytest.mark.parametrize(
+    "policies", ["", "4 Pods/15s", "4 Pods/1s;100 Percent/1800s ; 1 Pods/1799s", " 10 Percent/60s "]
+)
+def test_a_rate_policy_that_can_be_read_fits_the_schema_too(policies: str) -> None:
+    """An editor that checks `job.yaml` by the JSON Schema accepts what `tidegate apply` accepts."""
+    assert check_spec(job(policy="hpa", policy_options={"up_policies": policies})) == []
+    assert re.search(RATE_POLICIES, policies)

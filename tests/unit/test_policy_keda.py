@@ -1,4 +1,4 @@
-"""KEDA's Kafka rule on the cases of its own tests and issues, and the policy made of it."""
+"""The rule of KEDA's Kafka scaler on the cases of its own tests and issues, and the policy that uses it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_the_next_factor(lag: int, want: int) -> None:
     ],
 )
 def test_the_lag_of_a_partition(consumer: int, latest: int | None, more: dict[str, Any], want: tuple[int, int]) -> None:
-    """Committed, not committed, missing from the answer, and standing still."""
+    """With and without a committed offset, missing from the answer, and with an offset that does not move."""
     assert rules.partition_lag(consumer, latest, **more) == want
 
 
 @pytest.mark.parametrize(
     ("lags", "more", "want"),
     [
-        ([10, 10, 12, 12], {}, 44),  # 44 // 10 = 4 is not above 4 partitions: their defect, 5 consumers
+        ([10, 10, 12, 12], {}, 44),  # 44 // 10 = 4 is not above 4 partitions: a defect, it makes 5 consumers
         ([20, 20, 20, 20], {}, 40),
         ([20, 20, 20, 20], {"allow_idle_consumers": True}, 80),
         ([80, 0, 0, 0], {"limit_to_partitions_with_lag": True}, 10),
@@ -72,7 +72,7 @@ def lagging(lag: int, *, partitions: int = 4, current: int = 2, missing: tuple[P
 
 
 def test_the_policy_lets_one_idle_consumer_through_as_keda_does() -> None:
-    """Lag 44 at 10 on 4 partitions asks for 5, and for 4 with the cap mended."""
+    """A lag of 44 at 10 per slot on 4 partitions asks for 5 slots, and for 4 with the cap fixed."""
     assert propose("keda", lagging(44)).size == 5
     assert propose("keda", lagging(44), whole_consumers=True).size == 4
 
@@ -83,8 +83,8 @@ def test_the_policy_counts_lag_and_tolerates_a_tenth() -> None:
     assert propose("keda", lagging(21)).code == "KEDA_ON_TARGET"
 
 
-def test_an_inactive_job_goes_to_its_least_size() -> None:
-    """Not above the activation threshold: to zero there, to the least size here, after the window."""
+def test_an_inactive_job_goes_to_its_minimum_size() -> None:
+    """Up to the activation threshold KEDA scales to zero; here the job goes to its minimum size."""
     quick = {"stabilization_down_seconds": 0.0}
     proposal = propose("keda", lagging(5), activation_lag_threshold=5, **quick)
     assert (proposal.size, proposal.code) == (1, "KEDA_INACTIVE")
@@ -120,7 +120,7 @@ def test_a_negative_lag_is_summed_as_keda_sums_it(more: dict[str, Any]) -> None:
 
 
 def test_lag_that_stands_still_asks_for_nothing() -> None:
-    """With persistent lag left out, an offset unmoved for the polls given no longer counts."""
+    """If persistent lag is excluded, the lag of an offset that has not moved for some polls does not count."""
     keda = policy("keda", exclude_persistent_lag=True, persistent_lag_polls=2, stabilization_down_seconds=0.0)
     memory = keda.Memory()
     sizes = []
@@ -132,7 +132,7 @@ def test_lag_that_stands_still_asks_for_nothing() -> None:
 
 
 def test_one_hot_partition_asks_for_one_slot() -> None:
-    """Limited to partitions with lag, a single one asks for no more than one slot."""
+    """With the limit to partitions with lag, a single lagging partition asks for one slot."""
     source = SourceOffsets(topic="in", end_offsets=(500, 0, 0, 0), committed_offsets=(0, 0, 0, 0))
     shot = snapshot(0, slots=2).model_copy(update={"sources": (source,)})
     given = case(current=2, shot=shot)
@@ -142,6 +142,6 @@ def test_one_hot_partition_asks_for_one_slot() -> None:
 
 
 def test_options_that_exclude_each_other_are_refused() -> None:
-    """KEDA refuses the limit together with idle consumers or even distribution."""
+    """KEDA refuses the limit to partitions with lag together with idle consumers or even distribution."""
     with pytest.raises(BadOption, match="allow_idle_consumers"):
         policy("keda", limit_to_partitions_with_lag=True, allow_idle_consumers=True)

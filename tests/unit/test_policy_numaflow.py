@@ -1,4 +1,4 @@
-"""Numaflow's rule on the cases its own tests and documentation publish, and the policy made of it."""
+"""The rule of Numaflow on the cases of its own tests and documentation, and the policy that uses it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_source_cases_of_numaflow(rates: list[float], pending: list[int], want: 
     ],
 )
 def test_buffer_cases_of_numaflow(rates: list[float], pending: list[int], ready: int, want: int) -> None:
-    """The buffer rule gives what Numaflow's tests expect (30,000 long, 80 % usable, 90 % to be free)."""
+    """The buffer rule gives what Numaflow's tests expect (30,000 long, 80 % usable, 90 % to keep free)."""
     assert rules.buffer_limit(30_000, 0.8) == 24_000
     assert rules.target_available(30_000, 90) == 27_000
     got = rules.desired_replicas(
@@ -78,7 +78,7 @@ def test_buffer_cases_of_numaflow(rates: list[float], pending: list[int], ready:
 
 
 def test_a_full_buffer_adds_one_step() -> None:
-    """At or over the limit the free part says nothing: current replicas + replicasPerScaleUp."""
+    """At the limit the free part says nothing, so the result is current replicas + replicasPerScaleUp."""
     got = rules.desired_replicas(
         [10],
         [24_000],
@@ -96,15 +96,15 @@ def test_no_more_replicas_than_messages() -> None:
     assert rules.desired_replicas([0.01], [4], target_processing_seconds=20, ready_replicas=5) == 4
 
 
-def test_pending_over_32_bits_is_their_defect_and_can_be_mended() -> None:
-    """2^31 pending turn negative in the cast, and the vertex path answers 1."""
+def test_numaflows_32_bit_overflow_can_be_fixed() -> None:
+    """2^31 pending messages turn negative in the cast, and the rule for a vertex gives 1."""
     given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4}
     assert rules.desired_replicas([1e6], [2**31], **given) == 1
     assert rules.desired_replicas([1e6], [2**31], **given, wrap_pending=False) == 429  # 429.5 is short of a half
 
 
 def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
-    """Rate 0 with something pending keeps the replicas; only rate 0 and pending 0 is idle."""
+    """Rate 0 with pending messages keeps the replicas; only rate 0 without pending messages is idle."""
     given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4, "replicas": 4}
     assert rules.mono_vertex_desired(0, 100, **given) == 4
     assert rules.mono_vertex_desired(0, 0, **given) == 0
@@ -132,12 +132,12 @@ def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
         (
             4,
             9,
-            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0, "mend_pressure_cooldown": True},
+            {"direct_pressure": True, "since_last_scale": 10.0, "up_cooldown": 5.0, "fix_pressure_cooldown": True},
             (4, "direct pressure"),
         ),
         (4, 9, {"downstream_pressure": True}, (4, "downstream pressure")),
         (4, 1, {"downstream_pressure": True}, (2, "step")),  # back pressure holds growth only
-        (70, 9, {}, (9, "")),  # outside its bounds it jumps, with no step
+        (70, 9, {}, (9, "")),  # outside its bounds it goes there at once
         (70, 9, {"since_last_scale": 89.0}, (70, "cooldown")),
         (70, 9, {"since_last_scale": 50.0, "up_cooldown": 5.0}, (9, "")),
     ],
@@ -158,7 +158,7 @@ def test_the_lookback_follows_the_longest_still_spell(current: float, still: flo
 
 
 def test_the_longest_still_spell() -> None:
-    """Rises end a spell, a fall starts anew, and a spell still going on counts."""
+    """A rise ends a spell, a fall starts a new one, and a spell that has not ended counts."""
     assert rules.longest_still([(0, 5), (10, 5), (30, 6), (40, 7)]) == 30
     assert rules.longest_still([(0, 5), (10, 2), (50, 3), (55, 4)]) == 40
     assert rules.longest_still([(0, 5), (10, 6), (100, 6)]) == 90
@@ -192,7 +192,7 @@ def test_the_policy_waits_for_its_cooldowns() -> None:
 
 
 def pressed(*, distance: int | None = None, lag: int = 21_600) -> Case:
-    """Return a case in which 8 slots are wanted and a job downstream has some lag."""
+    """Return a case with a desired size of 8 and a job downstream that lags."""
     neighbour = Neighbour(
         "next", upstream=False, topics=("out",), evidence=Evidence(lag_records=lag), distance=distance
     )
@@ -207,7 +207,7 @@ def test_back_pressure_of_the_next_job_costs_a_slot() -> None:
 
 
 def test_back_pressure_further_down_holds_the_size() -> None:
-    """A full job that reads another's output keeps this one from growing (`hasBackPressure`: any downstream edge)."""
+    """A full job that reads another job's output keeps this one from scaling up (`hasBackPressure`)."""
     proposal = propose("numaflow", pressed(distance=2))
     assert (proposal.size, proposal.code) == (4, "NUMAFLOW_DOWNSTREAM_PRESSURE")
     assert propose("numaflow", pressed(distance=2, lag=21_599)).size == 6
@@ -238,7 +238,7 @@ def test_back_pressure_is_the_mean_over_the_lookback(lags: list[int | None], cod
 
 
 def test_a_long_lookback_keeps_few_sums_of_lags_and_the_same_mean() -> None:
-    """600 s of snapshots are kept as at most 16 sums per job, and a link that goes is forgotten."""
+    """600 s of snapshots are kept as at most 16 sums per job; a job that is no longer linked is forgotten."""
     lags: tuple[DownstreamLag, ...] = ()
     for number in range(60):
         neighbour = Neighbour("next", upstream=False, topics=("out",), evidence=Evidence(lag_records=1000 * number))
@@ -249,7 +249,7 @@ def test_a_long_lookback_keeps_few_sums_of_lags_and_the_same_mean() -> None:
 
 
 def test_a_full_job_two_links_down_holds_the_first() -> None:
-    """End to end: the links of three jobs in a row let the last one, with a mean lag over its limit, hold the first."""
+    """End to end: three jobs in a row, the mean lag of the last is over its limit, so the first does not scale up."""
     topics = {"raw": ("in", "a"), "clean": ("a", "b"), "report": ("b", "c")}
     specs = {
         name: job(name, pipeline_id="shop", policy="numaflow", policy_options={}).model_copy(
@@ -269,7 +269,7 @@ def test_a_full_job_two_links_down_holds_the_first() -> None:
 
 
 def test_a_cron_window_replaces_the_bounds() -> None:
-    """Inside the window the job is brought to its least size before any metric is looked at."""
+    """Inside the window the job goes to the minimum size of the window, whatever its metrics say."""
     proposal = propose("numaflow", case(), cron="0 0 11 * * *|0 0 13 * * *|8|10", replicas_per_scale_up=9)
     assert (proposal.size, proposal.code) == (8, "NUMAFLOW_WINDOW")
     outside = propose("numaflow", case(after=7200), cron="0 0 11 * * *|0 0 13 * * *|8|10")
@@ -286,18 +286,18 @@ def test_a_bad_cron_window_is_refused(cron: str) -> None:
 
 
 def test_the_rate_limit_holds_growth() -> None:
-    """A job that already processes what its throttle lets through would gain nothing."""
+    """A job that already processes as much as its throttle allows would gain nothing."""
     assert propose("numaflow", case(lagging(12_000)), rate_limit=300.0).code == "NUMAFLOW_RATE_LIMIT"
 
 
 def test_an_idle_job_keeps_one_slot() -> None:
-    """Nothing pending and nothing processed: Numaflow goes to zero, a Spark job to its least size."""
+    """Without pending records and processing Numaflow scales to zero, a Spark job to its minimum size."""
     proposal = propose("numaflow", case(lagging(0, rate=0.0)), replicas_per_scale_down=9)
     assert (proposal.size, proposal.code) == (1, "NUMAFLOW_IDLE")
 
 
 def test_slow_batches_lengthen_the_lookback() -> None:
-    """Offsets that stand still for 150 s at a time make the lookback 180 s, and later it shrinks again."""
+    """150 s without a commit make the lookback 180 s; later it goes back to 120 s."""
     lookback: list[Any] = []
     numaflow = policy("numaflow")
     memory = numaflow.Memory()
@@ -330,14 +330,14 @@ def test_a_still_spell_is_rounded_up_to_minutes_before_it_is_compared(configured
     assert lookback[890] == max(60, configured)  # commits 10 s apart are spells of 10 s
 
 
-def test_without_a_ready_slot_nothing_is_reckoned() -> None:
-    """Slots ordered and none granted yet: Numaflow waits for a ready replica."""
+def test_without_a_ready_slot_the_size_stays() -> None:
+    """As long as no slot is granted, Numaflow waits for a ready replica."""
     proposal = propose("numaflow", case(lagging(12_000), shot=snapshot(0, slots=0)))
     assert (proposal.size, proposal.code) == (4, "EVIDENCE_MISSING")
 
 
 def test_unknown_pending_changes_nothing() -> None:
-    """A window without known offsets leaves the size alone."""
+    """Without known offsets the size stays."""
     window = [Slice(AT - 10, None, 5), Slice(AT, None, 5)]
     proposal = propose("numaflow", case(window=window, spec=job(max_parallelism=16)))
     assert (proposal.size, proposal.code) == (4, "EVIDENCE_MISSING")

@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.engine import OURS, check_spec
 from tests.support.events import job
-from tidegate.engine.guards import FORCING, GUARDS
-from tidegate.engine.reasons import REASONS, register
+from tidegate.engine.guards import GUARDS
+from tidegate.engine.reasons import Reason, merge
+from tidegate.installed import engine
 from tools import policy_pages
 
 
@@ -72,31 +73,26 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
 @pytest.mark.parametrize("owner", [*OURS, *GUARDS], ids=lambda owner: owner.name)
 def test_every_option_is_declared_in_full(owner: Any) -> None:
     """Each option has a meaning, and its default is one that a spec may give."""
-    for declared in fields(owner.Options):
+    options = owner.Options if owner in OURS else owner
+    for declared in fields(options):
         assert declared.metadata["doc"], declared.name
-    given = {f.name: f.default for f in fields(owner.Options) if f.default is not None}
+    given = {f.name: f.default for f in fields(options) if f.default is not None}
     spec = job(policy=owner.name, policy_options=given) if owner in OURS else job(guards={owner.name: given})
     assert check_spec(spec) == []
 
 
 def test_explanations_can_be_joined() -> None:
     """An explanation is a clause: it begins small, ends without a full stop, and its values are named."""
-    for policy in OURS:
-        register(policy.reasons)
-    for code, reason in REASONS.items():
+    for code, reason in engine().reasons.items():
         assert code == code.upper()
-        assert not reason.sentence.endswith("."), code
-        assert reason.sentence[0].islower() or reason.sentence[0] in "{R", code
-        assert all(name for _, name, _, _ in Formatter().parse(reason.sentence) if name is not None), code
+        assert not reason.explanation.endswith("."), code
+        assert reason.explanation[0].islower() or reason.explanation[0] in "{R", code
+        assert all(name for _, name, _, _ in Formatter().parse(reason.explanation) if name is not None), code
 
 
 def test_a_code_means_one_thing() -> None:
-    """Two policies may share a code only with the same explanation."""
-    for policy in OURS:
-        for code, reason in policy.reasons.items():
-            assert REASONS.setdefault(code, reason) == reason
-
-
-def test_guards_that_force_are_guards() -> None:
-    """A guard that may ask for a change is also in the list that checks it."""
-    assert all(force in GUARDS for force in FORCING)
+    """Two owners may share a code only with the same explanation."""
+    table = engine().reasons
+    assert merge((table, table)) == table
+    with pytest.raises(ValueError, match="reason code PAUSED already means something else"):
+        merge((table, {"PAUSED": Reason("the job has a break")}))

@@ -1,4 +1,4 @@
-"""The rule of Varga, Balassi and Kiss: its two metrics and the policy made of them."""
+"""The rule of Varga, Balassi and Kiss: its two metrics and the policy that uses them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.policies import varga_rules as rules
 
 
 def test_the_lag_metric_is_the_factor_that_stops_the_lag() -> None:
-    """A lag that grows by half of what is processed asks for half as much again."""
+    """A lag that grows by half the processing rate takes half as many slots more."""
     assert rules.relative_lag_change_rate(200.0, 400.0) == 0.5
     assert rules.lag_metric(0.5) == 1.5
     assert rules.desired_replicas(4, 1.5, 1.0) == 6
@@ -23,12 +23,12 @@ def test_total_lag_is_the_upper_estimate() -> None:
 
 @pytest.mark.parametrize(("metric", "target", "want"), [(1.1, 1.0, 4), (1.11, 1.0, 5), (0.35, 0.7, 2), (0.65, 0.7, 4)])
 def test_the_hpa_formula(metric: float, target: float, want: int) -> None:
-    """ceil(current * metric / target), a tenth either way tolerated."""
+    """ceil(current * metric / target), with a tolerance of a tenth in either direction."""
     assert rules.desired_replicas(4, metric, target) == want
 
 
-def test_a_rate_next_to_nothing_asks_for_the_most() -> None:
-    """A lag that grows while almost nothing is done is an infinite ratio, not an error."""
+def test_a_tiny_rate_asks_for_the_maximum() -> None:
+    """A lag that grows while almost nothing is processed gives an infinite ratio, not an error."""
     metric = rules.lag_metric(rules.relative_lag_change_rate(1.0, 2.3e-309))
     assert rules.desired_replicas(1, metric, 1.0) == 2**31 - 1
 
@@ -53,14 +53,14 @@ def test_a_falling_lag_never_scales_down() -> None:
 
 
 def test_idleness_scales_down_once_the_window_allows() -> None:
-    """20 % busy against 70 %: ceil(4 * 0.286) = 2, at once only without a window."""
+    """20 % busy against 70 %: ceil(4 * 0.286) = 2, but only after the stabilization window."""
     seen = evidence(utilization=0.2)
     assert propose("varga", case(seen), stabilization_down_seconds=0.0).size == 2
     assert propose("varga", case(seen)).code == "HPA_STABILIZED"
 
 
 def test_a_little_lag_does_not_count() -> None:
-    """Under the threshold a lag changes by much relative to itself and says nothing."""
+    """Below the threshold a lag does not count, because its relative change means little."""
     seen = evidence(lag_records=400, lag_trend=200.0, utilization=0.7)  # a second of work
     assert propose("varga", case(seen)).size == 4
     assert propose("varga", case(seen), lag_threshold_seconds=0.5).size == 7  # ceil(4 * (1 + 200/300))

@@ -1,9 +1,8 @@
-"""Recordings and their republication: exact bytes, whole or not at all, moved in time together."""
+"""Recordings: the exact bytes, complete or refused."""
 
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.streams import write_recording
-from tests.support.sample_events import sample_events
-from tidegate.events.snapshot import MetricSnapshot
 from tidegate.replay.files import BadRecording, KafkaRecord, damaged, from_line, read, read_manifest, to_line
-from tidegate.replay.publish import moved
 
 raw = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))
 
@@ -30,15 +26,15 @@ raw = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(lambda text:
         headers=st.lists(st.tuples(st.text(max_size=8), raw), max_size=3).map(tuple),
     )
 )
-def test_a_line_holds_the_very_bytes(record: KafkaRecord) -> None:
-    """Key, value and headers of any bytes, nulls included, come back from one line of JSON as they were."""
+def test_a_line_holds_the_exact_bytes(record: KafkaRecord) -> None:
+    """Key, value and headers of any bytes, including null, survive a line of JSON unchanged."""
     line = to_line(record)
     assert "\n" not in line
     assert from_line(line) == record
 
 
 def test_a_readable_value_stays_readable() -> None:
-    """A value in UTF-8 is kept as text that any tool reads, other bytes as base64 beside it."""
+    """A value in UTF-8 is written as text, other bytes as base64."""
     assert json.loads(to_line(KafkaRecord(0, 1, 2, b"k", '{"a":"ü"}'.encode())))["value"] == '{"a":"ü"}'
     assert json.loads(to_line(KafkaRecord(0, 1, 2, b"k", b"\xff")))["value_base64"] == "/w=="
 
@@ -50,8 +46,8 @@ def recording(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
-def test_a_recording_reads_back_whole(recording: Path) -> None:
-    """What the manifest counts is what is read, and nothing is damaged."""
+def test_a_recording_reads_back_completely(recording: Path) -> None:
+    """The records match the counts of the manifest, and no file is damaged."""
     manifest = read_manifest(recording)
     assert damaged(recording, manifest) == []
     assert [len(list(read(recording, entry.topic))) for entry in manifest.files] == [10, 10]
@@ -59,7 +55,7 @@ def test_a_recording_reads_back_whole(recording: Path) -> None:
 
 
 def test_damage_is_named_by_file(recording: Path) -> None:
-    """A changed and a missing file are each named with what is wrong."""
+    """A changed and a missing file are each reported."""
     file = recording / "decisions.ndjson"
     file.write_bytes(file.read_bytes().replace(b"FINE", b"FUNE", 1))
     (recording / "snapshots.ndjson").unlink()
@@ -69,7 +65,7 @@ def test_damage_is_named_by_file(recording: Path) -> None:
 
 
 def test_a_broken_line_is_named_by_file_and_line(recording: Path) -> None:
-    """Reading stops at a line that is no record, with its file and number."""
+    """Reading stops at a line that is no record, with file and line number."""
     file = recording / "decisions.ndjson"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:3], b'{"partition":0}\n', *lines[4:]]))
@@ -81,26 +77,9 @@ def test_a_broken_line_is_named_by_file_and_line(recording: Path) -> None:
     ("text", "said"),
     [(None, "is not a recording"), ("{}", "topic_prefix"), ("[", "JSON"), ('{"format":2}', "topic_prefix")],
 )
-def test_what_is_no_recording_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
-    """A folder without a manifest, or with one this program does not know, is refused by name."""
+def test_anything_but_a_recording_is_rejected(tmp_path: Path, text: str | None, said: str) -> None:
+    """A folder without a manifest, or with an unknown one, is rejected by name."""
     if text is not None:
         (tmp_path / "manifest.json").write_text(text, "utf-8")
     with pytest.raises(BadRecording, match=said):
         read_manifest(tmp_path)
-
-
-def test_a_moved_snapshot_moves_whole() -> None:
-    """Every instant, the sequence and the id move by the same span; all figures and spans stay."""
-    before = sample_events()["snapshot.full"]
-    assert isinstance(before, MetricSnapshot)
-    after = moved(before, 3600)
-    assert MetricSnapshot.model_validate_json(after.model_dump_json()) == after  # the id is that of the new sequence
-    assert after.sequence == before.sequence + 3600
-    span = timedelta(hours=1)
-    assert after.observed_at - before.observed_at == span
-    assert [b.started_at - a.started_at for a, b in zip(before.batches, after.batches, strict=True)] == [span, span]
-    assert after.incarnation_started_at == before.incarnation_started_at + span  # type: ignore[operator]
-    assert moved(after, -3600) == before
-    minimal = sample_events()["snapshot.minimal"]
-    assert isinstance(minimal, MetricSnapshot)
-    assert moved(minimal, 5).incarnation_started_at is None

@@ -1,4 +1,4 @@
-"""Verifying: what the engine decided is identical, what was altered is found and named, what is lost is counted."""
+"""Verifying: unaltered decisions are identical, altered ones are reported, and missing records are counted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _stream() -> tuple[tuple[int, bytes, bytes], ...]:
 
 
 def rows(keep: Callable[[int], bool] = lambda _: True) -> Rows:
-    """Return the records of a stream made by the real engine, of those numbers that are kept."""
+    """Return the records of a stream decided by the real engine, or some of them."""
     made = [(number, row) for number, row in enumerate(_stream()) if keep(number)]
     return [(s, kind, number, v) for number, (s, *values) in made for kind, v in enumerate(values)]
 
@@ -63,14 +63,14 @@ def altered(number: int, change: Callable[[dict[str, Any]], None], kind: int = 1
     return changed
 
 
-def test_what_the_engine_decided_is_identical() -> None:
+def test_unaltered_decisions_are_identical() -> None:
     """A stream with rescales, results and several keyframes is recomputed to the last bit."""
     assert any(b'"command":' in value for _, kind, _, value in rows() if kind)
     assert verify(rows()) == JobTally(JOB, identical=COUNT)
 
 
-def test_a_new_version_of_the_spec_is_taken_from_its_keyframe() -> None:
-    """Specs come from the record alone: each version is shown by the keyframe of its first decision."""
+def test_a_new_version_of_the_spec_comes_from_its_keyframe() -> None:
+    """Specs come from the recording alone: the keyframe of its first decision holds each version."""
     made = [
         (s.sequence, value_of(s), value_of(d))
         for s, d in decided(JOB, 60, partitions=32, scaling=LIVELY, respec_every=17)
@@ -110,8 +110,8 @@ ALTERED = {
 
 
 @pytest.mark.parametrize("path", ALTERED)
-def test_an_altered_field_is_found_and_named(path: str) -> None:
-    """One changed field is one difference, named by its path with both values; all else is identical."""
+def test_an_altered_field_is_reported(path: str) -> None:
+    """One changed field is one difference, reported with its path and both values; all else is identical."""
     tally = verify(altered(150, _set(path, ALTERED[path])))
     assert (tally.identical, tally.differing) == (COUNT - 1, 1)
     assert tally.first is not None
@@ -122,7 +122,7 @@ def test_an_altered_field_is_found_and_named(path: str) -> None:
 
 
 def test_every_flipped_bit_of_a_decision_is_found() -> None:
-    """Whatever bit of a decision's bytes is flipped, the run is not identical and something is named."""
+    """Whichever bit of a decision is flipped, the decision is not identical and something is reported."""
     number = 150
     value = next(v for _, kind, offset, v in rows() if kind and offset == number)
     near = [row for row in rows() if KEYFRAME_EVERY <= row[2] <= number + 1]
@@ -138,14 +138,14 @@ def test_every_flipped_bit_of_a_decision_is_found() -> None:
 
 
 def _feeds_back(value: bytes, at: int) -> bool:
-    """Whether a byte is in `observed`: an input of the decision, which is fed back and not computed."""
+    """Whether a byte is in `observed`, which is an input of the decision and not computed."""
     start = value.index(b'"observed"')
     return start <= at
 
 
 @pytest.mark.parametrize("name", ["job_id", "snapshot_id", "sequence", "spec_version", "engine_version"])
-def test_a_decision_that_names_something_else_is_found(name: str) -> None:
-    """Ids are functions of what they name: an altered name never passes for 'not recomputable'."""
+def test_altered_ids_are_found(name: str) -> None:
+    """Ids follow from other fields, so an altered field never counts as merely not recomputable."""
     other = {"sequence": 999, "spec_version": 9}.get(name, "other")
     tally = verify(altered(150, _set(name, other)))
     assert tally.differing >= 1
@@ -153,8 +153,8 @@ def test_a_decision_that_names_something_else_is_found(name: str) -> None:
     assert tally.decisions == COUNT
 
 
-def test_bytes_that_say_the_same_otherwise_are_a_difference() -> None:
-    """Identical means bytes: the same values with other spacing are named by the place of the first byte."""
+def test_equal_values_in_other_bytes_are_a_difference() -> None:
+    """Identical means the same bytes: equal values with other spacing differ, reported with the first byte."""
     spaced = [(s, k, n, v.replace(b',"policy"', b', "policy"') if k and n == 7 else v) for s, k, n, v in rows()]
     tally = verify(spaced)
     assert tally.differing == 1
@@ -164,40 +164,40 @@ def test_bytes_that_say_the_same_otherwise_are_a_difference() -> None:
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff", b"[]", b"{}", b'{"sequence":1}'])
 def test_an_unreadable_decision_is_a_difference(garbage: bytes) -> None:
-    """A decision record that cannot be read is counted as differing, and what follows starts at the next keyframe."""
+    """An unreadable decision counts as differing, and verifying resumes at the next keyframe."""
     tally = verify([(s, k, n, garbage if k and n == 150 else v) for s, k, n, v in rows()])
     assert tally.differing == 1
     assert tally.not_recomputable == {"STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
     assert tally.identical == COUNT - 1 - tally.not_recomputable["STATE_UNKNOWN"]
 
 
-def test_a_missing_snapshot_is_counted_and_named() -> None:
-    """Without its snapshot a decision cannot be made again, nor can those after it up to the next keyframe."""
+def test_a_missing_snapshot_is_reported() -> None:
+    """A decision without its snapshot is not recomputable, nor are those after it up to the next keyframe."""
     tally = verify([row for row in rows() if not (row[1] == 0 and row[2] == 150)])
     assert tally.not_recomputable == {"SNAPSHOT_MISSING": 1, "STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
     assert (tally.differing, tally.identical) == (0, COUNT - 50)
     report = render([tally], 2.0)
-    assert "1 not recomputable, SNAPSHOT_MISSING" in report
+    assert "1 not recomputable (SNAPSHOT_MISSING)" in report
     assert f"identical {COUNT - 50}/{COUNT}" in report
 
 
 def test_an_altered_snapshot_makes_a_difference() -> None:
-    """A snapshot that is not what was decided on shows in the decision."""
+    """A snapshot altered after the decision makes the decision differ."""
     tally = verify(altered(150, _set("slots_granted", 63), kind=0))
     assert tally.differing >= 1
     assert tally.first is not None
     assert tally.first.path.startswith("evidence")
 
 
-def test_a_record_that_begins_in_the_middle_starts_at_its_first_keyframe() -> None:
-    """Decisions before the first keyframe in the record are counted apart; from there on all is verified."""
+def test_a_recording_from_the_middle_is_verified_from_its_first_keyframe() -> None:
+    """Decisions before the first keyframe are counted separately; the rest is verified."""
     tally = verify(rows(lambda number: number >= 30))
     assert tally.not_recomputable == {"BEFORE_FIRST_KEYFRAME": KEYFRAME_EVERY - 30}
     assert tally.identical == COUNT - KEYFRAME_EVERY
 
 
-def test_a_missing_decision_is_told_with_the_difference_it_makes() -> None:
-    """A hole among the decisions is not passed over: what follows differs, and the note says which one is missing."""
+def test_a_missing_decision_is_noted_with_the_difference() -> None:
+    """A gap in the decisions is not skipped: the next one differs, and the note says which is missing."""
     tally = verify([row for row in rows() if not (row[1] == 1 and row[2] == 150)])
     assert tally.undecided == 1
     assert tally.differing >= 1
@@ -206,14 +206,14 @@ def test_a_missing_decision_is_told_with_the_difference_it_makes() -> None:
 
 
 def test_a_repeated_decision_is_identical_twice() -> None:
-    """A decision that was produced again after a crash is the same bytes and is made from the same state."""
+    """A decision repeated after a crash has the same bytes and starts from the same state."""
     again = [(s, k, n, v) for s, k, n, v in rows() if k and n in (0, 7, 100)]
     repeats = [(s, k, n * 1000 + 1, v) for s, k, n, v in again]
     assert verify(rows() + repeats) == JobTally(JOB, identical=COUNT + 3, repeated=3)
 
 
-def test_a_repeat_that_saw_something_else_may_be_either() -> None:
-    """When a repeat saw another time, the job went on from one of both; the next decision tells from which."""
+def test_the_decider_may_continue_from_either_of_two_decisions() -> None:
+    """If a repeat saw another time, the decider continued from either; the next decision shows which."""
     pairs = list(decided(JOB, 60, partitions=32, scaling=LIVELY))
     at = next(n for n, (_, d) in enumerate(pairs) if d.command is not None)  # its state remembers the time
     state = JobState.new()
@@ -225,21 +225,21 @@ def test_a_repeat_that_saw_something_else_may_be_either() -> None:
     _, other = step(state, s, spec_of(JOB, 1, LIVELY), later)
     assert value_of(other) != value_of(d)
     base: Rows = [(p.sequence, k, n, value_of(e)) for n, (p, q) in enumerate(pairs) for k, e in enumerate((p, q))]
-    for offset in (at - 0.5, at + 0.5):  # the repeat stood before or after the one that counted
+    for offset in (at - 0.5, at + 0.5):  # the repeat comes before or after the one that counted
         tally = verify([*base, (s.sequence, 1, offset, value_of(other))])  # type: ignore[list-item]
         assert tally == JobTally(JOB, identical=61, repeated=1)
 
 
-def test_a_job_that_began_anew_is_followed() -> None:
-    """A keyframe of an empty state starts the job again, and the report says so: somebody lost the state."""
-    anew = [(s, k, n + COUNT, v) for n, (s, *values) in enumerate(_shifted()) for k, v in enumerate(values)]
-    tally = verify(rows() + anew)
-    assert tally == JobTally(JOB, identical=COUNT + 10, began_anew=1)
-    assert "orders began anew 1 times" in render([tally], 1.0)
+def test_a_job_whose_state_was_reset_is_still_verified() -> None:
+    """A keyframe with an empty state starts the job from scratch, and the report says that the state was lost."""
+    later = [(s, k, n + COUNT, v) for n, (s, *values) in enumerate(_shifted()) for k, v in enumerate(values)]
+    tally = verify(rows() + later)
+    assert tally == JobTally(JOB, identical=COUNT + 10, state_resets=1)
+    assert "orders restarted from an empty state 1 times" in render([tally], 1.0)
 
 
 def _shifted() -> list[tuple[int, bytes, bytes]]:
-    """Ten decisions of a fresh state, later than the stream."""
+    """Ten decisions from an empty state, later than the stream."""
     state, made = JobState.new(), []
     for s, d in list(decided(JOB, COUNT + 10, partitions=32, scaling=LIVELY))[COUNT:]:
         state, decision = step(state, s, spec_of(JOB, 1, LIVELY), d.observed)
@@ -247,8 +247,8 @@ def _shifted() -> list[tuple[int, bytes, bytes]]:
     return made
 
 
-def test_another_engine_version_is_counted_apart() -> None:
-    """Decisions of another engine are neither identical nor different; the next keyframe of ours starts again."""
+def test_another_engine_version_is_counted_separately() -> None:
+    """Decisions by another engine version count neither way; verifying resumes at this version's next keyframe."""
 
     def other(fields: dict[str, Any]) -> None:
         fields["engine_version"] = "0"
@@ -259,8 +259,8 @@ def test_another_engine_version_is_counted_apart() -> None:
     assert tally.not_recomputable == {"STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
 
 
-def test_a_policy_that_is_not_installed_is_counted_by_name() -> None:
-    """A spec this engine refuses is 'not recomputable', not a difference."""
+def test_an_unknown_policy_is_not_recomputable() -> None:
+    """A decision whose spec this engine rejects is not recomputable, which is no difference."""
 
     def foreign(fields: dict[str, Any]) -> None:
         fields["keyframe"]["spec"]["scaling"]["policy"] = "of-somebody-else"

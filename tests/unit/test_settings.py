@@ -1,4 +1,4 @@
-"""Settings: what is wrong is named, and no secret is ever printed."""
+"""Settings: wrong ones are named, and secrets are never printed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRETS = {"TIDEGATE_REDIS_PASSWORD": "hunter2", "TIDEGATE_SASL_PASSWORD": "hunt
     ],
 )
 def test_wrong_settings_are_named_without_their_secrets(program: tuple[str, ...]) -> None:
-    """A misspelt variable beside a password: exit code 2, one line that names it, and no password."""
+    """With a misspelt variable and a password, the exit code is 2 and one line names only the variable."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
     environment = {**inherited, **SECRETS, "PYTHONPATH": str(ROOT), "TIDEGATE_LOG_LEVLE": "DEBUG"}
     ended = subprocess.run(
@@ -39,14 +39,14 @@ def test_wrong_settings_are_named_without_their_secrets(program: tuple[str, ...]
 
 
 def test_no_error_of_settings_shows_what_was_given() -> None:
-    """Also where the error is printed as it is, by a program of `replay` or in a traceback."""
+    """Even an error printed unchanged, by a program or in a traceback, shows no values."""
     with pytest.raises(ValidationError) as caught:
         ActuatorSettings(sasl_password=SecretStr("hunter2"), redis_url="http://bob:hunter2@redis")
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_password_in_the_url_is_not_shown() -> None:
-    """The settings are logged at the start; a password that somebody put into the URL is stars there."""
+    """The settings are logged at the start; stars replace a password in a URL."""
     settings = ActuatorSettings(redis_url="rediss://bob:hunter2@redis:6379/0")
     assert settings.redacted()["redis_url"] == "rediss://**********@redis:6379/0"
     assert "hunter2" not in str(settings.redacted())

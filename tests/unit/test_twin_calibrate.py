@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.support.recordings import RATES
 from tidegate.cli import app
-from tidegate.cli.calibrate import Recorded, judge, recorded_job
+from tidegate.cli.calibrate import RecordedJob, calibrate_and_compare, recorded_job
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.oracle import PlanDecider
@@ -37,12 +37,12 @@ MODEL = JobModel(
 
 
 @cache
-def _simulated() -> Recorded:
+def _simulated() -> RecordedJob:
     """Return an hour with two restarts, 2 to 8 to 3 slots, under a step."""
     scenario = one_job(MODEL, spec_for(MODEL), step(2500.0, 3600.0), seed=3)
     plan = PlanDecider([(1000.0, 8), (2800.0, 3)], scenario.epoch)
     found = simulate(scenario, plan, keep_snapshots=True)["recorded"]
-    return Recorded(found.snapshots, found.commands, found.results)
+    return RecordedJob(found.snapshots, found.commands, found.results)
 
 
 def _recorded() -> list[MetricSnapshot]:
@@ -84,18 +84,18 @@ def test_an_uncalibrated_twin_is_told_apart() -> None:
 
 def test_the_twin_of_a_real_run_is_off_by_less_than_the_bar() -> None:
     """A job on real Spark, 2 to 8 to 4 slots: lag and batches within 15 %, also of batches that were not fitted."""
-    found = judge(recorded_job(RATES))
+    found = calibrate_and_compare(recorded_job(RATES))
     everything, even, odd, halves = found.splits
     for split in (everything, even, odd):
         assert split.run.lag_error <= 0.15
         assert split.run.batch_error <= 0.15
-        assert split.law <= 0.15
+        assert split.duration_error <= 0.15
     assert (everything.run.lag_points, everything.run.batch_points) == (50, 27)
     # The first half knows 2 slots and no restart: what a batch takes on 8 it foretells, when batches begin it cannot.
     assert halves.run.lag_error <= 0.15
-    assert halves.law <= 0.15
+    assert halves.duration_error <= 0.15
     assert found.found.trigger_seconds == 4.0
-    assert found.twin == judge(recorded_job(RATES)).twin
+    assert found.twin == calibrate_and_compare(recorded_job(RATES)).twin
 
 
 def test_starts_of_several_sizes_give_a_line() -> None:
@@ -120,7 +120,7 @@ def test_calibrate_prints_the_fit_the_errors_and_draws_both(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [([str(RATES), "--job", "other"], "job 'other' was not recorded, but rates"), (["nowhere"], "not a recording")],
+    [([str(RATES), "--job", "other"], "does not hold job 'other', but rates"), (["nowhere"], "not a recording")],
 )
 def test_calibrate_says_what_is_lacking(options: list[str], told: str) -> None:
     """A folder without a recording of the job gives one line of error and what to do."""

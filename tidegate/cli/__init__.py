@@ -1,4 +1,4 @@
-"""The `tidegate` command. Each file holds one group of subcommands; `main.py` puts them together."""
+"""The `tidegate` command. Each file holds related subcommands; `main.py` registers them all."""
 
 from tidegate.cli.main import app, main
 

@@ -1,4 +1,4 @@
-"""`tidegate calibrate`: a twin fitted to a recording, run again beside it, as table and picture of both."""
+"""`tidegate calibrate`: fits the simulated job to a recording and compares the two, as tables and a picture."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ W = TypeVar("W", bound=Wire)
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What was recorded of one job, oldest first."""
+class RecordedJob:
+    """The recorded events of one job, oldest first."""
 
     snapshots: list[MetricSnapshot]
     commands: list[ScalingCommand]
@@ -36,114 +36,120 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What was fitted, what it was judged by, and the errors."""
+    """What the twin was fitted on, what it was compared with, and the errors."""
 
     fitted: str
-    judged: str
+    compared: str
     run: Comparison
-    """The twin's run against the recorded one."""
-    law: float
-    """Median relative error of each recorded batch's duration by its own records and size."""
+    """The twin's run compared with the recorded one."""
+    duration_error: float
+    """Median relative error of a batch's duration, predicted from its records and the job's size."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A calibrated twin and its run under the recorded load and commands."""
+class Calibrated:
+    """A calibrated twin, and its run under the recorded load and commands."""
 
     found: Calibration
     twin: list[MetricSnapshot]
     splits: list[Split]
-    lacking: list[str]
+    left_out: list[str]
     """Why a split could not be made."""
 
 
 def calibrate_command(
-    recording: Annotated[Path, typer.Argument(metavar="DIR", help="A recording of `tidegate replay record`.")],
-    job: Annotated[str | None, typer.Option("--job", help="This job; needed where several were recorded.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where the picture (PNG) goes.")] = Path(".tidegate/calibrate.png"),
+    recording: Annotated[Path, typer.Argument(metavar="DIR", help="A recording made by `tidegate replay record`.")],
+    job: Annotated[str | None, typer.Option("--job", help="The job; required if the recording holds several.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the picture (PNG).")] = Path(
+        ".tidegate/calibrate.png"
+    ),
 ) -> None:
-    """Fit the simulated job (the twin) to a recorded one.
+    """Fit the simulated job (the twin) to a recording.
 
-    Runs it again with the same load and commands, and shows how far it is off. The recording must show batches of
-    different sizes; restarts make starts known too. `tidegate simulate --snapshots DIR/snapshots.ndjson` fits the twin
-    by the same snapshots, for other policies or loads.
+    Runs the twin under the recorded load and commands, and shows how far it is off. The recording must hold batches of
+    different sizes; if it also holds restarts, their times are fitted too. `tidegate simulate --snapshots
+    DIR/snapshots.ndjson` fits the twin in the same way and runs it under other policies or loads.
 
     Example:  tidegate replay record --to noon --since 2h
               tidegate calibrate noon --job rates --out noon.png
     """
-    hint = "record a longer run, with a change of load: `tidegate replay record --to DIR --since 2h`"
+    hint = "record a longer run in which the load changes: `tidegate replay record --to DIR --since 2h`"
     try:
         recorded = recorded_job(recording, job)
-        judged = judge(recorded)
+        calibrated = calibrate_and_compare(recorded)
     except BadRecording as error:
-        raise Problem(str(error), "`tidegate replay record --to DIR` makes one") from None
+        raise Problem(str(error), "`tidegate replay record --to DIR` makes a recording") from None
     except CannotCalibrate as error:
         raise Problem(f"{recording}: {error}", hint) from None
-    stdout().print(table("Fit", ("figure", "value"), fit_rows(judged.found)))
+    stdout().print(table("Fit", ("figure", "value"), fit_rows(calibrated.found)))
     stdout().print()
     columns = (
         "fitted on",
-        "judged by",
+        "compared with",
         "lag",
-        "worst tenth",
+        "lag, worst tenth",
         "lag, s of work",
-        "batches as run",
-        "by records and size",
+        "batches of the run",
+        "batch durations",
     )
-    stdout().print(table("Median errors", columns, error_rows(judged.splits), right=columns[2:]))
-    stdout().print(f"lag: of snapshots with over {FLOOR_SECONDS:g} s of arrivals waiting; the twin ran without noise")
-    for why in judged.lacking:
-        stdout().print(f"left out: {why}", markup=False)
-    from tidegate.lab.picture import draw_beside  # noqa: PLC0415  (matplotlib: other commands need not wait for it)
+    stdout().print(table("Median errors", columns, error_rows(calibrated.splits), right=columns[2:]))
+    stdout().print(
+        f"Lag counts snapshots with more than {FLOOR_SECONDS:g} s of arrivals waiting. The twin ran without noise."
+    )
+    for why in calibrated.left_out:
+        stdout().print(f"Left out: {why}", markup=False)
+    from tidegate.lab.picture import draw_beside  # noqa: PLC0415  (matplotlib takes seconds to import)
 
-    title = f"{recorded.snapshots[0].job_id}: recorded, and run again on the twin"
-    draw_beside(recorded.snapshots, judged.twin, recorded.commands, out, title=title)
+    title = f"{recorded.snapshots[0].job_id}: recorded and simulated"
+    draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, out, title=title)
     stdout().print(f"\npicture: {out}")
 
 
-def recorded_job(directory: Path, job: str | None = None) -> Recorded:
-    """Return what a recording holds of a job, the only one if none is named; raises `BadRecording`."""
+def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
+    """Return the recorded events of a job, by default of the only one; raises `BadRecording`."""
     snapshots = _events(directory, "snapshots", MetricSnapshot)
     jobs = sorted({s.job_id for s in snapshots})
     if not jobs:
-        raise BadRecording(f"{directory}: no snapshot was recorded")
+        raise BadRecording(f"{directory}: the recording holds no snapshot")
     if job is None and len(jobs) > 1:
-        raise BadRecording(f"{directory}: {len(jobs)} jobs were recorded, name one with --job: {', '.join(jobs)}")
+        raise BadRecording(
+            f"{directory}: the recording holds {len(jobs)} jobs; choose one with --job: {', '.join(jobs)}"
+        )
     name = job or jobs[0]
     if name not in jobs:
-        raise BadRecording(f"{directory}: job {name!r} was not recorded, but {', '.join(jobs)}")
+        raise BadRecording(f"{directory}: the recording does not hold job {name!r}, but {', '.join(jobs)}")
     unique = {s.sequence: s for s in snapshots if s.job_id == name}
     commands = {c.command_id: c for c in _events(directory, "commands", ScalingCommand) if c.job_id == name}
     results = {r.result_id: r for r in _events(directory, "results", ActionResult) if r.job_id == name}
-    return Recorded(
+    return RecordedJob(
         [unique[sequence] for sequence in sorted(unique)],
         sorted(commands.values(), key=lambda c: c.issued_at),
         sorted(results.values(), key=lambda r: r.at),
     )
 
 
-def judge(recorded: Recorded) -> Judged:
-    """Fit, run again and compare, also what a part was fitted on with the rest; raises `CannotCalibrate`.
+def calibrate_and_compare(recorded: RecordedJob) -> Calibrated:
+    """Fit the twin, run it and compare; also fit it on a part and compare with the rest. Raises `CannotCalibrate`.
 
-    The twin runs without noise: what is compared is the expected run.
+    The twin runs without noise, so that the expected run is compared.
     """
     snapshots = recorded.snapshots
     found = calibrate(snapshots, recorded.results)
     twin, whole = _run(recorded, found, found)
     splits = [Split("everything", "everything", whole, batch_error(found, snapshots))]
-    lacking = []
+    left_out = []
     for split in (partial(_alternate, fitted=0), partial(_alternate, fitted=1), _halves):
         try:
             splits.append(split(recorded, found))
         except CannotCalibrate as error:
-            lacking.append(str(error))
-    return Judged(found, twin, splits, lacking)
+            left_out.append(str(error))
+    return Calibrated(found, twin, splits, left_out)
 
 
 def _run(
-    recorded: Recorded, found: Calibration, whole: Calibration, part: Part = every, since: int = 0
+    recorded: RecordedJob, found: Calibration, whole: Calibration, part: Part = every, since: int = 0
 ) -> tuple[list[MetricSnapshot], Comparison]:
-    """Run the recording again with a fit; trigger and batch limit are settings, so those of the `whole` are given."""
+    """Run a fitted twin under the recording. Trigger and batch limit are settings: they come from the `whole` fit."""
     name = recorded.snapshots[0].job_id
     settings = replace(found, trigger_seconds=whole.trigger_seconds, max_records=whole.max_records)
     model = settings.model(name)
@@ -151,19 +157,19 @@ def _run(
     return twin, compare(recorded.snapshots[since:], twin, model, part)
 
 
-def _alternate(recorded: Recorded, whole: Calibration, fitted: int) -> Split:
-    """Fit the batches of even (0) or odd (1) number, judge by the others."""
+def _alternate(recorded: RecordedJob, whole: Calibration, fitted: int) -> Split:
+    """Fit on the even (0) or odd (1) batches, compare with the others."""
 
     def left(batch: MicroBatch) -> bool:
         return batch.batch_id % 2 != fitted
 
     found = calibrate(recorded.snapshots, recorded.results, lambda batch: not left(batch))
-    law = batch_error(found, recorded.snapshots, left)
+    duration_error = batch_error(found, recorded.snapshots, left)
     names = ("even batches", "odd batches")
-    return Split(names[fitted], names[1 - fitted], _run(recorded, found, whole, left)[1], law)
+    return Split(names[fitted], names[1 - fitted], _run(recorded, found, whole, left)[1], duration_error)
 
 
-def _halves(recorded: Recorded, whole: Calibration) -> Split:
+def _halves(recorded: RecordedJob, whole: Calibration) -> Split:
     snapshots = recorded.snapshots
     half, seen, place = sum(len(s.batches) for s in snapshots) // 2, 0, 0
     while seen < half:
@@ -172,39 +178,39 @@ def _halves(recorded: Recorded, whole: Calibration) -> Split:
     known = snapshots[:place]
     found = calibrate(known, [r for r in recorded.results if r.at <= known[-1].observed_at])
     known_ids = {batch.batch_id for s in known for batch in s.batches}
-    law = batch_error(found, snapshots, lambda batch: batch.batch_id not in known_ids)
-    return Split("the first half", "the second", _run(recorded, found, whole, since=place)[1], law)
+    duration_error = batch_error(found, snapshots, lambda batch: batch.batch_id not in known_ids)
+    return Split("the first half", "the second", _run(recorded, found, whole, since=place)[1], duration_error)
 
 
 def fit_rows(found: Calibration) -> list[tuple[str, str]]:
-    """Return what was fitted, for people."""
+    """Return the fitted figures as rows of a table."""
     limit = "none seen" if found.max_records is None else f"{found.max_records:,} records"
     trigger = "unknown" if found.trigger_seconds is None else f"{found.trigger_seconds:g} s"
     return [
         ("batches fitted", str(found.batches)),
-        ("overhead of a batch", f"{found.overhead_seconds:.2f} s"),
-        ("cost of a record", f"{found.record_cost_seconds * 1000:.2f} ms of a slot"),
+        ("overhead per batch", f"{found.overhead_seconds:.2f} s"),
+        ("cost per record", f"{found.record_cost_seconds * 1000:.2f} ms of slot time"),
         ("noise", f"{found.noise_share:.1%}"),
         ("trigger interval", trigger),
-        ("most records of a batch", limit),
-        ("exit, from the last commit", figure(found.exit_seconds, "s", 1)),
-        ("last commit to first batch", _sized(found.restart)),
-        ("first batch of a run longer by", _sized(found.first_batch)),
-        ("restarts and starts seen", str(len(found.restart_seconds))),
+        ("largest batch", limit),
+        ("stop: last commit to exit", figure(found.exit_seconds, "s", 1)),
+        ("restart: last commit to first batch", _sized(found.restart)),
+        ("extra time of a run's first batch", _sized(found.first_batch)),
+        ("starts and restarts seen", str(len(found.restart_seconds))),
     ]
 
 
 def error_rows(splits: Sequence[Split]) -> list[tuple[str, ...]]:
-    """Return the errors, for people."""
+    """Return the errors as rows of a table."""
     return [
         (
             each.fitted,
-            each.judged,
+            each.compared,
             f"{each.run.lag_error:.1%} of {each.run.lag_points}",
             f"{each.run.lag_error_tenth:.0%}",
             f"{each.run.lag_seconds:.2f} of {each.run.snapshots}",
             f"{each.run.batch_error:.1%} of {each.run.batch_points}",
-            f"{each.law:.1%}",
+            f"{each.duration_error:.1%}",
         )
         for each in splits
     ]
@@ -213,7 +219,7 @@ def error_rows(splits: Sequence[Split]) -> list[tuple[str, ...]]:
 def _sized(found: Sized | None) -> str:
     if found is None:
         return "unknown"
-    each = f" + {found.slot_seconds:.1f} s a slot" if found.slot_seconds else ""
+    each = f" + {found.slot_seconds:.1f} s per slot" if found.slot_seconds else ""
     return f"{found.seconds:.1f} s{each} (± {found.spread_seconds / 2:.1f} s)"
 
 

@@ -1,4 +1,4 @@
-"""Finding the broker: an option or variable, else the embedded stack that runs here, else an error that says so."""
+"""Finding the broker: by an option, a variable, or the embedded stack that runs here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Bootstrap = Annotated[
         envvar="TIDEGATE_BOOTSTRAP_SERVERS",
         show_envvar=True,
         metavar="HOST:PORT",
-        help="Kafka brokers; without it those of `tidegate up` or `demo --keep`.",
+        help="Kafka brokers. Default: the embedded ones that run here.",
     ),
 ]
 Prefix = Annotated[
@@ -42,20 +42,24 @@ StackDir = Annotated[
     typer.Option(
         "--work-dir",
         envvar="TIDEGATE_STACK_DIR",
-        help="Folder of the stack that `tidegate up` starts.",
+        help="Folder of the embedded stack.",
         show_default=".tidegate/stack",
     ),
 ]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, as `tidegate jobs` shows it.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, as shown by `tidegate jobs`.")]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="AGE|INSTANT", help="Such as 90s, 10m, 2h, 1d, or 2026-01-31T12:00:00Z."),
+    typer.Option(
+        "--since",
+        metavar="AGE|INSTANT",
+        help="From when on: 90s, 10m, 2h or 1d ago, or an instant such as 2026-01-31T12:00:00Z.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, as on the topic, instead of text for people.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, as they are on the topic.")]
 
 
 def stack_dir(given: Path | None = None) -> Path:
-    """Return the embedded stack's folder: the given one, else the one that runs (the demo's included)."""
+    """Return the embedded stack's folder: the given one, else that of a running stack, which may be the demo's."""
     if given is not None:
         return given
     if chosen := os.environ.get("TIDEGATE_STACK_DIR"):
@@ -66,7 +70,7 @@ def stack_dir(given: Path | None = None) -> Path:
 
 
 def connect(bootstrap_servers: str | None, topic_prefix: str | None = None) -> ClientSettings:
-    """Return the settings to reach the broker with; raises `Problem` when nobody said where one is."""
+    """Return the settings for reaching the broker; raises `Problem` if none is given and no embedded stack runs."""
     given: dict[str, object] = {} if topic_prefix is None else {"topic_prefix": topic_prefix}
     if bootstrap_servers is not None:
         return ClientSettings(bootstrap_servers=bootstrap_servers, **given)  # type: ignore[arg-type]
@@ -74,8 +78,8 @@ def connect(bootstrap_servers: str | None, topic_prefix: str | None = None) -> C
         info = StackInfo.load(stack_dir())
     except StackError:
         raise Problem(
-            f"no broker is given and no embedded stack runs in {stack_dir()}",
-            "give --bootstrap-servers HOST:PORT, set TIDEGATE_BOOTSTRAP_SERVERS, or start one with `tidegate up`",
+            f"no broker given, and no embedded stack is running in {stack_dir()}",
+            "use --bootstrap-servers HOST:PORT, set TIDEGATE_BOOTSTRAP_SERVERS, or run `tidegate up`",
         ) from None
     return ClientSettings(bootstrap_servers=info.bootstrap_servers, **stack_redis(info), **given)  # type: ignore[arg-type]
 
@@ -86,11 +90,11 @@ def stack_redis(info: StackInfo) -> dict[str, object]:
 
 
 def spec_of(settings: ClientSettings, job: str) -> JobSpec:
-    """Return a job's spec in force; raises `Problem` naming the jobs there are."""
+    """Return a job's current spec; raises `Problem` with the known jobs if there is none."""
     specs = current_specs(settings)
     if job not in specs:
-        known = ", ".join(specs) if specs else "none; `tidegate apply job.yaml` adds one"
-        raise Problem(f"there is no job {job!r} under Tidegate at {settings.bootstrap_servers}", f"known jobs: {known}")
+        known = ", ".join(specs) if specs else "none; add one with `tidegate apply job.yaml`"
+        raise Problem(f"Tidegate does not manage a job {job!r} at {settings.bootstrap_servers}", f"known jobs: {known}")
     return specs[job]
 
 
@@ -99,7 +103,7 @@ _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 def instant_of(since: str | None, name: str = "--since") -> datetime | None:
-    """Return the instant an option means: an age before now, or an RFC 3339 instant; raises `Problem` otherwise."""
+    """Return the instant that an option gives as an age or in RFC 3339; raises `Problem` otherwise."""
     if since is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`doctor`: one line per thing that must be right, and what to do where it is not."""
+"""`doctor`: a line for each thing Tidegate needs, and what to do if it is missing."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tidegate.stack.java import find_java
 from tidegate.stack.redis import find_redis
 from tidegate.terminal import stdout, styled, table
 
-ENOUGH_MEMORY_GB = 4.0
-"""The demo's Kafka, Redis, Spark master, worker, driver and eight executors together."""
+DEMO_MEMORY_GB = 4.0
+"""What the demo's Kafka, Redis, Spark master, worker, driver and executors need together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's."""
+    """One line of the report."""
 
     verdict: Literal["ok", "warn", "fail"]
     what: str
@@ -49,9 +49,9 @@ def doctor(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Check everything Tidegate needs, here and at the broker.
+    """Check everything Tidegate needs, on this machine and at the broker.
 
-    Exit code 1 when something fails.
+    The exit code is 1 if a check fails.
 
     Example:  tidegate doctor
     """
@@ -66,29 +66,29 @@ def doctor(
 
 
 def here(*, embedded: bool) -> Iterator[Finding]:
-    """Yield what is found on this machine; what only the embedded stack needs is left out if `embedded` is false."""
+    """Check this machine; with `embedded`, also what only the embedded stack needs."""
     yield _python()
     if not embedded:
         return
-    yield _probe("Java", _java, "install a Java 17 or newer runtime, or set JAVA_HOME")
-    yield _probe("jars", _jars, "`tidegate up` fetches them")
+    yield _probe("Java", _java, "install Java 17 or newer, or set JAVA_HOME")
+    yield _probe("jars", _jars, "run `tidegate up`, which downloads them")
     yield _probe("Redis server", _redis_server, "install redis-server")
     yield _memory()
-    yield _probe("loopback ports", _port, "nothing may forbid listening on 127.0.0.1")
+    yield _probe("loopback ports", _port, "allow programs to listen on 127.0.0.1")
 
 
 def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topics: bool) -> Iterator[Finding]:
-    """Yield what is found of the stack, the broker, the topics, Redis and the Spark master."""
+    """Check the stack, the broker, the topics, Redis and the Spark master."""
     info = None
     try:
         info = StackInfo.load(folder)
         states = ", ".join(f"{c.name} {c.state}" for c in status(folder))
-        well = all(str(c.state) in ("running", "not started") for c in status(folder))
-        remedy = "" if well else "`tidegate down`, then `tidegate up`; the logs are in " + str(info.log_dir)
-        yield Finding("ok" if well else "fail", "embedded stack", states, remedy)
+        healthy = all(str(c.state) in ("running", "not started") for c in status(folder))
+        remedy = "" if healthy else f"run `tidegate down` and `tidegate up`; the logs are in {info.log_dir}"
+        yield Finding("ok" if healthy else "fail", "embedded stack", states, remedy)
     except StackError as error:
         if bootstrap is None:
-            yield Finding("warn", "embedded stack", str(error), "`tidegate up`, or give --bootstrap-servers")
+            yield Finding("warn", "embedded stack", str(error), "run `tidegate up`, or use --bootstrap-servers")
             return
     given: dict[str, object] = {} if prefix is None else {"topic_prefix": prefix}
     if info is not None and bootstrap in (None, info.bootstrap_servers):
@@ -98,7 +98,7 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     yield from _broker(settings, create_topics)
     yield _redis(settings)
     if info is not None:
-        yield _probe("Spark master", lambda: _master(info), "see its log in " + str(info.log_dir))
+        yield _probe("Spark master", lambda: _master(info), f"see its log in {info.log_dir}")
 
 
 def _python() -> Finding:
@@ -123,16 +123,16 @@ def _jars() -> str:
     wrong = [phrase for jars in JAR_SETS for phrase in differences(locked[jars.name], checksums(folder / jars.name))]
     if wrong:
         raise StackError(f"{folder}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""))
-    return f"{sum(len(locked[jars.name]) for jars in JAR_SETS)} in {folder}, checksums right"
+    return f"{sum(len(locked[jars.name]) for jars in JAR_SETS)} in {folder}, checksums correct"
 
 
 def _memory() -> Finding:
     text = Path("/proc/meminfo").read_text(encoding="utf-8") if Path("/proc/meminfo").exists() else ""
     free = next((int(line.split()[1]) / 1e6 for line in text.splitlines() if line.startswith("MemAvailable")), None)
     if free is None:
-        return Finding("warn", "memory", "cannot be told here", f"the demo needs about {ENOUGH_MEMORY_GB:g} GB")
-    verdict: Literal["ok", "warn"] = "ok" if free >= ENOUGH_MEMORY_GB else "warn"
-    remedy = "" if verdict == "ok" else f"the demo needs about {ENOUGH_MEMORY_GB:g} GB"
+        return Finding("warn", "memory", "unknown on this system", f"the demo needs about {DEMO_MEMORY_GB:g} GB")
+    verdict: Literal["ok", "warn"] = "ok" if free >= DEMO_MEMORY_GB else "warn"
+    remedy = "" if verdict == "ok" else f"the demo needs about {DEMO_MEMORY_GB:g} GB"
     return Finding(verdict, "memory", f"{free:.1f} GB available", remedy)
 
 
@@ -140,33 +140,37 @@ def _port() -> str:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-    return "free ports can be had"
+    return "free ports available"
 
 
 def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
     try:
         check_reachable(settings)
     except Unreachable as error:
-        yield Finding("fail", "Kafka", str(error), "start it, or check the address and the listener's security")
+        yield Finding("fail", "Kafka", str(error), "start Kafka, or check its address and the listener's security")
         return
     brokers = AdminClient(settings.kafka()).list_topics(timeout=10).brokers
-    yield Finding("ok", "Kafka", f"{len(brokers)} broker at {settings.bootstrap_servers}")
+    yield Finding(
+        "ok", "Kafka", f"{len(brokers)} broker{'' if len(brokers) == 1 else 's'} at {settings.bootstrap_servers}"
+    )
     try:
         created = ensure_topics(settings) if create_topics else []
         partitions = check_topics(settings)
-    except Exception as error:  # noqa: BLE001  (a doctor reports whatever is wrong)
+    except Exception as error:  # noqa: BLE001  (whatever is wrong belongs in the report)
         problem = problem_of(error) or error
-        remedy = "`tidegate doctor --create-topics`; topics that exist with other counts must be deleted first"
+        remedy = "run `tidegate doctor --create-topics`; first delete topics with a different number of partitions"
         yield Finding("fail", "topics", str(problem), remedy)
         return
-    note = f", created {len(created)}" if created else ""
-    what = f"{len(TOPICS)} with the prefix {settings.topic_prefix!r}, co-partitioned by {partitions}{note}"
+    note = f"; created {len(created)}" if created else ""
+    what = (
+        f"{len(TOPICS)} topics with prefix {settings.topic_prefix!r}, {partitions} partitions per pipeline topic{note}"
+    )
     yield Finding("ok", "topics", what)
 
 
 def _redis(settings: ClientSettings) -> Finding:
     password = settings.redis_password.get_secret_value() if settings.redis_password else None
-    remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as the services have them"
+    remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"
     try:
         client = redis.Redis.from_url(
             settings.redis_url, username=settings.redis_username, password=password, socket_timeout=3
@@ -179,19 +183,19 @@ def _redis(settings: ClientSettings) -> Finding:
         return Finding(
             "warn",
             "Redis",
-            f"{version} at {without_login(settings.redis_url)}, open without a password",
-            "set a password",
+            f"{version} at {without_login(settings.redis_url)}, which needs no password",
+            "set a password in Redis",
         )
-    return Finding("ok", "Redis", f"{version} at {without_login(settings.redis_url)}, the password is right")
+    return Finding("ok", "Redis", f"{version} at {without_login(settings.redis_url)}, password accepted")
 
 
 def _master(info: StackInfo) -> str:
     seen = httpx.get(f"{info.spark_ui}/json/", timeout=5).raise_for_status().json()
-    return f"{seen['status']}, {len(seen['workers'])} worker, {seen['coresused']} of {seen['cores']} slots used"
+    return f"{seen['status']}, {len(seen['workers'])} workers, {seen['coresused']} of {seen['cores']} slots in use"
 
 
 def _probe(what: str, look: Callable[[], str], remedy: str) -> Finding:
     try:
         return Finding("ok", what, look())
-    except Exception as error:  # noqa: BLE001  (a doctor reports whatever is wrong)
+    except Exception as error:  # noqa: BLE001  (whatever is wrong belongs in the report)
         return Finding("fail", what, str(error).splitlines()[0] if str(error) else type(error).__name__, remedy)

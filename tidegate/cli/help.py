@@ -1,4 +1,4 @@
-"""Registering commands so that their help keeps the lines of its examples."""
+"""Registering commands so that their help keeps the lines of the examples."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import typer
 from tidegate.cli.problems import EXIT_CODES
 
 KEEP_LINES = "\b\n"
-"""Before a paragraph of help: the formatter leaves its lines as they are."""
+"""In front of a paragraph of help, this keeps its line breaks."""
 
 
 def register(app: typer.Typer, callback: Callable[..., Any], name: str | None = None) -> None:
-    """Make `callback` a command: its docstring is the help, examples line by line, and the exit codes follow."""
+    """Make `callback` a command whose help is its docstring and the exit codes."""
     text = inspect.cleandoc(callback.__doc__ or "").replace("Example:", f"{KEEP_LINES}Example:")
     app.command(name, help=text, epilog=EXIT_CODES)(callback)

@@ -1,4 +1,4 @@
-"""The `tidegate` command put together."""
+"""The `tidegate` command with all its subcommands."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import typer
 from tidegate.cli import doctor, offline, replay, specs, stack, tail, why
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.help import register
-from tidegate.cli.problems import EXIT_CODES, Door
+from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.terminal import stdout
 
 app = typer.Typer(
     name="tidegate",
-    cls=Door,
-    help="Scales Spark Structured Streaming jobs on Kafka lag, and explains every decision.",
+    cls=CommandGroup,
+    help="Autoscaling for Spark Structured Streaming jobs on Kafka lag. It explains every decision.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -36,7 +36,7 @@ def show_version() -> None:
     """
     try:
         ours = version("tidegate")
-    except PackageNotFoundError:  # run from a tree that is not installed
+    except PackageNotFoundError:  # run from a source tree without installation
         ours = "from source"
     stdout().print(f"tidegate {ours}, engine {ENGINE_VERSION}, Python {python_version()}")
 
@@ -64,6 +64,6 @@ app.add_typer(replay.app, name="replay")
 
 
 def main() -> None:
-    """Run the command; the entry point of the `tidegate` script."""
+    """Run the command: the entry point of the `tidegate` script."""
     warnings.simplefilter("ignore", ResourceWarning)
     app()

@@ -1,4 +1,4 @@
-"""`decide`: what would be decided on recorded snapshots, with no broker and no cluster."""
+"""`decide`: decides on recorded snapshots, without a broker or a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, TextIO, TypeVar
 
 import typer
 
-from tidegate.cli.explain import changes
+from tidegate.cli.explain import spans_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.engine.decide import AlreadyDecided
@@ -31,17 +31,19 @@ W = TypeVar("W", bound=Wire)
 
 def decide(
     spec: Annotated[Path, typer.Option("--spec", help="The job's spec, YAML or JSON.")],
-    snapshots: Annotated[str, typer.Option("--snapshots", help="Snapshots as NDJSON; - is standard input.")],
+    snapshots: Annotated[str, typer.Option("--snapshots", help="Snapshots as NDJSON; - for standard input.")],
     results: Annotated[
-        Path | None, typer.Option("--results", help="What became of commands, as NDJSON, given back at its time.")
+        Path | None, typer.Option("--results", help="Results of commands as NDJSON; each is used at its time.")
     ] = None,
-    summary: Annotated[bool, typer.Option("--summary", help="A table of what changes, instead of JSON lines.")] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Print a table of the changes instead of JSON lines.")
+    ] = False,
 ) -> None:
     """Decide on recorded snapshots, offline.
 
-    Prints decisions as JSON lines, the same bytes for the same input. A line is a snapshot as `tidegate tail snapshots
-    --json` prints it, or a line of `tidegate replay record`. Redis is taken to answer, and nobody carries commands out
-    unless --results says what became of them.
+    Prints decisions as JSON lines; the same input gives the same bytes. Snapshots come as lines of `tidegate tail
+    snapshots --json` or of a recording made by `tidegate replay record`. The command assumes that Redis answers, and
+    that no command is carried out unless --results says so.
 
     Example:  tidegate tail snapshots --job rates --since 1h --json > seen.ndjson
               tidegate decide --spec job.yaml --snapshots seen.ndjson --summary
@@ -61,10 +63,9 @@ def decide(
 def decided(
     specs: dict[str, JobSpec], snapshots: Iterator[MetricSnapshot], results: list[ActionResult]
 ) -> Iterator[Decision]:
-    """Yield the decision on every snapshot of a job in `specs`; duplicates and late ones give none, as in the decider.
+    """Yield the decision on each snapshot of a job in `specs`; like the decider, skip duplicate and late ones.
 
-    The decider's clock is taken to be the snapshot's; `results` (oldest first) are handed over with the first
-    snapshot of their job that is not older.
+    The clock is that of the snapshots. A result (oldest first) is used with the job's first snapshot that is not older.
     """
     states: dict[str, JobState] = {}
     waiting = list(results)
@@ -79,17 +80,17 @@ def decided(
         try:
             states[snapshot.job_id], decision = engine().step(state, snapshot, specs[snapshot.job_id], observed)
         except AlreadyDecided as error:
-            stderr().print(f"left out: {error}", style="yellow", markup=False)
+            stderr().print(f"skipped: {error}", style="yellow", markup=False)
             continue
         waiting = [r for r in waiting if r not in due]
         yield decision
     if unknown:
         jobs = ", ".join(sorted(unknown))
-        stderr().print(f"left out: snapshots of jobs that the spec file does not have: {jobs}", markup=False)
+        stderr().print(f"skipped: snapshots of jobs without a spec in the file: {jobs}", markup=False)
 
 
 def _opened(name: str) -> TextIO:
-    """Open a file of lines; bytes that are not UTF-8 come through, so that their line can be named."""
+    """Open a file of lines. Bytes that are not UTF-8 are kept, so that the error can name their line."""
     if name != "-":
         return Path(name).open(encoding="utf-8", errors="surrogateescape")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -104,19 +105,19 @@ def read_events(path: Path, model: type[W]) -> list[W]:
 
 
 def _events(lines: TextIO, name: str, model: type[W]) -> Iterator[W]:
-    """Yield the events of NDJSON lines; a bad one raises `Problem` with file, line, field and value."""
+    """Yield the events of NDJSON lines; a bad line raises `Problem` with file, line, field and value."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             yield decode(model, _value(line))
         except Unreadable as error:
-            hint = f"every line is one {model.__name__} as JSON, or a line of `tidegate replay record`"
+            hint = f"each line must be a {model.__name__} as JSON, or a line of a recording"
             raise Problem(f"{name}:{number}: {error.detail}", hint) from None
 
 
 def _value(line: str) -> bytes:
-    """Return the event's bytes in a line: the line itself, or the value in a recorded one."""
+    """Return the bytes of the event in a line: the line itself, or the value in a line of a recording."""
     try:
         whole = json.loads(line)
     except ValueError:
@@ -132,11 +133,11 @@ def _summarize(decisions: list[Decision]) -> None:
         by_job.setdefault(decision.job_id, []).append(decision)
     rows: list[list[object]] = []
     for job, theirs in by_job.items():
-        for c in changes(theirs):
-            d = c.first
+        for span in spans_of(theirs):
+            d = span.first
             sizes = f"{d.current_parallelism} -> {d.final_parallelism}"
             lag = figure(d.evidence.lag_records)
-            rows.append([job, clock(d.decided_at), sizes, styled(d.status.value), lag, f"x{c.count}", d.sentence])
+            rows.append([job, clock(d.decided_at), sizes, styled(d.status.value), lag, f"x{span.count}", d.sentence])
     columns = ["job", "from", "slots", "status", "lag records", "times", "why"]
     stdout().print(table("", columns, rows, right=["lag records", "times"]))
     ordered = sum(d.command is not None for d in decisions)

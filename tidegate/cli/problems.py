@@ -1,8 +1,10 @@
-"""Expected errors: one line of what is wrong, one of what to do, exit code 2. Tracebacks are for our own faults."""
+"""Expected errors: a line that says what is wrong, a hint, and exit code 2. Only bugs of Tidegate print a traceback."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -18,16 +20,20 @@ from tidegate.stack import StackError
 from tidegate.terminal import stderr
 
 NO = 1
-"""Exit code: it was done, and the answer is no (a check failed, decisions differ, a change did not succeed)."""
-COULD_NOT = 2
-"""Exit code: it could not be done (wrong usage, bad file, unknown job, no broker)."""
+"""Exit code: the command ran and the answer is no (a check failed, decisions differ, a change did not succeed)."""
+ERROR = 2
+"""Exit code: the command could not run (wrong usage, bad file, unknown job, no broker)."""
 
-EXIT_CODES = """Exit codes: 0 done · 1 done, and the answer is no (a check failed, decisions differ, a change did not
-succeed) · 2 it could not be done (wrong usage, bad file, unknown job, no broker) · 130 interrupted."""
+EXIT_CODES = """Exit codes: 0 success · 1 the answer is no (a check failed, decisions differ, a change did not
+succeed) · 2 error (wrong usage, bad file, unknown job, no broker) · 130 interrupted."""
+
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Typer's error for wrong options and arguments, which it does not export."""
 
 
 class Problem(Exception):
-    """Something a user can mend: what is wrong, with field, value and place, and what to do about it."""
+    """Something the user can fix: what is wrong, with place, field and value, and a hint what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -35,57 +41,75 @@ class Problem(Exception):
 
 
 def problem_of(error: BaseException) -> Problem | None:
-    """Return an expected error as a `Problem`; None for what is a fault of ours."""
+    """Return an expected error as a `Problem`, or None if it is a bug of Tidegate."""
     match error:
         case Problem():
             return error
         case Unreachable():
-            return Problem(str(error), "start it (`tidegate up` for an embedded one) or give --bootstrap-servers")
+            return Problem(
+                str(error), "start Kafka (`tidegate up` starts an embedded one) or check --bootstrap-servers"
+            )
         case NoSuchTopic():
-            return Problem(str(error), "check --topic-prefix; `tidegate doctor --create-topics` creates them")
+            return Problem(str(error), "check --topic-prefix; `tidegate doctor --create-topics` creates the topics")
         case TopicsDoNotFit():
-            return Problem(str(error), "`tidegate doctor` shows what is there and what is wanted")
+            return Problem(str(error), "`tidegate doctor` shows which topics exist and which are needed")
         case NotDelivered():
-            return Problem(f"the broker did not acknowledge: {error}", "see the broker's log; `tidegate doctor`")
+            return Problem(
+                f"the broker did not acknowledge: {error}", "check the broker's log, and run `tidegate doctor`"
+            )
         case KafkaException():
-            return Problem(f"Kafka: {error.args[0].str()}", "`tidegate doctor` looks at the broker")
+            return Problem(f"Kafka: {error.args[0].str()}", "`tidegate doctor` checks the broker")
         case StackError():
             return Problem(str(error))
         case ValidationError():
             first = error.errors(include_url=False)[0]
             field = ".".join(map(str, first["loc"])) or error.title
-            return Problem(f"setting {field}: {first['msg']}", "settings come from TIDEGATE_… variables and options")
+            return Problem(f"setting {field}: {first['msg']}", "settings come from options and TIDEGATE_… variables")
         case TimeoutError():
-            return Problem(str(error), "the broker answers slowly; try again, or a shorter --since")
+            return Problem(str(error), "the broker is slow; try again, or use a shorter --since")
         case FileNotFoundError() | IsADirectoryError() | PermissionError() | NotADirectoryError():
             return Problem(f"{error.filename}: {error.strerror}")
+        case UsageError() if type(error).show is UsageError.show:  # the help itself comes as such an error too
+            command = f"{error.ctx.command_path} --help" if error.ctx else "tidegate --help"
+            return Problem(error.format_message().rstrip("."), f"`{command}` shows how to use it")
         case _:
             return None
 
 
-class Door(TyperGroup):
-    """The group of all subcommands; turns expected errors into a line, a hint and exit code 2, and hears Ctrl-C."""
+class CommandGroup(TyperGroup):
+    """The group of all subcommands; prints expected errors as a line and a hint, and handles Ctrl-C."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        """Parse the options of the group itself."""
+        with _reported():
+            return super().make_context(*args, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand."""
-        try:
-            with interruptible():
-                return super().invoke(ctx)
-        except BrokenPipeError:  # `tidegate tail … | head` is not an error
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            raise typer.Exit(0) from None
-        except KeyboardInterrupt:
-            stderr().print("interrupted", style="yellow")
-            raise typer.Exit(130) from None
-        except Exception as error:
-            problem = problem_of(error)
-            if problem is None:
-                raise
-            show(problem)
-            raise typer.Exit(COULD_NOT) from None
+        """Parse and run the subcommand."""
+        with _reported(), interruptible():
+            return super().invoke(ctx)
 
 
-def show(problem: Problem) -> None:
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Print what ends a command early and exit with its code."""
+    try:
+        yield
+    except BrokenPipeError:  # `tidegate tail … | head` is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        stderr().print("interrupted", style="yellow")
+        raise typer.Exit(130) from None
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None:
+            raise
+        _show(problem)
+        raise typer.Exit(ERROR) from None
+
+
+def _show(problem: Problem) -> None:
     """Print a problem to standard error."""
     console = stderr()
     console.print("[bold red]error[/]", end=": ")

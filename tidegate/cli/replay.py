@@ -1,4 +1,4 @@
-"""`replay`: record topics to files, publish a recorded stream again, recompute recorded decisions on Spark."""
+"""`replay`: records topics to files, publishes recordings again, recomputes recorded decisions on Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.stack.java import ensure_java
 from tidegate.terminal import figure, stderr, stdout, table
 
 app = typer.Typer(
-    help="Record topics, publish them again, recompute decisions.",
+    help="Record topics, publish recordings again, recompute decisions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -35,17 +35,19 @@ Recorded = Annotated[Path | None, typer.Option("--from", metavar="DIR", help="A 
 
 
 def record(
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where; must not exist yet.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder for the recording; must not exist yet.")],
     since: Since = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="AGE|INSTANT", help="As --since.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="AGE|INSTANT", help="Until when, in the same form as --since.")
+    ] = None,
     job: Job = None,
     compress: Annotated[bool, typer.Option("--gzip", help="Compress the files.")] = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Record all of Tidegate's topics into files.
+    """Record all of Tidegate's topics to files.
 
-    Every byte, with a manifest of counts and checksums.
+    The files hold every byte of the records, and a manifest with counts and checksums.
 
     Example:  tidegate replay record --to noon --since 2h
     """
@@ -60,34 +62,50 @@ def record(
                 tasks[topic] = bars.add_task(topic)
             bars.update(tasks[topic], completed=done, total=total)
 
-        manifest = recording.record(settings, to, since=start, until=end, job=job, compress=compress, progress=progress)
+        manifest = recording.record(
+            settings, to, since=start, until=end, job=job, compress=compress, on_progress=progress
+        )
     rows = [[entry.topic, figure(entry.records), figure(entry.bytes), entry.file] for entry in manifest.files]
     stdout().print(table("", ["topic", "records", "bytes", "file"], rows, right=["records", "bytes"]))
 
 
 def publish(
-    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="A recording.")],
-    speed: Annotated[str, typer.Option("--speed", metavar="FACTOR|max", help="1 is as it was; max: no waiting.")] = "1",
-    rebase: Annotated[bool, typer.Option("--rebase", help="Move it to now, so that it is fresh.")] = False,
-    jobs: Annotated[bool, typer.Option("--jobs", help="Publish the recorded job specs first.")] = False,
+    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="The recording.")],
+    speed: Annotated[
+        str, typer.Option("--speed", metavar="FACTOR|max", help="1 is the recorded pace; max does not wait.")
+    ] = "1",
+    rebase: Annotated[
+        bool, typer.Option("--rebase", help="Move everything to now, so that a decider finds it fresh.")
+    ] = False,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="Publish the recorded specs and results as well, each at its place.")
+    ] = False,
     job: Job = None,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Annotated[
-        str | None, typer.Option("--topic-prefix", help="Prefix of the topics to publish into; must be given.")
+        str | None, typer.Option("--topic-prefix", help="Prefix of the topics to write to; required.")
     ] = None,
 ) -> None:
-    """Publish the snapshots of a recording again.
+    """Publish a recording again, under a topic prefix of its own.
 
-    To try services or policies on them, under a topic prefix of its own: services on the same topics act on what is
-    published as on what is measured, and scale the jobs. So the prefix must be given here; TIDEGATE_TOPIC_PREFIX does
-    not count. Missing topics of the prefix are created.
+    Use it to try a policy or another version of Tidegate on recorded snapshots. Run only a decider on that prefix: an
+    actuator there would carry out the resulting commands on real jobs. This is why the prefix must be given on the
+    command line; TIDEGATE_TOPIC_PREFIX does not count. Missing topics are created.
 
-    Example:  tidegate replay publish --from noon --topic-prefix try. --speed 10 --rebase --jobs
+    With --jobs, each recorded spec and result goes out just before the first snapshot that was decided with it, so a
+    decider makes the recorded decisions again. Kafka keeps no order between topics. The publisher therefore waits one
+    second between two records of a pipeline that are on different topics. This is enough for a decider that keeps up
+    (with --speed max it may not) and polls specs at least once a second, as it does by default.
+
+    Above speed 1, what the decider measures by the clock (cooldowns, the age of a snapshot) takes longer in recorded
+    time, so some decisions may differ.
+
+    Example:  tidegate replay publish --from noon --topic-prefix try. --rebase --jobs
     """
     if topic_prefix is None:
         raise Problem(
-            "publishing needs --topic-prefix: services on the topics it writes to would scale jobs by a recording",
-            "give it a prefix of its own, such as --topic-prefix try.",
+            "--topic-prefix is required: services on the live topics would rescale jobs by this recording",
+            "choose a new prefix, such as --topic-prefix try.",
         )
     settings = connect(bootstrap_servers, topic_prefix)
     factor = _speed(speed)
@@ -100,27 +118,27 @@ def publish(
             source,
             speed=factor,
             rebase=rebase,
-            jobs_first=jobs,
+            whole=jobs,
             job=job,
-            progress=lambda sent, total: bars.update(task, completed=sent, total=total),
+            on_progress=lambda sent, total: bars.update(task, completed=sent, total=total),
         )
     moved = f", moved by {done.shift_seconds} s" if done.shift_seconds else ""
-    left = f", {done.skipped} could not be read" if done.skipped else ""
-    stdout().print(
-        f"published {done.snapshots} snapshots and {done.jobs} specs to {settings.topic_prefix}*{moved}{left}"
-    )
+    left = f"; {done.skipped} records cannot be moved and were left out" if done.skipped else ""
+    counts = f"{done.snapshots} snapshots, {done.specs} specs and {done.results} results"
+    stdout().print(f"published {counts} to {settings.topic_prefix}*{moved}{left}")
 
 
 def recompute(
     source: Recorded = None,
     job: Job = None,
-    master: Annotated[str, typer.Option("--master", help="The Spark to run on.")] = "local[2]",
+    master: Annotated[str, typer.Option("--master", help="Spark master to run on.")] = "local[2]",
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Make every recorded decision again, on Spark.
+    """Recompute every recorded decision on Spark.
 
-    Each is compared bit for bit; exit code 1 when one differs. Reads the broker's topics, or a recording with --from.
+    Each decision is compared bit for bit with the recorded one; the exit code is 1 if one differs. Reads the broker's
+    topics, or a recording with --from.
 
     Example:  tidegate replay recompute --job rates
               tidegate replay recompute --from noon
@@ -148,7 +166,7 @@ def recompute(
 
 
 def _spark_options(settings: ClientSettings) -> dict[str, str]:
-    """Return how Spark's Kafka source reaches a secured broker: Java's names for what librdkafka was told."""
+    """Return the connection settings under the names of Java's Kafka client, for Spark."""
     if settings.security_protocol == "PLAINTEXT":
         return {}
     options = {"kafka.security.protocol": settings.security_protocol}
@@ -166,7 +184,7 @@ def _spark_options(settings: ClientSettings) -> dict[str, str]:
 
 
 def _prepare_java() -> None:
-    """Point Spark at the Java that fits; it would take the first on PATH otherwise."""
+    """Set JAVA_HOME for Spark, which would otherwise take the first Java on PATH."""
     os.environ["JAVA_HOME"] = str(ensure_java(_say).home)
 
 
@@ -183,7 +201,7 @@ def _speed(text: str) -> float | None:
         speed = 0.0
     if not 0 < speed < float("inf"):
         raise Problem(
-            f"--speed {text!r} is neither a factor above 0 nor max", "1 is as it was recorded, 10 ten times as fast"
+            f"--speed {text!r} is neither a factor above 0 nor max", "1 is the recorded pace, 10 is ten times as fast"
         )
     return speed
 
@@ -201,7 +219,7 @@ def _bars() -> Progress:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what replay raises for bad input into a problem for the user."""
+    """Turn the errors of replay into problems for the user."""
     try:
         yield
     except (BadRecording, recording.CannotRecord, recomputing.CannotRecompute) as error:

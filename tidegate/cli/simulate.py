@@ -1,4 +1,4 @@
-"""`tidegate simulate`: a job's spec on the twin under a load, as table and picture."""
+"""`tidegate simulate`: runs a spec on a simulated job under a load, with tables and a picture."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ def simulate_command(
         str, typer.Option("--load", help=f"CSV with the header seconds,records_per_second, or {', '.join(SHAPES)}.")
     ],
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Another policy than the spec's, with its defaults.")
+        str | None, typer.Option("--policy", help="Use this policy with its defaults instead of the spec's.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Write the picture (PNG) here.")] = None,
     snapshots: Annotated[
-        Path | None, typer.Option("--snapshots", help="The job's recorded snapshots (NDJSON) to calibrate the twin by.")
+        Path | None, typer.Option("--snapshots", help="Recorded snapshots (NDJSON) to fit the simulated job to.")
     ] = None,
     record_cost_ms: Annotated[
-        float, typer.Option("--record-cost-ms", min=0.0001, help="Milliseconds of a slot's time a record takes.")
+        float, typer.Option("--record-cost-ms", min=0.0001, help="Slot time per record, in ms.")
     ] = 2.0,
-    overhead: Annotated[float, typer.Option("--overhead", min=0.0, help="Fixed seconds of a micro-batch.")] = 0.5,
+    overhead: Annotated[float, typer.Option("--overhead", min=0.0, help="Fixed seconds per micro-batch.")] = 0.5,
     trigger: Annotated[float, typer.Option("--trigger", min=0.0, help="Trigger interval in seconds.")] = 5.0,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the source.")] = 16,
     peak: Annotated[
         float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option("--hours", min=0.01, help="Simulated hours; the whole trace, or 3.")
+        float | None, typer.Option("--hours", min=0.01, help="Hours to simulate. Default: the whole trace, or 3.")
     ] = None,
-    speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
-    since: Annotated[float, typer.Option("--from", min=0.0, help="Begin at this hour of a trace.")] = 0.0,
+    speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play the trace this many times faster.")] = 1.0,
+    since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of the trace.")] = 0.0,
 ) -> None:
-    """Run a spec against a simulated job under a load.
+    """Simulate a job under a load, scaled by its spec.
 
     Shows each change of size with its reason, how far the job lagged, and what it cost. The simulated job (the twin,
-    docs/twin.md) is fitted to --snapshots, or has the figures given by options. A shape of load peaks at three quarters
-    of what the largest size can do. The points of a CSV are joined by straight lines; a jump is two points close
+    docs/twin.md) is fitted to --snapshots or set by the other options. A named load peaks at three quarters of the
+    largest size's capacity. Between the points of a CSV the load changes linearly; for a step, put two points close
     together.
 
     Example:  tidegate simulate --spec job.yaml --load flash_crowd --policy keda --out run.png
@@ -99,12 +99,12 @@ def simulate_command(
 def _spec(path: Path, policy: str | None) -> JobSpec:
     specs = load_specs(path)
     if len(specs) != 1:
-        raise Problem(f"{path}: one spec is simulated at a time, found {len(specs)}")
+        raise Problem(f"{path}: holds {len(specs)} specs; simulate takes one")
     if policy is None:
         return specs[0]
     known = engine().policies
     if policy not in known:
-        raise Problem(f"--policy: unknown policy {policy!r}, known are {', '.join(sorted(known))}")
+        raise Problem(f"--policy: unknown policy {policy!r}; choose from {', '.join(sorted(known))}")
     other = specs[0].scaling.model_copy(update={"policy": policy, "policy_options": {}})
     return specs[0].model_copy(update={"scaling": other})
 
@@ -112,7 +112,7 @@ def _spec(path: Path, policy: str | None) -> JobSpec:
 def _model(
     job: JobSpec, snapshots: Path | None, cost: float, overhead: float, trigger: float, shares: tuple[float, ...]
 ) -> tuple[JobModel, tuple[float, ...]]:
-    """Return the job's model and its partitions' shares: by the recording, or by the figures given."""
+    """Return the model of the job and the shares of its partitions, fitted to a recording or as given."""
     model = JobModel(
         job_id=job.job_id,
         pipeline_id=job.pipeline_id,
@@ -136,7 +136,7 @@ def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
 
 
 def _load(name: str, able: float, play: Playback) -> Load:
-    """Return the load: a shape at three quarters of what the largest size can do, or a trace as it is."""
+    """Return a named load with a peak of three quarters of the largest size's capacity, or a trace."""
     if name in SHAPES:
         return SHAPES[name](play.peak or 0.75 * able, (play.hours or 3.0) * 3600)
     if not Path(name).exists():
@@ -145,7 +145,7 @@ def _load(name: str, able: float, play: Playback) -> Load:
 
 
 def _show(recording: JobRecording, found: Score, epoch: int) -> None:
-    """Print what changed, and the score."""
+    """Print the changes of size and the score."""
     out = stdout()
     changes = [decision for decision in recording.decisions if decision.command is not None]
     rows = [
@@ -159,7 +159,7 @@ def _show(recording: JobRecording, found: Score, epoch: int) -> None:
     out.print(table("Changes", ("minute", "slots", "why"), rows, right=("minute",)))
     figures = [
         ("hours simulated", f"{found.seconds / 3600:.2f}"),
-        ("over the lag objective", f"{found.violated_seconds:.0f} s ({found.violated_share:.1%})"),
+        ("above the lag objective", f"{found.violated_seconds:.0f} s ({found.violated_share:.1%})"),
         ("highest lag", f"{found.worst_lag_seconds:.0f} s of work"),
         ("core-seconds", f"{found.core_seconds:.0f}"),
         ("restarts", found.restarts),
@@ -173,7 +173,7 @@ def _show(recording: JobRecording, found: Score, epoch: int) -> None:
 
 
 def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: Path) -> None:
-    from tidegate.lab.picture import draw_run  # noqa: PLC0415  (matplotlib: other commands need not wait for it)
+    from tidegate.lab.picture import draw_run  # noqa: PLC0415  (matplotlib takes seconds to import)
 
     try:
         draw_run(
@@ -184,4 +184,4 @@ def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: P
             title=f"{job.job_id} under {job.scaling.policy}",
         )
     except OSError as error:
-        raise Problem(f"--out: {out} cannot be written: {error}") from None
+        raise Problem(f"--out: cannot write {out}: {error}") from None

@@ -1,7 +1,6 @@
-"""Reading JobSpecs from YAML or JSON: every problem is named with file, line, field and value, before anything is done.
+"""Reading JobSpecs from YAML or JSON. Every problem is reported with file, line, field and value.
 
-The text is read as YAML 1.1 (of which JSON is a part) without its two traps: times stay text, and a key written
-twice is refused instead of the last one winning.
+The text is YAML 1.1, which includes JSON, without two traps: times stay text, and a duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a field's name is a text", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a field name must be text", key.start_mark)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value}: written twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value}: appears twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -41,16 +40,16 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def load_specs(path: Path) -> list[JobSpec]:
-    """Return the JobSpecs of a file, one per YAML document; raises `Problem` naming everything that is wrong."""
+    """Return the JobSpecs of a file, one per YAML document; raises `Problem` with everything that is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise Problem(f"{path}: byte {error.start} is not UTF-8", "the file is read as YAML or JSON in UTF-8") from None
+        raise Problem(f"{path}: byte {error.start} is not UTF-8", "the file must be YAML or JSON in UTF-8") from None
     return parse_specs(text, str(path))
 
 
 def parse_specs(text: str, name: str) -> list[JobSpec]:
-    """Return the JobSpecs in a text; `name` is what its problems are placed in."""
+    """Return the JobSpecs in a text; problems are reported under `name`."""
     loader = _Loader(text)
     specs: list[JobSpec] = []
     problems: list[str] = []
@@ -65,38 +64,38 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
                 specs.append(spec)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise Problem(f"{name}:{line}: {error.problem}", "the file is read as YAML or JSON") from None
+        raise Problem(f"{name}:{line}: {error.problem}", "the file must be YAML or JSON") from None
     except yaml.YAMLError as error:
-        raise Problem(f"{name}: {error}", "the file is read as YAML or JSON in UTF-8") from None
+        raise Problem(f"{name}: {error}", "the file must be YAML or JSON in UTF-8") from None
     except RecursionError:
-        raise Problem(f"{name}: nested too deeply", "deploy/examples has a spec that works") from None
+        raise Problem(f"{name}: nested too deeply", "deploy/examples/job.yaml is a working example") from None
     finally:
         loader.dispose()
     if problems:
-        raise Problem("\n       ".join(problems), "deploy/examples has a spec that works")
+        raise Problem("\n       ".join(problems), "deploy/examples/job.yaml is a working example")
     if not specs:
-        raise Problem(f"{name}: there is no spec in it", "deploy/examples has a spec that works")
+        raise Problem(f"{name}: the file holds no spec", "deploy/examples/job.yaml is a working example")
     twice = sorted({s.job_id for s in specs if sum(o.job_id == s.job_id for o in specs) > 1})
     if twice:
-        raise Problem(f"{name}: job_id {twice[0]!r} is in it more than once")
+        raise Problem(f"{name}: job_id {twice[0]!r} appears more than once")
     return specs
 
 
 def _spec(data: object, node: yaml.Node) -> tuple[JobSpec | None, list[tuple[int, str]]]:
     if not isinstance(data, dict):
-        return None, [(node.start_mark.line + 1, f"a spec is a mapping of fields, found {type(data).__name__}")]
+        return None, [(node.start_mark.line + 1, f"a spec must be a mapping of fields, found {type(data).__name__}")]
     try:
         spec = JobSpec.model_validate_json(json.dumps(data))
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        return None, [(_line(node, d["loc"]), _told(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
-    except (TypeError, ValueError) as error:  # what YAML can say and JSON cannot, such as .nan or a binary value
+        return None, [(_line(node, d["loc"]), _message(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
+    except (TypeError, ValueError) as error:  # YAML allows more than JSON, such as .nan or binary values
         return None, [(node.start_mark.line + 1, f"not a JSON value: {error}")]
     problems = engine().check(spec)
     return spec, [(_line(node, problem.partition(":")[0].split(".")), problem) for problem in problems]
 
 
-def _told(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:
+def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:
     field = ".".join(map(str, loc)) or "(the whole spec)"
     if kind == "missing":
         return f"{field}: this field is required"
@@ -121,7 +120,7 @@ def _fields_at(loc: tuple[int | str, ...]) -> Sequence[str]:
 
 
 def _line(node: yaml.Node, loc: Sequence[int | str]) -> int:
-    """Return the line of the deepest field of `loc` that the text has."""
+    """Return the line of the deepest field of `loc` that is in the text."""
     line = node.start_mark.line + 1
     for part in loc:
         if isinstance(node, yaml.MappingNode):

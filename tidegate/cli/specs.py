@@ -1,4 +1,4 @@
-"""`apply`, `pause`, `resume`, `scale`, `remove`: what is to be run. Each change is a new version on the jobs topic."""
+"""`apply`, `pause`, `resume`, `scale`, `remove`: changes of specs. Each is a new version on the jobs topic."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from tidegate.terminal import size, stdout
 
 
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON; several jobs as YAML documents.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; publish nothing.")] = False,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML or JSON. Several jobs are several YAML documents.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, but publish nothing.")] = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Put jobs under Tidegate, or change how they are scaled.
+    """Add jobs to Tidegate, or change their specs.
 
-    A spec says what to run and how it may be scaled: deploy/examples/job.yaml is one with comments. It is checked
-    whole before anything is published, its version is counted up from what is on the topic, and what changes is shown
-    field by field. Applying what is already there does nothing.
+    A spec says what to run and how to scale it; deploy/examples/job.yaml is a commented example. The whole file is
+    checked before anything is published, and each changed field is shown. The version is set automatically. Applying an
+    unchanged spec does nothing.
 
     Example:  tidegate apply job.yaml --dry-run
     """
@@ -54,56 +56,57 @@ def apply(
 
 
 def pause(job: JobId, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
-    """Keep a job at its size whatever the load.
+    """Keep a job at its current size.
 
-    Decisions go on and say what they would do; only `tidegate scale` still changes the size. A paused job that ends is
-    not started again.
+    Tidegate still decides and explains what it would do, but only `tidegate scale` changes the size. If a paused job
+    stops, Tidegate does not restart it.
 
     Example:  tidegate pause rates
     """
     settings = connect(bootstrap_servers, topic_prefix)
     spec = spec_of(settings, job)
     if spec.scaling.mode is Mode.PAUSED:
-        stdout().print(f"{job} is paused already")
+        stdout().print(f"{job} is already paused")
         return
     publish(settings, _with_mode(spec, Mode.PAUSED))
-    stdout().print(f"{job} is paused; `tidegate resume {job}` lets it be scaled again")
+    stdout().print(f"{job} is paused; `tidegate resume {job}` resumes scaling")
 
 
 def resume(
     job: JobId,
     advise: Annotated[
-        bool, typer.Option("--advise", help="Go on in mode advise: decide and explain, order nothing.")
+        bool, typer.Option("--advise", help="Resume in mode advise: decide and explain, but change nothing.")
     ] = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Let a paused job be scaled again, or start one that gave up.
+    """Resume scaling of a paused job, or retry one that Tidegate gave up on.
 
-    The job goes on in mode active, also from mode advise, unless --advise is given.
+    Sets the mode to active, or with --advise to advise.
 
     Example:  tidegate resume rates
     """
     settings = connect(bootstrap_servers, topic_prefix)
-    # A new version even when the mode is the same: it is what a job waiting for a person is waiting for.
+    # A new version even if the mode stays the same: a job that waits for an operator resumes on a new version.
     new = _with_mode(spec_of(settings, job), Mode.ADVISE if advise else Mode.ACTIVE)
     publish(settings, new)
-    stdout().print(f"{job} goes on in mode {new.scaling.mode.value}, version {new.version}")
+    stdout().print(f"{job} is now in mode {new.scaling.mode.value}, version {new.version}")
 
 
 def scale(
     job: JobId,
-    parallelism: Annotated[int, typer.Argument(metavar="SLOTS", min=1, help="The size to reach, in task slots.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the decision.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it until it is done or refused.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait with --wait.")] = 300.0,
+    parallelism: Annotated[int, typer.Argument(metavar="SLOTS", min=1, help="The size to scale to, in task slots.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded with the decision.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the request has succeeded or failed.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="How many seconds --wait waits.")] = 300.0,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Ask for a size by hand.
+    """Request a size by hand.
 
-    It goes the way of any change: guards (maximum, cooldown, free slots of the pool ...) may bend or hold it, and say
-    why. It is asked for once; afterwards the policy may choose another size, unless the job is paused.
+    The request passes the same guards as any change, such as the maximum, the cooldown and the free slots of the pool.
+    They may limit or delay it, and say why. It counts once: afterwards the policy may choose another size, unless the
+    job is paused.
 
     Example:  tidegate scale rates 6 --reason "load test at noon" --wait
     """
@@ -118,24 +121,24 @@ def scale(
     new = spec.model_copy(update={"manual": manual, "version": spec.version + 1})
     publish(settings, new)
     lowest, highest = spec.scaling.min_parallelism, spec.scaling.max_parallelism
-    stdout().print(f"asked for {size(parallelism)}; version {new.version} of {job}")
+    stdout().print(f"requested {size(parallelism)}; version {new.version} of {job}")
     if not lowest <= parallelism <= highest:
-        stdout().print(f"note: the spec keeps {job} within {lowest}..{highest}, so the guards will bend it")
+        stdout().print(f"note: the spec limits {job} to {lowest}..{highest} slots")
     if wait:
         raise typer.Exit(follow_manual(settings, new, began, timeout))
-    stdout().print(f"`tidegate why {job}` tells what became of it")
+    stdout().print(f"`tidegate why {job}` shows what came of it")
 
 
 def remove(
     job: JobId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Take a job out of Tidegate; it goes on running.
+    """Remove a job from Tidegate without stopping it.
 
-    It keeps its size, and what was recorded stays. To have the job itself stopped as well, apply its spec with
-    `running: false` first.
+    The job keeps running at its size, and its recorded events stay. To stop it as well, first apply its spec with
+    `running: false`.
 
     Example:  tidegate remove rates --yes
     """
@@ -143,16 +146,16 @@ def remove(
     spec_of(settings, job)
     if not yes:
         if not sys.stdin.isatty():
-            raise Problem(f"removing {job} needs a yes, and nobody can be asked here", "add --yes")
-        typer.confirm(f"Take {job} out of Tidegate?", abort=True)
+            raise Problem("cannot ask for confirmation without a terminal", "add --yes to remove the job")
+        typer.confirm(f"Remove {job} from Tidegate?", abort=True)
     publisher = Publisher(settings)
     publisher.tombstone(JOBS.named(settings.topic_prefix), job.encode())
     publisher.close()
-    stdout().print(f"{job} is no longer under Tidegate")
+    stdout().print(f"{job} is removed from Tidegate")
 
 
 def publish(settings: ClientSettings, *specs: JobSpec) -> None:
-    """Publish specs after the check that every spec passes, and wait for the acknowledgement."""
+    """Check specs, publish them, and wait for the acknowledgement."""
     for spec in specs:
         if problems := engine().check(spec):
             raise Problem(f"{spec.job_id}: " + "; ".join(problems))
@@ -168,7 +171,7 @@ def _with_mode(spec: JobSpec, mode: Mode) -> JobSpec:
 
 
 def _next(wanted: JobSpec, present: JobSpec | None) -> JobSpec | None:
-    """Return the version to publish; None when it says what is there. A pending manual request is kept."""
+    """Return the version to publish, or None if nothing changes. A pending manual request is kept."""
     if present is None:
         return wanted.model_copy(update={"version": 1})
     manual = wanted.manual or present.manual
@@ -191,7 +194,7 @@ def _show_change(now: JobSpec | None, new: JobSpec, *, unchanged: bool) -> None:
 
 
 def differences(now: JobSpec, new: JobSpec) -> list[str]:
-    """Return what differs between two versions, a line a field: `+` added, `-` taken away, `~` changed."""
+    """Return the differences between two versions, a line per field: `+` added, `-` removed, `~` changed."""
     before, after = dict(_leaves(now.model_dump(mode="json"))), dict(_leaves(new.model_dump(mode="json")))
     lines = []
     for field in sorted(before.keys() | after.keys()):

@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`: the embedded stack from the command line."""
+"""`up`, `down`, `status`: the embedded stack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings
 from tidegate.runtime.kafka import ensure_topics
 from tidegate.stack import StackInfo
-from tidegate.stack import down as end_stack
+from tidegate.stack import down as stop_stack
 from tidegate.stack import status as stack_status
 from tidegate.stack import up as start_stack
 from tidegate.stack.stack import DEFAULT_WORK_DIR
@@ -20,16 +20,18 @@ from tidegate.terminal import stderr, stdout, styled, table
 
 def up(
     work_dir: StackDir = None,
-    slots: Annotated[int, typer.Option("--slots", min=1, help="Task slots of the worker; may exceed the cores.")] = 12,
-    memory: Annotated[str, typer.Option("--memory", help="Memory that the worker hands out.")] = "8g",
+    slots: Annotated[
+        int, typer.Option("--slots", min=1, help="Task slots of the Spark worker; may exceed the cores.")
+    ] = 12,
+    memory: Annotated[str, typer.Option("--memory", help="Memory that the Spark worker offers.")] = "8g",
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of Tidegate's topics.")] = 8,
 ) -> None:
     """Start Kafka, Redis and Spark on this machine.
 
-    All in one folder, on free loopback ports, with Tidegate's topics: the embedded stack. Tidegate's services are not
-    started; `tidegate demo --keep` does that too.
+    This embedded stack keeps its files in one folder, listens on free loopback ports, and has Tidegate's topics. It
+    does not include Tidegate's services; `python -m demo --keep` in the source tree starts those as well.
 
-    Ctrl-C while it starts ends everything again; afterwards it runs until `tidegate down`.
+    The stack runs until `tidegate down`. Ctrl-C during the start stops it again.
 
     Example:  tidegate up && tidegate doctor
     """
@@ -37,16 +39,17 @@ def up(
     console = stderr()
     info = start_stack(folder, worker_slots=slots, worker_memory=memory, on_progress=console.print)
     created = ensure_topics(ClientSettings(bootstrap_servers=info.bootstrap_servers), partitions=partitions)
-    console.print(f"created {len(created)} topics" if created else "the topics are there already")
+    console.print(f"created {len(created)} topics" if created else "the topics already exist")
     show_stack(info)
     again = "" if work_dir is None else f" --work-dir {folder}"
     stdout().print(
-        f"\nnext: `tidegate doctor`, Tidegate's services, `tidegate apply job.yaml`; `tidegate down{again}` ends it"
+        f"\nNext: run `tidegate doctor`, start Tidegate's services, run `tidegate apply job.yaml`.\n"
+        f"Stop with: tidegate down{again}"
     )
 
 
 def show_stack(info: StackInfo) -> None:
-    """Print where everything of a running stack is."""
+    """Print the addresses and folders of a running stack."""
     rows: list[list[object]] = [
         ["Kafka", info.bootstrap_servers],
         ["Redis", f"{info.redis_url}, password in {info.redis_password_file}"],
@@ -60,29 +63,29 @@ def show_stack(info: StackInfo) -> None:
 
 def down(
     work_dir: StackDir = None,
-    purge: Annotated[bool, typer.Option("--purge", help="Remove its data and logs as well.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete its data and logs as well.")] = False,
 ) -> None:
-    """End what `tidegate up` started, drivers and executors too.
+    """Stop what `tidegate up` started, with all drivers and executors.
 
-    Data and logs stay, unless --purge.
+    Data and logs are kept unless --purge is given.
 
     Example:  tidegate down --purge
     """
     console = stderr()
-    found = end_stack(stack_dir(work_dir), purge=purge, wait_seconds=30, on_progress=console.print)
-    stdout().print("ended" if found else f"no stack runs in {stack_dir(work_dir)}")
+    found = stop_stack(stack_dir(work_dir), purge=purge, wait_seconds=30, on_progress=console.print)
+    stdout().print("stopped" if found else f"no stack is running in {stack_dir(work_dir)}")
 
 
 def status(work_dir: StackDir = None) -> None:
-    """Show what of `tidegate up` runs.
+    """Show the state of the embedded stack.
 
-    Exit code 1 when a component does not run, or there is no stack.
+    The exit code is 1 if a component is not running or there is no stack.
 
     Example:  tidegate status
     """
     components = stack_status(stack_dir(work_dir))
     if not components:
-        stdout().print(f"no stack runs in {stack_dir(work_dir)}; `tidegate up` starts one")
+        stdout().print(f"no stack is running in {stack_dir(work_dir)}; `tidegate up` starts one")
         raise typer.Exit(NO)
     rows: list[list[object]] = [[c.name, styled(str(c.state)), c.pid or "", c.endpoint, c.log] for c in components]
     stdout().print(table("", ["component", "state", "pid", "where", "log"], rows, right=["pid"]))

@@ -1,4 +1,4 @@
-"""`tail`: the topics as they are, for people or as JSON lines."""
+"""`tail`: the events of a topic, as a table or as JSON lines."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tidegate.terminal import clock, figure, size, stderr, stdout, styled, table
 from tidegate.twin.recorded import lag_of
 
 
-class Stream(StrEnum):
-    """What can be tailed."""
+class TailedTopic(StrEnum):
+    """The topics that can be shown."""
 
     SNAPSHOTS = "snapshots"
     DECISIONS = "decisions"
@@ -35,8 +35,8 @@ class Stream(StrEnum):
     DEAD_LETTERS = "dead-letters"
 
 
-class View(NamedTuple):
-    """How one topic is shown: a column is (heading, least width), the last takes what is left."""
+class TopicFormat(NamedTuple):
+    """How to show one topic: columns as (heading, least width), the last one without a limit."""
 
     model: type[Wire]
     columns: tuple[tuple[str, int], ...]
@@ -73,36 +73,36 @@ def _letter(d: DeadLetter) -> tuple[object, ...]:
 
 
 _COMMON = (("time", 8), ("job", 12), ("sequence", 10))
-VIEWS: dict[Stream, View] = {
-    Stream.SNAPSHOTS: View(
+FORMATS: dict[TailedTopic, TopicFormat] = {
+    TailedTopic.SNAPSHOTS: TopicFormat(
         MetricSnapshot,
         (*_COMMON, ("state", 8), ("slots", 5), ("lag", 9), ("batches", 7), ("records", 8), ("", 0)),
         _snapshot,
     ),
-    Stream.DECISIONS: View(Decision, (*_COMMON, ("slots", 8), ("status", 18), ("why", 0)), _decision),
-    Stream.COMMANDS: View(
+    TailedTopic.DECISIONS: TopicFormat(Decision, (*_COMMON, ("slots", 8), ("status", 18), ("why", 0)), _decision),
+    TailedTopic.COMMANDS: TopicFormat(
         ScalingCommand,
-        (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("slots", 8), ("void", 8), ("why", 0)),
+        (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("slots", 8), ("expires", 8), ("why", 0)),
         _command,
     ),
-    Stream.RESULTS: View(
+    TailedTopic.RESULTS: TopicFormat(
         ActionResult,
         (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("size", 8), ("phase", 11), ("downtime", 8), ("", 0)),
         _result,
     ),
-    Stream.DEAD_LETTERS: View(
+    TailedTopic.DEAD_LETTERS: TopicFormat(
         DeadLetter, (("time", 8), ("record", 30), ("consumer", 10), ("code", 13), ("error", 0)), _letter
     ),
 }
 
 
 def tail(
-    stream: Annotated[Stream, typer.Argument(help="Which topic.")],
-    job: Annotated[str | None, typer.Option("--job", help="Only this job (of dead letters: only this key).")] = None,
+    topic: Annotated[TailedTopic, typer.Argument(help="Which topic.")],
+    job: Annotated[str | None, typer.Option("--job", help="Only this job; for dead letters, only this key.")] = None,
     since: Since = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new events as they come, until Ctrl-C.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="The newest N; with -f, the next N.")
+        int | None, typer.Option("--limit", "-n", min=1, help="The newest N events; with -f, the next N.")
     ] = None,
     as_json: AsJson = False,
     bootstrap_servers: Bootstrap = None,
@@ -110,20 +110,20 @@ def tail(
 ) -> None:
     """Show the events of a topic.
 
-    The newest 20, or all since an instant, or with -f those that come from now on.
+    Shows the newest 20 events, with --since all events from then on, with -f new events as they come.
 
     Example:  tidegate tail decisions --job rates --since 10m
               tidegate tail results -f --json | jq .phase
     """
     settings = connect(bootstrap_servers, topic_prefix)
-    view = VIEWS[stream]
+    shown = FORMATS[topic]
     start = instant_of(since if since or not follow else "0s")
-    events = received(view.model, settings, job=job, since=start, follow=follow, on_error=_skipped)
+    events = received(shown.model, settings, job=job, since=start, follow=follow, on_error=_skipped)
     if follow:
-        _follow(view, islice(events, limit), as_json)
+        _follow(shown, islice(events, limit), as_json)
         return
     count = limit or (None if since else 20)
-    # Several partitions are read one after the other: only the time of writing puts them in order.
+    # Partitions are read one after the other, so sort by the time of writing.
     newest = sorted(_newest(events, count), key=lambda one: one.written_at)
     newest = newest[-count:] if count else newest
     if as_json:
@@ -131,31 +131,31 @@ def tail(
             typer.echo(value_of(one.event).decode())
     elif newest:
         right = {"sequence", "lag", "batches", "records", "epoch", "downtime"}
-        rows = [view.row(one.event) for one in newest]
-        stdout().print(table("", [name for name, _ in view.columns], rows, right=right))
+        rows = [shown.row(one.event) for one in newest]
+        stdout().print(table("", [name for name, _ in shown.columns], rows, right=right))
     else:
-        stderr().print(f"no {stream.value} " + (f"of {job} " if job else "") + (f"since {since}" if since else "yet"))
+        stderr().print(f"no {topic.value} " + (f"of {job} " if job else "") + (f"since {since}" if since else "yet"))
 
 
 def _newest(events: Iterator[Received[Any]], count: int | None) -> list[Received[Any]]:
-    """Return events worth sorting: the newest `count` of each partition hold the newest `count` of all."""
+    """Return the newest `count` events of each partition, among which are the newest `count` of all."""
     kept: dict[int, deque[Received[Any]]] = {}
     for one in events:
         kept.setdefault(one.partition, deque(maxlen=count)).append(one)
     return [one for partition in kept.values() for one in partition]
 
 
-def _follow(view: View, events: Iterator[Received[Any]], as_json: bool) -> None:
+def _follow(shown: TopicFormat, events: Iterator[Received[Any]], as_json: bool) -> None:
     if as_json:
         for one in events:
-            print(value_of(one.event).decode(), flush=True)  # flushed: a pipe wants a line when it is there
+            print(value_of(one.event).decode(), flush=True)  # flushed, so that a pipe gets each line at once
         return
     console = stdout()
     if console.is_terminal:
-        console.print("  ".join(f"{name:<{width}}" for name, width in view.columns), style="bold")
+        console.print("  ".join(f"{name:<{width}}" for name, width in shown.columns), style="bold")
     for one in events:
         line = Text()
-        for (_, width), cell in zip(view.columns, view.row(one.event), strict=True):
+        for (_, width), cell in zip(shown.columns, shown.row(one.event), strict=True):
             text = cell if isinstance(cell, Text) else Text(str(cell))
             line.append_text(text).append(" " * (max(0, width - len(text)) + 2))
         line.rstrip()

@@ -1,4 +1,4 @@
-"""Following a manual request from the spec to the verified restart, as `tidegate scale --wait` shows it."""
+"""Following a manual request from the spec to the verified size, for `tidegate scale --wait`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.terminal import clock, size, stdout, styled
 
-MANUAL = "MANUAL"
-"""The reason code of a decision that took up an operator's request."""
-
 
 @dataclass
-class Request:
-    """What is known of a request so far; fed with events in any order, pure."""
+class RequestTracker:
+    """What is known of a manual request, from events in any order. Pure."""
 
     version: int
     """Version of the spec that carries it."""
     parallelism: int
     lines: list[tuple[datetime, str, str]] = field(default_factory=list)
-    """(when, word, sentence), what was worth telling."""
+    """What to show: (when, status or phase, text)."""
     ended: bool = False
     succeeded: bool = False
     _command: str | None = None
@@ -39,7 +36,7 @@ class Request:
     _early: list[ActionResult] = field(default_factory=list)
 
     def decision(self, decision: Decision) -> None:
-        """Take in a decision of the job."""
+        """Take in a decision on the job."""
         if self.ended or self._command or decision.spec_version < self.version:
             return
         if decision.sentence != self._told:
@@ -50,12 +47,12 @@ class Request:
             for result in self._early:
                 self.result(result)
         elif decision.command is None and self.parallelism == decision.current_parallelism:
-            self.ended = self.succeeded = True  # it has that size already
+            self.ended = self.succeeded = True  # the job has that size already
 
     def result(self, result: ActionResult) -> None:
-        """Take in a phase; those of other commands are left alone."""
+        """Take in a result; those of other commands do not count."""
         if self._command is None:
-            self._early.append(result)  # the results' topic may be read ahead of the decisions'
+            self._early.append(result)  # results may be read before the decision
         if self.ended or result.command_id != self._command:
             return
         text = result.sentence or size(result.parallelism)
@@ -67,9 +64,9 @@ class Request:
 
 
 def follow_manual(settings: ClientSettings, spec: JobSpec, began: datetime, timeout_seconds: float) -> int:
-    """Show a manual request's way until it ends; return the exit code."""
+    """Show the progress of a manual request until it ends; return the exit code."""
     assert spec.manual is not None  # noqa: S101  (the caller has just written it)
-    request = Request(spec.version, spec.manual.parallelism)
+    request = RequestTracker(spec.version, spec.manual.parallelism)
     events: queue.Queue[Decision | ActionResult | Exception] = queue.Queue()
     stop = threading.Event()
     deadline = time.monotonic() + timeout_seconds
@@ -101,7 +98,7 @@ def follow_manual(settings: ClientSettings, spec: JobSpec, began: datetime, time
     if request.succeeded:
         return 0
     if not request.ended:
-        console.print(f"not done after {timeout_seconds:g} s; `tidegate why {spec.job_id}` tells how it stands")
+        console.print(f"not finished after {timeout_seconds:g} s; `tidegate why {spec.job_id}` shows the state")
     return NO
 
 
@@ -118,7 +115,7 @@ def _pump(
         try:
             for one in received(model, settings, job=job, since=since, follow=True, stop=stop.is_set):
                 events.put(one.event)
-        except Exception as error:  # noqa: BLE001  (handed to the one who waits)
+        except Exception as error:  # noqa: BLE001  (raised again by the waiting thread)
             events.put(error)
 
     thread = threading.Thread(target=run, name=f"follow-{model.__name__}", daemon=True)

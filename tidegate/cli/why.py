@@ -1,4 +1,4 @@
-"""`why` and `jobs`: what was decided of a job, and how all of them stand."""
+"""`why` and `jobs`: the decisions on one job, and the state of all jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
-from tidegate.cli.explain import changes, explain
+from tidegate.cli.explain import explain, spans_of
 from tidegate.cli.problems import Problem
 from tidegate.client import BadRecord, ClientSettings, current_specs, received
 from tidegate.events.decision import Decision
@@ -18,30 +18,30 @@ from tidegate.events.result import ActionResult
 from tidegate.terminal import age, clock, figure, stdout, styled, table
 
 LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)
-"""How far back to look for a newest decision, one after the other: most jobs decide every few seconds."""
+"""How far back to look for the newest decision, step by step: most jobs have one every few seconds."""
 LAST_COMMAND = timedelta(hours=1)
-"""How far before a decision without a command the end of the last one is still told."""
+"""How far back to look for the result of the last command."""
 
 
 def quiet(_bad: BadRecord) -> None:
-    """Skip an unreadable record; `tidegate tail` is where they are shown."""
+    """Skip an unreadable record; `tidegate tail` shows them."""
 
 
 def why(
     job: JobId,
     since: Since = None,
     at: Annotated[
-        int | None, typer.Option("--at", metavar="SEQ", help="The decision on the snapshot of this sequence number.")
+        int | None, typer.Option("--at", metavar="SEQ", help="Explain the decision with this sequence number.")
     ] = None,
     as_json: AsJson = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Tell why a job has the size it has.
+    """Explain why a job has its current size.
 
-    That is the newest decision, with its numbers and every guard that bent it, and what became of its command, or of
-    the last one before if that came to nothing. With --since, what changed over that
-    time, a line per stretch of decisions that said the same; the number in the column `at` is what --at takes.
+    Shows the newest decision: what was measured, what the policy proposed, which guards changed that, and the results
+    of its command. If the last command failed, it shows that too. With --since, it lists what changed since then; the
+    column `sequence` holds the numbers for --at.
 
     Example:  tidegate why rates --since 10m
     """
@@ -52,9 +52,9 @@ def why(
         return
     decision = _at(settings, job, at) if at is not None else _newest(settings, job)
     if decision is None:
-        spec_of(settings, job)  # an unknown job is the likelier reason, and says so
-        what = f"at sequence {at}" if at is not None else "yet"
-        raise Problem(f"there is no decision on {job} {what}", "the collector and the decider must be running")
+        spec_of(settings, job)  # raises if the job is unknown
+        what = f"with sequence {at}" if at is not None else "yet"
+        raise Problem(f"no decision on {job} {what}", "check that the collector and the decider are running")
     if as_json:
         typer.echo(value_of(decision).decode())
         return
@@ -65,10 +65,10 @@ def why(
 
 
 def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
-    """Show every job and its last decision.
+    """Show all jobs and their last decisions.
 
-    Mode, policy, slots, status, lag in records and in seconds of work, and why. docs/policies/reasons.md
-    explains the statuses.
+    The column `lag` is in seconds of work at the job's measured capacity. The column `why` explains the last decision.
+    docs/policies/reasons.md explains the statuses.
 
     Example:  tidegate jobs
     """
@@ -79,7 +79,7 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
             typer.echo(value_of(spec).decode())
         return
     if not specs:
-        stdout().print("no jobs; `tidegate apply job.yaml` adds one")
+        stdout().print("no jobs; add one with `tidegate apply job.yaml`")
         return
     newest = _newest_of_all(settings, set(specs))
     rows: list[list[object]] = []
@@ -111,23 +111,23 @@ def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: boo
     found = [one.event for one in received(Decision, settings, job=job, since=since, on_error=quiet)]
     if not found:
         spec_of(settings, job)
-        raise Problem(f"there is no decision on {job} since {clock(since)} UTC", "try a longer --since")
+        raise Problem(f"no decision on {job} since {clock(since)} UTC", "try a longer --since")
     if as_json:
         for decision in found:
             typer.echo(value_of(decision).decode())
         return
     rows = [
         [
-            clock(c.first.decided_at),
-            c.first.sequence,
-            f"{c.first.current_parallelism} -> {c.first.final_parallelism}",
-            styled(c.first.status.value),
-            f"x{c.count}",
-            c.first.sentence,
+            clock(span.first.decided_at),
+            span.first.sequence,
+            f"{span.first.current_parallelism} -> {span.first.final_parallelism}",
+            styled(span.first.status.value),
+            f"x{span.count}",
+            span.first.sentence,
         ]
-        for c in changes(found)
+        for span in spans_of(found)
     ]
-    stdout().print(table("", ["from", "at", "slots", "status", "times", "why"], rows, right=["times"]))
+    stdout().print(table("", ["from", "sequence", "slots", "status", "times", "why"], rows, right=["times"]))
 
 
 def _newest(settings: ClientSettings, job: str) -> Decision | None:
@@ -135,7 +135,7 @@ def _newest(settings: ClientSettings, job: str) -> Decision | None:
 
 
 def _newest_of_all(settings: ClientSettings, wanted: set[str]) -> dict[str, Decision]:
-    """Return the newest decision of each wanted job, reading no further back than it has to."""
+    """Return the newest decision on each wanted job, reading no further back than necessary."""
     newest: dict[str, Decision] = {}
     for back in LOOK_BACK:
         for one in received(Decision, settings, since=back, on_error=quiet):
@@ -147,7 +147,7 @@ def _newest_of_all(settings: ClientSettings, wanted: set[str]) -> dict[str, Deci
 
 
 def _at(settings: ClientSettings, job: str, sequence: int) -> Decision | None:
-    """Return the newest decision on one snapshot. A sequence is the second it was measured in, unless republished."""
+    """Return the newest decision on a snapshot. Its sequence is the second of measurement, unless published again."""
     near = datetime.fromtimestamp(sequence, UTC) - timedelta(minutes=5) if 300 < sequence < 2**33 else None
     for since in [near, None] if near else [None]:
         found = [d.event for d in received(Decision, settings, job=job, since=since, on_error=quiet)]

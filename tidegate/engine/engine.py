@@ -7,20 +7,20 @@ from typing import Any
 
 from tidegate.engine.case import Policy
 from tidegate.engine.decide import step
-from tidegate.engine.guards import BY_NAME, GUARDS
+from tidegate.engine.guards import GUARDS
 from tidegate.engine.memory import memory_readers
-from tidegate.engine.options import BadOption
-from tidegate.engine.plan import Plan, Policies, UnknownPolicy, guard_of, plan_for, policy_of
-from tidegate.engine.reasons import register
+from tidegate.engine.plan import Plan, Policies, plan_for, problems_of
+from tidegate.engine.reasons import Reason, merge
 from tidegate.engine.round import Round, decision_round
 from tidegate.engine.state import JobState
+from tidegate.engine.supervisor import SUPERVISOR_REASONS
 from tidegate.engine.tide.policy import Tide
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 
 PLANS_KEPT = 20_000
-"""Plans kept; with more jobs than this, a plan is sometimes made again."""
+"""Plans kept; with more jobs than this, some plans are made more than once."""
 
 
 class Engine:
@@ -29,11 +29,13 @@ class Engine:
     def __init__(self, policies: Mapping[str, type[Policy[Any]]]) -> None:
         """Take the policies besides `tide`, by name.
 
-        Raises `ValueError` if two give one reason code two meanings, `TypeError` for a memory without a JSON form.
+        Raises `ValueError` for a reason code with two meanings, `TypeError` for a memory without a JSON form.
         """
         self.policies: Policies = {Tide.name: Tide, **policies}
+        guards = (guard.reasons for guard in GUARDS)
+        ours = (policy.reasons for policy in self.policies.values())
+        self.reasons: Mapping[str, Reason] = merge((SUPERVISOR_REASONS, *guards, *ours))
         for policy in self.policies.values():
-            register(policy.reasons)
             memory_readers(policy.Memory)
         self._plans: dict[int, Plan] = {}
 
@@ -52,29 +54,12 @@ class Engine:
         kept = self._plans.get(id(spec))
         if kept is not None and kept.spec is spec:
             return kept
-        plan = plan_for(spec, self.policies)
+        plan = plan_for(spec, self.policies, self.reasons)
         if len(self._plans) >= PLANS_KEPT:
             self._plans.pop(next(iter(self._plans)))
         self._plans[id(spec)] = plan
         return plan
 
     def check(self, spec: JobSpec) -> list[str]:
-        """Return the problems of a spec's policy and guards, each with field and value; empty when all is well."""
-        problems = []
-        try:
-            policy_of(spec, self.policies)
-        except BadOption as error:
-            problems.append(str(error))
-        except UnknownPolicy as error:
-            problems.append(f"scaling.policy: {error}")
-        problems += [
-            f"scaling.guards.{name}: unknown guard, known are {', '.join(sorted(BY_NAME))}"
-            for name in spec.scaling.guards
-            if name not in BY_NAME
-        ]
-        for guard in GUARDS:
-            try:
-                guard_of(guard, spec)
-            except BadOption as error:
-                problems.append(str(error))
-        return problems
+        """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""
+        return problems_of(spec, self.policies)

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.state import JobState, Slice
 from tidegate.events.decision import Evidence
 from tidegate.events.snapshot import MetricSnapshot, StageTasks
 
 UNSEEN = (Slice(0.0, None, None),)
-"""Stands for a window without a snapshot: of what is summed up over it nothing is known."""
+"""Stands for a window without a snapshot, about which nothing is known."""
 
+ARRIVED, COMMITTED = Slice._fields.index("arrived"), Slice._fields.index("committed")
 FIT_MIN_BATCHES = 6
 FIT_MIN_SPREAD = 0.05
-"""A fit over batches of nearly one size says nothing: their relative variance must be at least this, squared."""
+"""Batches of nearly one size allow no fit: their relative standard deviation must be at least this."""
 
 
 def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
@@ -38,11 +40,12 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     # The first slice is the baseline of the counters; only its lag counts, and as the origin of times.
     first, last = window[0], window[-1]
     origin, behind = first.at, first.lag
-    busy = covered = duration = products = 0.0
-    batches = records = squares = outputs = input_of_outputs = 0
+    batches, records, duration, squares, products = NO_BATCHES
+    busy = covered = input_of_outputs = 0.0
+    outputs = 0
     points, lags = (0, 0) if behind is None else (1, behind)
     times = times_squared = times_lags = 0.0
-    for at, arrived, committed, seconds, inside, count, taken, lasted, squared, product, output in window[1:]:
+    for at, arrived, committed, seconds, inside, (count, taken, lasted, squared, product), output in window[1:]:
         covered += seconds
         busy += inside
         batches += count
@@ -62,14 +65,14 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
             times_squared += t * t
             times_lags += t * behind
     true_rate = records / duration if records and duration > 0 else None
-    overhead, cost = _fit(batches, records, squares, duration, products)
+    overhead, cost = _fit(BatchSums(batches, records, duration, squares, products))
     spread = points * times_squared - times * times
     lag = last.lag
     return Evidence(
         window_seconds=last.at - origin,
         snapshots=len(state.window),
-        arrival_rate=_growth(window, "arrived"),
-        processing_rate=_growth(window, "committed"),
+        arrival_rate=_growth(window, ARRIVED),
+        processing_rate=_growth(window, COMMITTED),
         true_processing_rate=true_rate,
         utilization=min(1.0, busy / covered) if covered > 0 else None,
         lag_records=lag,
@@ -90,29 +93,25 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     )
 
 
-def _growth(window: Sequence[Slice], counter: str) -> float | None:
-    """Return the growth per second between the first and the last known value of a counter."""
+def _growth(window: Sequence[Slice], counter: int) -> float | None:
+    """Return the growth per second between the first and the last known value of a counter, given by its place."""
     first, last = window[0], window[-1]
-    if getattr(first, counter) is None or getattr(last, counter) is None:
-        known = [piece for piece in window if getattr(piece, counter) is not None]
+    if first[counter] is None or last[counter] is None:
+        known = [piece for piece in window if piece[counter] is not None]
         if not known:
             return None
         first, last = known[0], known[-1]
     gap = last.at - first.at
-    return float(getattr(last, counter) - getattr(first, counter)) / gap if gap > 0 else None
+    return float(last[counter] - first[counter]) / gap if gap > 0 else None  # type: ignore[operator]
 
 
-def _fit(
-    batches: int, records: int, squares: int, duration: float, products: float
-) -> tuple[float | None, float | None]:
-    """Return (overhead seconds, seconds per record) of `duration = overhead + cost · records`, or (None, None)."""
-    if batches < FIT_MIN_BATCHES or records <= 0:
+def _fit(sums: BatchSums) -> tuple[float | None, float | None]:
+    """Return (overhead seconds, seconds per record) of the batches, or (None, None) when they do not show them."""
+    if sums.batches < FIT_MIN_BATCHES or sums.records <= 0:
         return None, None
-    spread = batches * squares - records * records
-    if spread < FIT_MIN_SPREAD**2 * records * records:
+    if sums.spread < FIT_MIN_SPREAD**2 * sums.records * sums.records:
         return None, None
-    cost = (batches * products - records * duration) / spread
-    overhead = (duration - cost * records) / batches
+    overhead, cost = sums.fit()
     return (overhead, cost) if cost > 0 and overhead >= 0 else (None, None)
 
 

@@ -1,6 +1,6 @@
-"""What the guards remember of a job: orders of the last day, the last growth, a pending wish to shrink, a halt.
+"""What the guards remember of a job: orders of the last day, the last scale-up, a pending scale-down, a halt.
 
-Part of the state; on the wire only what is set, so that the state of a quiet job stays as small as it was.
+It is part of the state. Only what is set goes on the wire, so the state of a quiet job stays small.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pydantic import JsonValue
 
 DAY_SECONDS = 86_400.0
 ORDERS_KEPT = 48
-"""Orders of one day remembered: no budget of restarts per day can be larger."""
+"""How many orders of one day are remembered; a daily budget of restarts cannot be larger."""
 
 STOPPED, FAILED, RESUMED = "STOPPED", "FAILED", "RESUMED"
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """An ordered growth, and what the job could do before it."""
+    """An ordered scale-up, and what the job could do before it."""
 
     at: float
     before: int
     after: int
     rate: float | None
-    """True processing rate at `before` slots, records/s; None when it was not known."""
+    """True processing rate at `before` slots, records/s; None when it was unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,22 @@ class History:
     ordered_at: tuple[int, ...] = ()
     """When rescales were ordered, whole epoch seconds, oldest first; at most a day and `ORDERS_KEPT` of them."""
     growth: Growth | None = None
-    """The last growth, until a reduction is ordered."""
+    """The last scale-up, until a scale-down is ordered."""
     shrink: tuple[float, int] | None = None
-    """Since when a smaller size has been wanted without a break, and the largest size wanted since."""
+    """Since when smaller sizes have been proposed without a break, and the largest of them."""
     halt: str | None = None
-    """STOPPED or FAILED at a state limit; RESUMED when a person let a stopped job go on."""
+    """STOPPED or FAILED at a state limit; RESUMED when a person let a stopped job continue."""
 
 
 EMPTY = History()
 
 
-def note_wish(history: History, wish: int, current: int, at: float) -> History:
-    """Return the history after a policy's wish."""
-    if wish >= current:
+def note_proposal(history: History, proposed: int, current: int, at: float) -> History:
+    """Return the history after a policy's proposal."""
+    if proposed >= current:
         return history if history.shrink is None else replace(history, shrink=None)
-    since, largest = history.shrink or (at, wish)
-    noted = (since, max(largest, wish))
+    since, largest = history.shrink or (at, proposed)
+    noted = (since, max(largest, proposed))
     return history if noted == history.shrink else replace(history, shrink=noted)
 
 
@@ -63,7 +63,7 @@ def note_order(history: History, at: float, before: int, after: int, rate: float
 
 
 def resumed(history: History) -> History:
-    """Return the history after a person changed the spec: a stopped job may go on, a failed one may not."""
+    """Return the history after a person changed the spec: a stopped job may continue, a failed one may not."""
     return replace(history, halt=RESUMED) if history.halt == STOPPED else history
 
 

@@ -1,19 +1,24 @@
-"""Options of policies and guards: frozen dataclasses whose fields carry unit, range and meaning.
+"""Options of policies and guards: frozen dataclasses whose fields carry default, unit, range and meaning.
 
-The same declaration validates what a JobSpec says, supplies the defaults and is printed in docs/policies/.
+One declaration serves everything: pydantic validates by it what a spec says, the defaults come from it, and so do the
+JSON Schema of the job file and the pages in docs/policies.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_type_hints
+from functools import cache
+from typing import Any, Literal, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from tidegate.events.wire import Scalar
 
 T = TypeVar("T")
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class BadOption(ValueError):
@@ -22,7 +27,7 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """For what has nothing to set."""
+    """The options of a policy that has none."""
 
 
 def option(
@@ -34,48 +39,85 @@ def option(
     gt: float | None = None,
     le: float | None = None,
     choices: tuple[str, ...] = (),
+    formerly: str = "",
+    pattern: str = "",
 ) -> Any:
-    """Declare an option: its default, meaning, unit and permitted values."""
+    """Declare an option: its default, meaning, unit and permitted values, and the name it had before, if any.
+
+    An option whose default is None is off until it is set. A rule that spans several options belongs in
+    `__post_init__`, which raises `ValueError` with a text that starts with the option's name. A `pattern` (a regular
+    expression) goes into the JSON Schema only: whoever parses the text can say better what is wrong with it.
+    """
     limits = {"ge": ge, "gt": gt, "le": le, "choices": choices}
-    return field(default=default, metadata={"doc": doc, "unit": unit, **limits})
+    return field(
+        default=default, metadata={"doc": doc, "unit": unit, "formerly": formerly, "pattern": pattern, **limits}
+    )
 
 
 def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
-    """Return the options in `raw`, or raise `BadOption` with every problem found, each with field, value and place."""
-    hints = get_type_hints(cls)
-    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    problems = [
-        f"{place}.{name}: unknown option, known are {', '.join(sorted(known)) or 'none'}"
-        for name in raw
-        if name not in known
-    ]
-    values: dict[str, Scalar] = {}
-    for name, value in raw.items():
-        if name in known:
-            problem, converted = _convert(value, hints[name], known[name].metadata)
-            if problem:
-                problems.append(f"{place}.{name}: {problem}, found {value!r}")
-            values[name] = converted
-    if problems:
+    """Return the options in `raw`, or raise `BadOption` with every problem found, each with field, value and place.
+
+    An option may be given by its former name, so that specs written before the change keep their meaning.
+    """
+    declared: Any = cls
+    model = option_model(declared)
+    names = {f.metadata["formerly"]: f.name for f in fields(declared) if f.metadata["formerly"]}
+    if twice := [name for name in raw if names.get(name) in raw]:
+        problems = [f"{place}.{name}: is the former name of {names[name]}, which is given too" for name in twice]
         raise BadOption("; ".join(problems))
-    return cls(**values)
+    given = {names.get(name, name): name for name in raw}
+    try:
+        return cls(**dict(model.model_validate({name: raw[given[name]] for name in given})))
+    except ValidationError as error:
+        known = ", ".join(sorted(model.model_fields)) or "none"
+        found = error.errors(include_url=False)
+        problems = [_problem(details, f"{place}.{given[str(details['loc'][0])]}", known) for details in found]
+        raise BadOption("; ".join(problems)) from None
+    except ValueError as error:  # of `__post_init__`
+        raise BadOption(f"{place}.{error}") from None
 
 
-def _convert(value: Scalar, hint: Any, meta: Mapping[str, Any]) -> tuple[str, Scalar]:
-    kinds = set(get_args(hint)) - {NoneType} if isinstance(hint, UnionType) else {hint}
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if type(value) not in kinds:
-        return f"must be {' or '.join(sorted(k.__name__ for k in kinds))}", value
-    if isinstance(value, float) and not math.isfinite(value):
-        return "must be finite", value
-    if meta["choices"] and value not in meta["choices"]:
-        return f"must be one of {', '.join(meta['choices'])}", value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if meta["ge"] is not None and value < meta["ge"]:
-            return f"must be at least {meta['ge']:g}", value
-        if meta["gt"] is not None and value <= meta["gt"]:
-            return f"must be above {meta['gt']:g}", value
-        if meta["le"] is not None and value > meta["le"]:
-            return f"must be at most {meta['le']:g}", value
-    return "", value
+@cache
+def option_model(cls: Any) -> type[BaseModel]:
+    """Return the pydantic model of an options class: validation and JSON Schema come from it."""
+    hints = get_type_hints(cls)
+    declared: dict[str, Any] = {}
+    for one in fields(cls):
+        meta = one.metadata
+        kind = Literal[meta["choices"]] if meta["choices"] else hints[one.name]
+        extra = {name: meta[name] for name in ("unit", "pattern") if meta[name]} or None
+        limits = {bound: meta[bound] for bound in ("ge", "gt", "le") if meta[bound] is not None}
+        declared[one.name] = (
+            kind,
+            Field(default=one.default, description=meta["doc"], json_schema_extra=extra, **limits),
+        )
+    return create_model(cls.__name__, __config__=STRICT, __doc__=cls.__doc__, **declared)
+
+
+def _problem(error: ErrorDetails, place: str, known: str) -> str:
+    """Return one problem as a line: place, what is permitted, what was found."""
+    limits, value = error.get("ctx", {}), error["input"]
+    match error["type"]:
+        case "extra_forbidden":
+            return f"{place}: unknown option, known are {known}"
+        case "finite_number":
+            must = "be finite"
+        case "literal_error":
+            must = f"be one of {limits['expected']}"
+        case "greater_than_equal":
+            must = f"be at least {limits['ge']:g}"
+        case "greater_than":
+            must = f"be above {limits['gt']:g}"
+        case "less_than_equal":
+            must = f"be at most {limits['le']:g}"
+        case kind:
+            must = f"be {_KINDS[kind]}"
+    return f"{place}: must {must}, found {value!r}"
+
+
+_KINDS = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+}

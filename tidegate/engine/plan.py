@@ -1,18 +1,22 @@
-"""The plan of a job: its spec with the policy and the guards it names, their options parsed once."""
+"""The plan of a job: its spec with the policy and the guards, their options validated once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from tidegate.engine.case import Forcing, Guard, Policy
-from tidegate.engine.guards import FORCING, GUARDS
-from tidegate.engine.options import parse
+from tidegate.engine.case import Policy
+from tidegate.engine.guard import ForcingGuard, Guard
+from tidegate.engine.guards import GUARDS
+from tidegate.engine.options import BadOption, parse
+from tidegate.engine.reasons import Reason
 from tidegate.events.job import JobSpec
 
 Policies = Mapping[str, type[Policy[Any]]]
 """Policies by name."""
+
+G = TypeVar("G", bound=Guard)
 
 
 class UnknownPolicy(ValueError):
@@ -26,14 +30,17 @@ class Plan:
     spec: JobSpec
     policy: Policy[Any]
     guards: tuple[Guard, ...]
-    forces: tuple[Forcing, ...]
+    forcing: tuple[ForcingGuard, ...]
     """Those of the guards that may ask for a change of their own."""
+    reasons: Mapping[str, Reason]
+    """The engine's table of all reason codes."""
 
 
-def plan_for(spec: JobSpec, policies: Policies) -> Plan:
+def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -> Plan:
     """Return the plan of a spec, or raise `BadOption` or `UnknownPolicy`."""
     guards = tuple(guard_of(guard, spec) for guard in GUARDS)
-    return Plan(spec, policy_of(spec, policies), guards, tuple(guard for guard in guards if isinstance(guard, FORCING)))
+    forcing = tuple(guard for guard in guards if isinstance(guard, ForcingGuard))
+    return Plan(spec, policy_of(spec, policies), guards, forcing, reasons)
 
 
 def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:
@@ -46,8 +53,29 @@ def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:
     return made
 
 
-def guard_of(guard: Any, spec: JobSpec) -> Guard:
-    """Return a guard with the options a spec gives it, or raise `BadOption`."""
-    raw = spec.scaling.guards.get(guard.name, {})
-    made: Guard = guard(parse(guard.Options, raw, f"scaling.guards.{guard.name}"))
-    return made
+def guard_of(guard: type[G], spec: JobSpec) -> G:
+    """Return a guard with the options that a spec gives it, or raise `BadOption`."""
+    return parse(guard, spec.scaling.guards.get(guard.name, {}), f"scaling.guards.{guard.name}")
+
+
+def problems_of(spec: JobSpec, policies: Policies) -> list[str]:
+    """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""
+    problems = []
+    try:
+        policy_of(spec, policies)
+    except BadOption as error:
+        problems.append(str(error))
+    except UnknownPolicy as error:
+        problems.append(f"scaling.policy: {error}")
+    known = {guard.name for guard in GUARDS}
+    problems += [
+        f"scaling.guards.{name}: unknown guard, known are {', '.join(sorted(known))}"
+        for name in spec.scaling.guards
+        if name not in known
+    ]
+    for guard in GUARDS:
+        try:
+            guard_of(guard, spec)
+        except BadOption as error:
+            problems.append(str(error))
+    return problems

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from tidegate.engine.guards.timing import hold_seconds
+from tidegate.engine.guards.timing import Cooldown
+from tidegate.engine.plan import guard_of
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
@@ -62,9 +63,10 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
     """Return what a command reserves for a job that has `granted` slots.
 
     The slots lapse when the command can no longer be under way: it starts before it expires, and then needs one stop
-    and two starts (the ordered size and the rollback), each with its deadline.
+    and two starts (the ordered size and the rollback), each with its deadline. A start or a stop is not a change of
+    size and holds no cooldown.
     """
-    cooldown = hold_seconds(spec, command)
+    cooldown = guard_of(Cooldown, spec).hold_seconds if command.kind is CommandKind.RESCALE else 0.0
     application = spec.application
     longest = application.stop_deadline_seconds + 2 * application.start_deadline_seconds
     return Hold(

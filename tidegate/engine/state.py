@@ -1,7 +1,7 @@
 """What the engine remembers of one job: small enough to be written with every snapshot (≤ 4 kB as JSON).
 
-The window holds *slices*: the counters at the end of a stretch of time, and sums over what happened in it. Rates
-over counters need only the ends of the window and sums only add up, so slices are merged to at most `MAX_SLICES`
+The window holds *slices*. A slice has the counters at the end of a stretch of time, and sums over what happened in it.
+Rates over counters need only the ends of the window, and sums add up, so slices can be merged to at most `MAX_SLICES`
 per window without changing any rate.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
 from tidegate.engine.memory import Recorded, write_memory
 
@@ -28,12 +29,8 @@ class Slice(NamedTuple):
     covered_seconds: float = 0.0
     """Time the sums account for; 0 when the stretch could not be seen whole."""
     busy_seconds: float = 0.0
-    batches: int = 0
-    records: int = 0
-    duration_seconds: float = 0.0
-    """Summed durations of the batches that finished in the stretch."""
-    records_squared: int = 0
-    records_times_seconds: float = 0.0
+    sums: BatchSums = NO_BATCHES
+    """Of the batches that finished in the stretch."""
     outputs: int | None = None
 
     @property
@@ -61,7 +58,7 @@ class JobState(NamedTuple):
     decisions: int = 0
     """Decisions since the state was new; every `KEYFRAME_EVERY`-th carries the state."""
     last_sequence: int = -1
-    """Sequence of the newest snapshot decided; a snapshot at or below it has been done."""
+    """Sequence of the newest snapshot decided on; a snapshot at or below it is done."""
     engine_version: str = ""
     spec_version: int = 0
     incarnation: str | None = None
@@ -72,17 +69,17 @@ class JobState(NamedTuple):
     """Source topics and their partition counts; a change is a discontinuity."""
     window: tuple[Slice, ...] = ()
     window_since: float | None = None
-    """When the window last began anew."""
+    """When the window last started over."""
     busy_until: float = 0.0
     """Up to here time inside micro-batches has been accounted for."""
     last_batch_id: int | None = None
     in_flight: InFlight | None = None
     last_action_at: float | None = None
-    """When the last rescale was ordered that was not refused."""
+    """When the last rescale was ordered."""
     restarts: tuple[tuple[float, float], ...] = ()
     """(when, downtime seconds) of the newest restarts."""
     failures: int = 0
-    """Starts in a row that committed nothing."""
+    """Failed starts in a row."""
     manual_done: str | None = None
     policy: str = ""
     memory: object = Recorded()
@@ -105,7 +102,7 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
     wire: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(state, name)) is not None}
     wire["memory"] = write_memory(state.memory)
     wire["topics"] = [list(topic) for topic in state.topics]
-    wire["window"] = [list(piece) for piece in state.window]
+    wire["window"] = [[*piece[:5], *piece.sums, piece.outputs] for piece in state.window]
     wire["restarts"] = [list(restart) for restart in state.restarts]
     if state.in_flight is not None:
         wire["in_flight"] = list(state.in_flight)
@@ -120,9 +117,15 @@ def from_wire(wire: dict[str, Any]) -> JobState:
     return JobState(
         **{name: wire[name] for name in _PLAIN if name in wire},
         topics=tuple((topic, partitions) for topic, partitions in wire.get("topics", ())),
-        window=tuple(Slice(*row) for row in wire.get("window", ())),
+        window=tuple(_slice(*row) for row in wire.get("window", ())),
         restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
         in_flight=InFlight(*in_flight) if in_flight else None,
         memory=Recorded(wire.get("memory", {})),
         history=history_from_wire(wire.get("history", {})),
     )
+
+
+def _slice(at: float, arrived: int | None, committed: int | None, covered: float, busy: float, *rest: Any) -> Slice:
+    """Return the slice of a row as `to_wire` writes it: the sums stand in it one by one."""
+    *sums, outputs = rest
+    return Slice(at, arrived, committed, covered, busy, BatchSums(*sums), outputs)

@@ -1,8 +1,8 @@
-"""Taking a snapshot into the window: sums of offsets, time inside micro-batches, and what breaks continuity.
+"""Adding a snapshot to the window: sums of offsets, time inside micro-batches, and what breaks continuity.
 
-A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*: the
-difference across it means nothing, so the window begins anew instead of giving a wild rate. A gap in the sequence
-is none: counters survive it; only the time it hides is not counted, neither as busy nor as idle.
+A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*. The
+difference across it means nothing, so the window starts over instead of giving a wild rate. A gap in the sequence is
+not one: counters survive it, and only the time it hides counts neither as busy nor as idle.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 
+from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 
@@ -19,9 +20,9 @@ MICRO = 6
 
 
 def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> tuple[JobState, Slice | None]:
-    """Return the state with the snapshot taken into a window of `window_seconds`, and the snapshot alone as a slice.
+    """Return the state with the snapshot in a window of `window_seconds`, and the snapshot alone as a slice.
 
-    A job that does not run has no window, and its snapshot is no slice.
+    A job that is not running has no window, and its snapshot is no slice.
     """
     at = snapshot.observed_at.timestamp()
     topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
@@ -68,7 +69,7 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
 
 @lru_cache(maxsize=1024)
 def _shortest(window_seconds: float, interval_seconds: float) -> float:
-    """Return how long a slice may be, in whole intervals: else slices just too short for it outnumber the limit."""
+    """Return how long a slice may be, in whole intervals, so that slices never outnumber the limit."""
     return ceil(window_seconds / MAX_SLICES / interval_seconds) * interval_seconds
 
 
@@ -80,7 +81,7 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
     busy = duration = products = 0.0
     records = squares = outputs = 0
     outputs_known = True
-    # Batches that finished unseen hide time that was neither surely busy nor surely idle.
+    # Batches that nobody saw finish hide time: it may have been busy or idle.
     batches = snapshot.batches
     whole = Part.PROGRESS not in snapshot.missing and not snapshot.batches_left_out
     if batches and last_batch_id is not None and batches[0].batch_id > last_batch_id + 1:
@@ -109,11 +110,7 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
         committed=_total([source.committed_offsets for source in snapshot.sources]),
         covered_seconds=round(max(0.0, at - previous), MICRO) if whole else 0.0,
         busy_seconds=round(busy, MICRO) if whole else 0.0,
-        batches=len(batches),
-        records=records,
-        duration_seconds=round(duration, MICRO),
-        records_squared=squares,
-        records_times_seconds=round(products, MICRO),
+        sums=BatchSums(len(batches), records, duration, squares, products).rounded(MICRO),
         outputs=outputs if outputs_known and batches else None,
     )
     return piece, busy_until, last_batch_id
@@ -128,7 +125,7 @@ def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
 
 
 def _broken(last: Slice, new: Slice) -> bool:
-    """Whether a counter fell: the topic was made anew, or the offsets were reset."""
+    """Whether a counter fell: the topic was recreated, or the offsets were reset."""
     return (last.arrived is not None and new.arrived is not None and new.arrived < last.arrived) or (
         last.committed is not None and new.committed is not None and new.committed < last.committed
     )
@@ -143,10 +140,6 @@ def _merged(first: Slice, second: Slice) -> Slice:
         committed=second.committed if second.committed is not None else first.committed,
         covered_seconds=round(first.covered_seconds + second.covered_seconds, MICRO),
         busy_seconds=round(first.busy_seconds + second.busy_seconds, MICRO),
-        batches=first.batches + second.batches,
-        records=first.records + second.records,
-        duration_seconds=round(first.duration_seconds + second.duration_seconds, MICRO),
-        records_squared=first.records_squared + second.records_squared,
-        records_times_seconds=round(first.records_times_seconds + second.records_times_seconds, MICRO),
+        sums=first.sums.add(second.sums).rounded(MICRO),
         outputs=outputs,
     )

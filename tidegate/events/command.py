@@ -11,7 +11,7 @@ from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Wire
 
 
 class CommandKind(StrEnum):
-    """What is to be done to the job."""
+    """What to do with the job."""
 
     START = "start"
     RESCALE = "rescale"

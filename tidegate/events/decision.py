@@ -42,7 +42,7 @@ class RedisView(StrEnum):
 
 @value
 class Evidence:
-    """What the engine concluded from the window of snapshots. None is unknown, never zero. Rates are records/s."""
+    """What the engine concluded from the window of snapshots. None means unknown, never zero. Rates are records/s."""
 
     window_seconds: float = 0.0
     snapshots: int = 0
@@ -74,7 +74,7 @@ class Evidence:
 
 @value
 class TrailEntry:
-    """One step of the reason trail: who bent or stopped the wish, from which size to which, and why."""
+    """One reason: who proposed, changed or stopped a size, from which size to which, and why."""
 
     by: str
     """The policy or guard."""
@@ -113,7 +113,7 @@ class Neighbour:
 
 @value
 class Observed:
-    """Everything a decision depended on besides state, snapshot and spec; recorded so that a replay feeds it back."""
+    """Everything a decision depended on besides state, snapshot and spec, recorded for replays."""
 
     at: Instant
     """The decider's clock."""
@@ -123,14 +123,14 @@ class Observed:
     pool_reserved: int = 0
     """Slots of the pool promised to other jobs and not yet visible at the master."""
     reservation_refused: bool = False
-    """The atomic reservation lost a race: decide again with what is seen now."""
+    """The reservation was refused because another decision was faster."""
     results: tuple[ActionResult, ...] = ()
     """Results since the last snapshot, oldest first."""
     neighbours: tuple[Neighbour, ...] = ()
 
 
 def _json(state: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what JSON cannot hold, NaN and infinity among it. In a fifth of the time that `JsonValue` takes."""
+    """Refuse what JSON cannot hold, such as NaN and infinity, in a fifth of the time that `JsonValue` takes."""
     try:
         json.dumps(state, allow_nan=False)
     except ValueError:
@@ -178,7 +178,7 @@ class Decision(Wire):
     proposed_parallelism: Count
     """What the policy asked for."""
     final_parallelism: Count
-    """What the guards left of it."""
+    """What the guards made of it."""
     sentence: str
     """The whole decision in one plain sentence."""
     trail: tuple[TrailEntry, ...]

@@ -87,7 +87,7 @@ def _describe(event: Wire) -> tuple[str, str, str, datetime | None]:
 def encode(event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> Record:
     """Return the Kafka record of an event.
 
-    `key` is only for dead letters, which keep the key of the record they bury. `trace_id` (32 hex digits) continues
+    `key` is only for dead letters, which keep the key of the unreadable record. `trace_id` (32 hex digits) continues
     a trace; without it the trace is derived from the snapshot the event goes back to.
     """
     topic = BY_MODEL[type(event)]

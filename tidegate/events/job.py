@@ -67,7 +67,7 @@ class Scaling(Wire):
     interactive: bool = False
     """An interactive job is pinned to its size, whatever the load."""
     command_ttl_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """After this a command that nobody began is void."""
+    """A command that nobody has started by then is void."""
 
     @model_validator(mode="after")
     def _sizes_are_ordered(self) -> Self:
@@ -80,7 +80,7 @@ class Scaling(Wire):
 
 
 class ManualScale(Wire):
-    """An operator's request for a size; it goes through the guards like any other wish, once."""
+    """An operator's request for a size; it passes the guards once, like any proposed size."""
 
     request_id: str = Field(min_length=1, max_length=64)
     parallelism: Parallelism
@@ -93,7 +93,7 @@ class JobSpec(Wire):
 
     job_id: Identifier
     pipeline_id: Identifier = Field(default_factory=lambda fields: fields["job_id"])
-    """The Kafka key of the job's events; a job alone is a pipeline of its own name, and may leave it out."""
+    """The Kafka key of the job's events; a job alone is a pipeline of its own name, and may leave this out."""
     version: Annotated[int, Field(ge=1)] = 1
     pool_id: Identifier = "default"
     sources: tuple[TopicName, ...] = Field(min_length=1)

@@ -75,12 +75,19 @@ def _no_double_dot(name: str) -> str:
     return name
 
 
-Identifier = Annotated[
-    str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"), AfterValidator(_no_double_dot)
-]
-"""1 to 63 of `a-z 0-9 . _ -`, beginning and ending with a letter or digit, no `..`: safe in paths, keys and metrics."""
+_NO_DOUBLE_DOT = Field(json_schema_extra={"not": {"pattern": r"\.\.|^\.$"}})
 
-TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$"), AfterValidator(_no_double_dot)]
+Identifier = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"),
+    AfterValidator(_no_double_dot),
+    _NO_DOUBLE_DOT,
+]
+"""1 to 63 of `a-z 0-9 . _ -`, starting and ending with a letter or digit, no `..`: safe in paths, keys and metrics."""
+
+TopicName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$"), AfterValidator(_no_double_dot), _NO_DOUBLE_DOT
+]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Parallelism = Annotated[int, Field(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Field(ge=0)]

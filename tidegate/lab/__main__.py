@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from tidegate.installed import engine
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
-from tidegate.lab.table import detail, summary
+from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
 from tidegate.lab.trials import figures, settings, trials_table
 from tidegate.twin.load import BadLoad
@@ -47,6 +48,7 @@ def lab(
     out: Annotated[
         Path, typer.Option("--out", help="Picture of the scores; the curves go into a second file next to it.")
     ] = Path(".tidegate/lab.png"),
+    scores: Annotated[Path | None, typer.Option("--json", help="Write every score to this file.")] = None,
 ) -> None:
     """Run policies on workloads on the twin; print and draw their scores next to a clairvoyant oracle's.
 
@@ -78,6 +80,8 @@ def lab(
     rows.sort(key=lambda row: todo.index(row.cell))
     wide.print(detail(rows))
     wide.print(summary(rows))
+    if scores is not None:
+        scores.write_text(json.dumps(as_json(rows, seed), indent=1) + "\n", encoding="utf-8")
     objective, curves = spec_for(lab_model()).scaling.lag_objective_seconds, out.with_stem(f"{out.stem}-curves")
     draw_scores(rows, out, objective_seconds=objective)
     draw_curves(rows, curves, objective_seconds=objective)

@@ -46,16 +46,19 @@ class MemoryReservations:
             self.pools.setdefault(hold.pool_id, {})[hold.job_id] = (hold.slots, hold.decision_id, hold.slots_until)
         return Answer.TAKEN
 
-    def settle(self, job_id: str, pool_id: str, decision_id: str, slots: int | None) -> None:
-        """Set the slots of a hold, or (None) give them back; nothing if the decision does not own them."""
+    def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
+        """Change the slots of a hold; nothing if the decision does not own them."""
         pool = self.pools.get(pool_id, {})
         own = pool.get(job_id)
-        if own is None or own[1] != decision_id:
-            return
-        if slots is None:
-            del pool[job_id]
-        else:
+        if own is not None and own[1] == decision_id:
             pool[job_id] = (slots, own[1], own[2])
+
+    def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
+        """Give back the slots of a hold; nothing if the decision does not own them."""
+        pool = self.pools.get(pool_id, {})
+        own = pool.get(job_id)
+        if own is not None and own[1] == decision_id:
+            del pool[job_id]
 
     def finish(self, round_: Round, now: float) -> tuple[JobState, Decision]:
         """Answer a decision round until it ends; return the state to keep and the decision."""

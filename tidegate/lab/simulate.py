@@ -144,7 +144,7 @@ class EngineDecider:
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
         """Take the results in, then go through one decision round."""
         for result in seen:
-            self._settle(result)
+            self._follow(result)
         known = Observed(
             at=datetime.fromtimestamp(now, UTC),
             results=tuple(seen),
@@ -157,17 +157,15 @@ class EngineDecider:
         self._latest[spec.job_id] = decision
         return Decided(decision, decision.command)
 
-    def _settle(self, result: ActionResult) -> None:
+    def _follow(self, result: ActionResult) -> None:
         """Follow a result: while the job is down all its slots are a promise, at the end none are."""
+        hold = (result.job_id, self._pools[result.job_id], result.command_id)
         if result.phase.terminal:
-            slots = None
+            self._reservations.release(*hold)
         elif result.phase is Phase.STOPPED:
-            slots = result.parallelism
+            self._reservations.adjust(*hold, result.parallelism)
         elif result.phase is Phase.STARTING:
-            slots = 0  # in the twin a submitted job holds its slots at once, so the promise is already kept
-        else:
-            return
-        self._reservations.settle(result.job_id, self._pools[result.job_id], result.command_id, slots)
+            self._reservations.adjust(*hold, 0)  # in the twin a submitted job has its slots at once
 
     def _neighbour(self, link: Link) -> Neighbour:
         latest = self._latest.get(link.job_id)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.table import Table
 
+from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
@@ -67,6 +69,22 @@ def detail(rows: Sequence[CellResult]) -> Table:
                 end_section=place == len(group) - 1,
             )
     return table
+
+
+def as_json(rows: Sequence[CellResult], seed: int) -> dict[str, object]:
+    """Return every score as JSON values, with the engine version and the seed that gave it."""
+    ratios = against_oracle(rows)
+    cells = [
+        {
+            "workload": workload,
+            "policy": row.cell.label,
+            "cost_over_oracle": ratios.get((workload, row.cell.label)),
+            **asdict(row.score),
+        }
+        for workload, group in ordered(rows).items()
+        for row in group
+    ]
+    return {"engine_version": ENGINE_VERSION, "seed": seed, "cells": cells}
 
 
 def means(rows: Sequence[CellResult]) -> dict[str, float]:

@@ -24,7 +24,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from tidegate.engine.guards import BY_NAME
+from tidegate.engine import guards as engine_guards
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
@@ -156,8 +156,9 @@ class _Option:
 def _options(policy: str) -> list[_Option]:
     """Return the options to search. Names, schedules and options that are off have no range."""
     found = [_Option("", f.name, f.default, f.metadata) for f in fields(engine().policies[policy].Options)]
+    known_guards = {guard.name: guard for guard in engine_guards.GUARDS}
     for guard, chosen in GUARDS.items():
-        known = fields(BY_NAME[guard].Options)
+        known = fields(known_guards[guard])
         found += [_Option(guard, f.name, f.default, f.metadata) for f in known if f.name in chosen]
     return [o for o in found if isinstance(o.default, int | float) or o.meta.get("choices")]
 

@@ -57,9 +57,8 @@ class Launch:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._complaint = ""
-        driver = _DRIVER_DIR.search(
-            str(Path.cwd())
-        )  # a standalone worker starts a driver in a folder named after its id
+        # a standalone worker starts a driver in a folder named after its id
+        driver = _DRIVER_DIR.search(str(Path.cwd()))
         self._facts: dict[str, Any] = {
             "submission_id": driver[0] if driver else _process_id(os.getppid()),
             "epoch": token.epoch,

@@ -36,9 +36,13 @@ from tidegate.engine.reasons import Reason
 from tidegate.policies import hpa_rules as rules
 from tidegate.policies.sizing import clamp
 
-RATE_POLICY = re.compile(r"([0-9]{1,9}) (Pods|Percent)/([0-9]{1,9})s")
+RATE_POLICY = re.compile(r"(0|[1-9][0-9]{0,8}) (Pods|Percent)/(0|[1-9][0-9]{0,8})s")
 MAX_PERIOD_SECONDS = 1800
 """The longest `periodSeconds` that Kubernetes permits."""
+
+_ONE = r"[1-9][0-9]{0,8} (?:Pods|Percent)/(?:[1-9][0-9]{0,2}|1[0-7][0-9]{2}|1800)s"
+RATE_POLICIES = rf"^\s*(?:{_ONE}\s*(?:;\s*{_ONE}\s*)*)?$"
+"""The same as a pattern for the JSON Schema."""
 
 LIMITED = Reason("the desired size is {wanted}, and the rate policies allow {size} for now")
 STABILIZED = Reason("the desired size is {wanted}, and the stabilization window allows {size}")
@@ -63,9 +67,13 @@ class BehaviourOptions:
         "`behavior`: the rate policies; `legacy`: a scale-up to at most max(2 · size, 4), no limit on scale-downs",
         choices=("behavior", "legacy"),
     )
-    up_policies: str = option("4 Pods/15s; 100 Percent/15s", "rate policies of scale-ups, `VALUE TYPE/PERIOD; ...`")
+    up_policies: str = option(
+        "4 Pods/15s; 100 Percent/15s", "rate policies of scale-ups, `VALUE TYPE/PERIOD; ...`", pattern=RATE_POLICIES
+    )
     up_select: str = option("Max", "which rate policy of scale-ups applies", choices=("Max", "Min", "Disabled"))
-    down_policies: str = option("100 Percent/15s", "rate policies of scale-downs, `VALUE TYPE/PERIOD; ...`")
+    down_policies: str = option(
+        "100 Percent/15s", "rate policies of scale-downs, `VALUE TYPE/PERIOD; ...`", pattern=RATE_POLICIES
+    )
     down_select: str = option("Max", "which rate policy of scale-downs applies", choices=("Max", "Min", "Disabled"))
 
 

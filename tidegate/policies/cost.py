@@ -1,7 +1,7 @@
 """`cost`: the size whose slots, lag and restart cost least over a horizon.
 
-The policy plays every size n within the bounds forward. During the restart, which the current size does not need,
-nothing is processed. Then n slots work at the capacity measured per slot:
+The policy calculates what each size n within the bounds would cost. During the restart, which the current size does not
+need, nothing is processed. Then n slots work at the capacity measured per slot:
 
     cost(n) = slot price · n · H  +  lag price · ∫₀ᴴ lag(t) / capacity now dt  +  restart price · [n is not current]
     lag(t)  = max(0, lag + a · t - done(t))
@@ -10,9 +10,8 @@ nothing is processed. Then n slots work at the capacity measured per slot:
 - H: `horizon_seconds`. t: s from now. lag: records. a: the load to be ready for, records/s. done(t): records processed
   by then. `[…]`: 1 if true, else 0.
 
-The lag counts in seconds of work at the current capacity, so one price fits every job. `lag_price` says how many
-slot-seconds it is worth to wait one second less with one second of work. If two sizes cost the same, the current size
-wins, then the smaller one.
+The lag counts in seconds of work at the current capacity, so one price fits every job: `lag_price` is what one second
+of work costs that waits for one second. If two sizes cost the same, the current size wins, then the smaller one.
 
 When to choose it: You know what a slot costs and what lag costs.
 

@@ -18,7 +18,7 @@ first proposal when both times have passed.
 - target: `utilization_target`. Upper and lower edge: `utilization_max` and `utilization_min`, or the target plus and
   minus `utilization_boundary`.
 - If more than `backlog_lag_threshold_seconds` of input is waiting, the job scales up when C < W(1), and not down.
-- The two factors and the spec limit the size. Then it is aligned to the partitions.
+- `scale_up_max_factor`, `scale_down_max_factor` and the spec limit the size. Then it is aligned to the partitions.
 - A scale-down waits for `scale_down_interval_seconds` and then goes to the largest size proposed in that time.
 
 When to choose it: You know Flink's autoscaler and want its rule on Spark, for load that changes over hours.
@@ -33,82 +33,16 @@ section 3. Options have Flink's names, ranges and defaults.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
-from tidegate.engine.state import Slice
 from tidegate.events.decision import Expectation, Figure
 from tidegate.policies import flip271_rules as rules
+from tidegate.policies.flip271_metrics import DAY_SECONDS, SourceMetrics, evaluate
+from tidegate.policies.flip271_options import HISTORY, Flip271Options
 from tidegate.policies.sizing import IDLE
-
-DAY_SECONDS = 86_400.0
-HISTORY = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Flip271Options:
-    """Options of `flip271`, with the defaults of the Flink autoscaler."""
-
-    metrics_window_seconds: float = option(900.0, "window that rates are averaged over", unit="s", gt=0)
-    stabilization_interval_seconds: float = option(
-        300.0, "time after a start in which samples do not count", unit="s", ge=0
-    )
-    utilization_target: float = option(0.7, "utilization to aim at", unit="share", gt=0, le=1)
-    utilization_boundary: float = option(0.3, "half-width of the band around the target", unit="share", ge=0, le=1)
-    utilization_max: float | None = option(
-        None, "upper edge of the band, from the target to 1; absent: target + boundary", unit="share", ge=0, le=1
-    )
-    utilization_min: float | None = option(
-        None, "lower edge of the band, from 0 to the target; absent: target - boundary", unit="share", ge=0, le=1
-    )
-    catch_up_duration_seconds: float = option(
-        1800.0, "time to work off the lag in; 0: the lag is ignored", unit="s", ge=0
-    )
-    restart_time_seconds: float = option(
-        300.0, "assumed restart time, until `restart_time_tracking` has measured one", unit="s", ge=0
-    )
-    restart_time_tracking: bool = option(False, "use the longest of the last 3 measured restarts")
-    restart_time_limit_seconds: float = option(900.0, "longest restart time that is used", unit="s", ge=0)
-    scale_up_max_factor: float = option(
-        100_000.0, "largest scale-up at once, as a share of the size", unit="share", ge=0
-    )
-    scale_down_max_factor: float = option(
-        0.6, "largest scale-down at once, as a share of the size", unit="share", ge=0, le=1
-    )
-    scale_down_interval_seconds: float = option(
-        3600.0, "how long a scale-down waits for a larger proposal", unit="s", ge=0
-    )
-    backlog_lag_threshold_seconds: float = option(
-        300.0, "lag, in seconds of input, above which the job does not scale down", unit="s", ge=0
-    )
-    observed_lag_threshold_seconds: float = option(
-        30.0, "lag, in seconds of input, from which the processing rate shows the capacity", unit="s", ge=0
-    )
-    observed_min_observations: int = option(2, "samples needed for the observed capacity", unit="samples", ge=1)
-    observed_switch_threshold: float = option(
-        0.15, "how far C must be above the observed capacity to be replaced by it", unit="share", ge=0
-    )
-    alignment_mode: str = option(
-        "BALANCED",
-        "`BALANCED`: up to a size with fewer partitions per slot; `EVENLY_SPREAD`: up to a divisor of the partitions; "
-        "`OFF`: no alignment; `LEGACY_…`: the rules of release 1.15",
-        choices=("BALANCED", "EVENLY_SPREAD", "OFF", "LEGACY_EVENLY_SPREAD", "LEGACY_MAXIMIZE_UTILISATION"),
-    )
-    observed_scalability: bool = option(
-        False, "divide by a coefficient: how close the last changes came to linear scaling"
-    )
-    scalability_min_observations: int = option(
-        3, "decisions needed for the coefficient", unit="decisions", ge=2, le=HISTORY
-    )
-    scalability_coefficient_min: float = option(0.5, "smallest coefficient", unit="share", ge=0.01, le=1)
-    ineffective_detection: bool = option(False, "block a scale-up after one without effect")
-    ineffective_threshold: float = option(
-        0.1, "share of the expected gain below which a scale-up had no effect", unit="share", ge=0, le=1
-    )
 
 
 class Flip271Memory(NamedTuple):
@@ -164,9 +98,6 @@ class Flip271:
     }
 
     def __init__(self, options: Flip271Options) -> None:
-        """Raise `BadOption` for edges of the band on the wrong side of the target, as Flink's validator does."""
-        if problems := "; ".join(_misplaced_edges(options)):
-            raise BadOption(problems)
         self.options = options
 
     @property
@@ -181,7 +112,7 @@ class Flip271:
         if have < self.window_seconds - 1e-6 or len(case.state.window) < 2:
             numbers = {"have_seconds": max(0.0, have), "need_seconds": self.window_seconds}
             return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory)
-        measured = self._evaluate(case)
+        measured = evaluate(case, self.options)
         if measured is None:
             return Proposal(case.current, "CAPACITY_UNKNOWN", {}, memory=memory)
         return self._decide(case, measured, memory)
@@ -206,65 +137,7 @@ class Flip271:
             first_at = None
         return case.measured_at if first_at is None and case.measured_at >= stable else first_at
 
-    def _evaluate(self, case: Case) -> _Measured | None:
-        """Return the evaluated metrics, each rounded as the source rounds them."""
-        o = self.options
-        window = case.state.window
-        known = [s for s in window if s.arrived is not None and s.committed is not None]
-        ends = (known[0], known[-1]) if known else ()
-        input_rate = rules.rate([(s.at, _nan(s.committed)) for s in ends])
-        lag_rate = rules.rate([(s.at, _nan(s.lag)) for s in ends])
-        lag = window[-1].lag
-        if math.isnan(input_rate) or math.isnan(lag_rate) or lag is None:
-            return None
-        target = rules.round_metric(max(0.0, input_rate + lag_rate))
-        catch_up = rules.round_metric(lag / o.catch_up_duration_seconds) if o.catch_up_duration_seconds else 0.0
-        load = rules.round_metric(rules.mean(_loads(window)))
-        busy_tpr = rules.busy_true_processing_rate(input_rate, load)
-        observed = self._observed(window)
-        tpr = rules.round_metric(rules.true_processing_rate(busy_tpr, observed, o.observed_switch_threshold))
-        if not math.isfinite(tpr) or tpr <= 0:
-            # No traffic at all: +inf, which allows a scale-down, but only if the input is known to be zero.
-            if tpr != math.inf or input_rate != 0 or lag != 0:
-                return None
-        backlog = lag > 0 if input_rate == 0 else lag / input_rate > o.backlog_lag_threshold_seconds
-        return _Measured(target, catch_up, tpr, lag, backlog, self._restart_seconds(case))
-
-    def _observed(self, window: tuple[Slice, ...]) -> float:
-        """Return the mean of the samples' observed true processing rates."""
-        o = self.options
-        total, count, idle = 0.0, 0, False
-        for piece in window[1:]:
-            covered, lag = piece.covered_seconds, piece.lag
-            if covered <= 0 or lag is None or (piece.batches == 0 and piece.busy_seconds > 0):
-                continue  # in the middle of a long batch nothing is counted yet: unknown, not zero
-            # The running form of `rules.mean` over the values so far.
-            so_far = total / count if count >= o.observed_min_observations else math.nan
-            value = rules.observed_true_processing_rate(
-                piece.records / covered,
-                lag,
-                0.0,
-                math.inf if idle and count == 0 else so_far,
-                lag_threshold=o.observed_lag_threshold_seconds,
-            )
-            if value < math.inf:  # false for NaN too
-                total, count = total + value, count + 1
-            else:
-                idle = idle or value == math.inf
-        if count == 0:
-            return math.inf if idle else math.nan
-        return total / count if count >= o.observed_min_observations else math.nan
-
-    def _restart_seconds(self, case: Case) -> float:
-        """Return the longest measured restart time that is kept, or the assumed one."""
-        o = self.options
-        kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.measured_at - DAY_SECONDS]
-        kept = kept or [seconds for _, seconds in case.state.restarts[-1:]]
-        if not o.restart_time_tracking or not kept:
-            return o.restart_time_seconds
-        return min(max(kept), o.restart_time_limit_seconds)
-
-    def _capacity(self, measured: _Measured, utilization: float, *, with_restart: bool) -> float:
+    def _capacity(self, measured: SourceMetrics, utilization: float, *, with_restart: bool) -> float:
         return rules.target_capacity(
             measured.target,
             measured.catch_up,
@@ -274,7 +147,7 @@ class Flip271:
             with_restart=with_restart,
         )
 
-    def _decide(self, case: Case, m: _Measured, memory: Flip271Memory) -> Proposal[Flip271Memory]:
+    def _decide(self, case: Case, m: SourceMetrics, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         o = self.options
         low_edge = o.utilization_min if o.utilization_min is not None else o.utilization_target - o.utilization_boundary
         high_edge = (
@@ -286,10 +159,10 @@ class Flip271:
             up = self._capacity(m, high_edge, with_restart=False)
             down = self._capacity(m, low_edge, with_restart=True)
         outside = m.tpr < up or m.tpr > down
-        wanted = self._capacity(m, o.utilization_target, with_restart=True)
+        needed = self._capacity(m, o.utilization_target, with_restart=True)
         alpha = self._alpha(case, memory)
         factor = rules.scale_factor(
-            wanted, m.tpr, max_down=o.scale_down_max_factor, max_up=o.scale_up_max_factor, alpha=alpha
+            needed, m.tpr, max_down=o.scale_down_max_factor, max_up=o.scale_up_max_factor, alpha=alpha
         )
         scaling = case.spec.scaling
         size = rules.scaled_parallelism(
@@ -300,7 +173,7 @@ class Flip271:
         numbers: dict[str, Figure] = {
             "arrival": m.target,
             "lag": m.lag,
-            "wanted": _figure(wanted),
+            "wanted": _figure(needed),
             "capacity": _figure(m.tpr),
             "low": _figure(up),
             "high": _figure(down),
@@ -355,7 +228,7 @@ class Flip271:
             minimum=self.options.scalability_coefficient_min,
         )
 
-    def _had_no_effect(self, case: Case, m: _Measured, memory: Flip271Memory) -> bool:
+    def _had_no_effect(self, case: Case, m: SourceMetrics, memory: Flip271Memory) -> bool:
         recent = memory.recent(case.measured_at)
         if not recent:
             return False
@@ -365,7 +238,7 @@ class Flip271:
         return rules.ineffective(m.tpr, tpr, expected, self.options.ineffective_threshold)
 
     def _proposal(
-        self, case: Case, m: _Measured, size: int, code: str, numbers: dict[str, Figure], memory: Flip271Memory
+        self, case: Case, m: SourceMetrics, size: int, code: str, numbers: dict[str, Figure], memory: Flip271Memory
     ) -> Proposal[Flip271Memory]:
         expectation = None
         if math.isfinite(m.tpr) and case.current:
@@ -381,34 +254,6 @@ class Flip271:
         return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr))
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    target: float
-    catch_up: float
-    tpr: float
-    lag: int
-    backlog: bool
-    restart_seconds: float
-
-
-def _misplaced_edges(options: Flip271Options) -> Iterator[str]:
-    """Yield what is wrong with the edges of the band (`DefaultValidator.validateAutoscalerOptions`)."""
-    target, low, high = options.utilization_target, options.utilization_min, options.utilization_max
-    place = "scaling.policy_options"
-    if high is not None and high < target:
-        yield f"{place}.utilization_max: must be from utilization_target ({target:g}) to 1, found {high:g}"
-    if low is not None and low > target:
-        yield f"{place}.utilization_min: must be from 0 to utilization_target ({target:g}), found {low:g}"
-
-
-def _nan(value: int | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _figure(value: float) -> float | None:
     """Return a value as it goes on the wire, which has none for unlimited and unknown."""
     return value if math.isfinite(value) else None
-
-
-def _loads(window: tuple[Slice, ...]) -> list[float]:
-    return [min(1.0, s.busy_seconds / s.covered_seconds) for s in window[1:] if s.covered_seconds > 0]

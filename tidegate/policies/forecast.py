@@ -55,9 +55,7 @@ class ForecastOptions:
     target_utilization: float = option(0.7, "utilization to aim at", unit="share", gt=0, le=1)
     drain_seconds: float = option(300.0, "time to work off the lag in", unit="s", gt=0)
     shrink_margin: float = option(0.1, "how much more load a smaller size must be able to carry", unit="share", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class ForecastMemory(NamedTuple):
@@ -79,7 +77,7 @@ class Forecast:
         "IDLE": IDLE,
         "FORECAST_NEEDS": Reason(
             "{arrival:.0f} records/s arrive, up to {coming:.0f}/s are expected within {horizon:.0f} s and {lag} are "
-            "waiting, which takes a size of {wanted}"
+            "waiting, which calls for a size of {wanted}"
         ),
         "FORECAST_FITS": Reason(
             "{current} slots are the right size for {arrival:.0f} records/s, with up to {coming:.0f}/s expected"

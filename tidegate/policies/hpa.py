@@ -50,9 +50,7 @@ class HpaOptions(BehaviourOptions):
         choices=("unready", "missing"),
     )
     target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: ignored", unit="records", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Hpa:
@@ -67,7 +65,7 @@ class Hpa:
             "the utilization is {utilization:.0%} and the lag {lag} records, both within tolerance of their targets"
         ),
         "HPA_RATIO": Reason(
-            "the utilization is {utilization:.0%} and the lag {lag} records, which takes a size of {wanted}"
+            "the utilization is {utilization:.0%} and the lag {lag} records, which calls for a size of {wanted}"
         ),
         "HPA_METRIC_MISSING": Reason(
             "a metric is unknown ({missing}), so the others may not scale the job down to {wanted}"
@@ -88,28 +86,28 @@ class Hpa:
     def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
         """Return the size by the algorithm of the autoscaler."""
         o, evidence = self.options, case.evidence
-        asked: dict[str, int | None] = {}
+        by_metric: dict[str, int | None] = {}
         if o.target_utilization_percent:
-            asked["utilization"] = self._by_utilization(case, o.target_utilization_percent)
+            by_metric["utilization"] = self._by_utilization(case, o.target_utilization_percent)
         if o.target_lag_records_per_slot:
-            asked["lag"] = self._by_lag(case, o.target_lag_records_per_slot)
-        missing = ", ".join(name for name, size in asked.items() if size is None)
+            by_metric["lag"] = self._by_lag(case, o.target_lag_records_per_slot)
+        missing = ", ".join(name for name, size in by_metric.items() if size is None)
         numbers: dict[str, Figure] = {
             "utilization": evidence.utilization,
             "lag": evidence.lag_records,
             "current": case.current,
             "missing": missing,
         }
-        wanted = rules.combine(case.current, asked.values())
-        if wanted is None:
-            known = [size for size in asked.values() if size is not None]
+        proposed = rules.combine(case.current, by_metric.values())
+        if proposed is None:
+            known = [size for size in by_metric.values() if size is not None]
             if not known:
                 return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
             return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
-        wanted = clamp(case, wanted)
-        done = self.behaviour.apply(case, memory, wanted)
-        numbers |= {"wanted": wanted, "size": done.size}
-        code = done.limited_by or ("HPA_ON_TARGET" if wanted == case.current else "HPA_RATIO")
+        proposed = clamp(case, proposed)
+        done = self.behaviour.apply(case, memory, proposed)
+        numbers |= {"wanted": proposed, "size": done.size}
+        code = done.limited_by or ("HPA_ON_TARGET" if proposed == case.current else "HPA_RATIO")
         restart = restart_seconds(case, o.assumed_restart_seconds)
         return Proposal(done.size, code, numbers, expect(case, done.size, restart), done.memory)
 

@@ -140,12 +140,12 @@ def combine(current: int, proposals: Iterable[int | None]) -> int | None:
 
     If one failed, scaling up is allowed and scaling down is not (`computeReplicasForMetrics`).
     """
-    asked = list(proposals)
-    known = [replicas for replicas in asked if replicas is not None]
+    sizes = list(proposals)
+    known = [replicas for replicas in sizes if replicas is not None]
     if not known:
         return None
     largest = max(known)
-    return None if len(known) < len(asked) and largest < current else largest
+    return None if len(known) < len(sizes) and largest < current else largest
 
 
 def stabilize(

@@ -28,7 +28,7 @@ from operator import sub
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption, option
+from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
@@ -49,7 +49,7 @@ class KedaOptions(BehaviourOptions):
         0, "lag over all partitions up to which the minimum size is enough", unit="records", ge=0
     )
     allow_idle_consumers: bool = option(False, "allow more slots than partitions")
-    limit_to_partitions_with_lag: bool = option(False, "ask for at most as many slots as partitions have lag")
+    limit_to_partitions_with_lag: bool = option(False, "ask for at most one slot per partition with lag")
     ensure_even_distribution_of_partitions: bool = option(False, "ask only for sizes that divide the partitions")
     exclude_persistent_lag: bool = option(False, "ignore the lag of partitions whose offset does not move")
     persistent_lag_polls: int = option(
@@ -69,9 +69,13 @@ class KedaOptions(BehaviourOptions):
     whole_consumers: bool = option(
         False, "fix KEDA's rounding, by which a lag of 44 on 4 partitions asks for 5 slots at a threshold of 10"
     )
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what KEDA refuses next to `limit_to_partitions_with_lag`."""
+        for name in ("allow_idle_consumers", "ensure_even_distribution_of_partitions"):
+            if self.limit_to_partitions_with_lag and getattr(self, name):
+                raise ValueError(f"{name}: cannot be set together with limit_to_partitions_with_lag, found true")
 
 
 class KedaMemory(NamedTuple):
@@ -92,7 +96,7 @@ class Keda:
     Memory: ClassVar[type] = KedaMemory
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
-        "KEDA_LAG": Reason("{lag} records are waiting, which at {threshold} per slot takes a size of {wanted}"),
+        "KEDA_LAG": Reason("{lag} records are waiting, which at {threshold} per slot calls for a size of {wanted}"),
         "KEDA_ON_TARGET": Reason("{lag} records are waiting, within tolerance of {threshold} per slot"),
         "KEDA_INACTIVE": Reason("{lag} records are waiting, not more than the activation threshold of {activation}"),
         "HPA_LIMITED": LIMITED,
@@ -100,12 +104,6 @@ class Keda:
     }
 
     def __init__(self, options: KedaOptions) -> None:
-        if options.limit_to_partitions_with_lag:
-            for name in ("allow_idle_consumers", "ensure_even_distribution_of_partitions"):
-                if getattr(options, name):
-                    raise BadOption(
-                        f"scaling.policy_options.{name}: excluded by limit_to_partitions_with_lag, found True"
-                    )
         self.options = options
         self.behaviour = Behaviour(options)
 
@@ -135,17 +133,17 @@ class Keda:
         numbers: dict[str, Figure] = {"lag": with_persistent, "threshold": o.lag_threshold, "told": total}
         active = with_persistent > o.activation_lag_threshold
         if active:
-            wanted = hpa_rules.per_pod_replicas(
+            proposed = hpa_rules.per_pod_replicas(
                 case.current, total, o.lag_threshold, down=o.tolerance_down, up=o.tolerance_up
             )
         else:
-            wanted = case.spec.scaling.min_parallelism
-        wanted = clamp(case, wanted)
-        done = self.behaviour.apply(case, memory.behaviour, wanted)
+            proposed = case.spec.scaling.min_parallelism
+        proposed = clamp(case, proposed)
+        done = self.behaviour.apply(case, memory.behaviour, proposed)
         code = "KEDA_LAG" if active else "KEDA_INACTIVE"
-        if active and wanted == case.current:
+        if active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        numbers |= {"wanted": wanted, "size": done.size, "activation": o.activation_lag_threshold}
+        numbers |= {"wanted": proposed, "size": done.size, "activation": o.activation_lag_threshold}
         restart = restart_seconds(case, o.assumed_restart_seconds)
         expectation = expect(case, done.size, restart)
         return Proposal(
@@ -175,7 +173,7 @@ class Keda:
     def _lags(
         self, latest: Sequence[int | None], offsets: Sequence[int | None], memory: KedaMemory
     ) -> tuple[list[int], int, KedaMemory]:
-        """Return (lags, total with persistent lag, the memory with the offsets that stood still)."""
+        """Return (lags, total with persistent lag, the memory with the offsets that do not move)."""
         o = self.options
         if None not in offsets and not o.exclude_persistent_lag:
             lags = [self._cut(lag) for lag in map(sub, latest, offsets)]

@@ -10,10 +10,10 @@
 - band: `low_utilization` to `high_utilization`. Lag and objective are in seconds of work. A lag counts as at most 5
   objectives, and one of up to a tenth of the objective counts as none.
 
-Once per `epoch_seconds` the policy judges its last action and chooses the next: usually the best known one, and
-sometimes, ever more rarely, another. It never steps down while the lag is over the objective. It starts with a table of
-common sense: up if loaded or behind, down if idle. The random numbers come from a counter and a hash, so the same state
-always chooses the same action.
+Once per `epoch_seconds` the policy judges its last action and chooses the next: usually the best known one, and now and
+then, less and less often, another one. It never steps down while the lag is over the objective. It starts with a table
+of common sense: up if loaded or behind, down if idle. The random numbers come from a counter and a hash, so the same
+state always chooses the same action.
 
 When to choose it: For experiments. It learns by trying, so avoid it where the lag objective is tight.
 
@@ -76,9 +76,7 @@ class LearningOptions:
     slot_price: float = option(1.0, "price of running at the largest size", ge=0)
     lag_price: float = option(2.0, "price of lag at the objective", ge=0)
     restart_price: float = option(0.3, "price of a change", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class LearningMemory(NamedTuple):

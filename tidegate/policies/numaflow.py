@@ -35,69 +35,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.cron import BadCron, Cron
-from tidegate.engine.cron import parse as parse_cron
-from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import numaflow_rules as rules
+from tidegate.policies.numaflow_options import NumaflowOptions, cron_windows
 from tidegate.policies.numaflow_pressure import DownstreamLag, remember
 from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class NumaflowOptions:
-    """Options of `numaflow`, with Numaflow's defaults; the spec has the minimum and maximum of replicas."""
-
-    vertex: str = option(
-        "source",
-        "`source` and `mono_vertex`: by pending records alone; `udf`: by the free buffer too",
-        choices=("source", "mono_vertex", "udf"),
-    )
-    lookback_seconds: int = option(
-        120, "time that rate and pending records are averaged over, at least", unit="s", ge=10, le=600
-    )
-    adaptive_lookback: bool = option(
-        True, "lengthen the lookback when no offset is committed for longer, to at most 600 s"
-    )
-    target_processing_seconds: int = option(20, "time to work off the pending records in", unit="s", ge=1)
-    scale_up_cooldown_seconds: float = option(90.0, "time from a change to the next scale-up", unit="s", ge=0)
-    scale_down_cooldown_seconds: float = option(90.0, "time from a change to the next scale-down", unit="s", ge=0)
-    replicas_per_scale_up: int = option(2, "slots added at a time, at most", unit="slots", ge=1)
-    replicas_per_scale_down: int = option(2, "slots removed at a time, at most", unit="slots", ge=1)
-    buffer_length: int = option(
-        30_000, "records that a buffer holds: of this job as `udf`, and of a job downstream", ge=1
-    )
-    buffer_usage_limit: float = option(0.8, "share of a buffer that may be used", unit="share", gt=0, le=1)
-    target_buffer_availability: int = option(50, "share of the buffer to keep free", unit="%", ge=1, le=100)
-    back_pressure_threshold: float = option(
-        0.9, "fill level of a downstream buffer that causes back pressure", unit="share", gt=0
-    )
-    rate_limit: float | None = option(
-        None, "rate at which the job is throttled; at this rate it does not scale up", unit="records/s", gt=0
-    )
-    cron: str = option("", "windows with their own bounds, as `start|end|min|max; ...`")
-    mend_pending_overflow: bool = option(
-        False, "fix Numaflow's 32-bit overflow, by which more than 2^31 pending records ask for 1 slot"
-    )
-    mend_pressure_cooldown: bool = option(False, "make the step down under back pressure wait for the cooldown, too")
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class CronWindow:
-    """A time window with its own bounds; None: the spec's."""
-
-    start: Cron
-    end: Cron
-    minimum: int | None
-    maximum: int | None
 
 
 class NumaflowMemory(NamedTuple):
@@ -108,7 +54,7 @@ class NumaflowMemory(NamedTuple):
     seen: tuple[float, int] | None = None
     """When the committed offsets last moved, and their sum."""
     spells: tuple[tuple[float, float], ...] = ()
-    """(from, to) of the times in which they stood still."""
+    """(from, to) of the times without a commit."""
     downstream: tuple[DownstreamLag, ...] = ()
     """Lags of the jobs downstream within the lookback."""
 
@@ -123,7 +69,7 @@ class Numaflow:
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
             "{pending} records are waiting and {rate:.0f}/s are processed, "
-            "and working them off in {target} s takes a size of {desired}"
+            "and working them off in {target} s calls for a size of {desired}"
         ),
         "NUMAFLOW_IDLE": Reason("no records are waiting and none are processed, so a size of {size} is enough"),
         "NUMAFLOW_STILL": Reason("{pending} records are waiting and none were processed in {lookback:.0f} s"),
@@ -146,7 +92,7 @@ class Numaflow:
 
     def __init__(self, options: NumaflowOptions) -> None:
         self.options = options
-        self.windows = _windows(options.cron)
+        self.windows = cron_windows(options.cron)
         self.limit = rules.buffer_limit(options.buffer_length, options.buffer_usage_limit)
 
     @property
@@ -201,7 +147,7 @@ class Numaflow:
             down_step=self.options.replicas_per_scale_down,
             direct_pressure=direct,
             downstream_pressure=downstream,
-            mend_pressure_cooldown=self.options.mend_pressure_cooldown,
+            fix_pressure_cooldown=self.options.fix_pressure_cooldown,
         )
         numbers["size"] = size = clamp(case, size)
         if held:
@@ -251,7 +197,7 @@ class Numaflow:
             target_available_length=rules.target_available(o.buffer_length, o.target_buffer_availability),
             replicas=case.current,
             replicas_per_scale_up=o.replicas_per_scale_up,
-            wrap_pending=not o.mend_pending_overflow,
+            wrap_pending=not o.fix_pending_overflow,
         )
 
     def _ready(self, case: Case) -> int:
@@ -280,16 +226,16 @@ class Numaflow:
         if not o.adaptive_lookback or count is None:
             return memory, current
         seen_at, seen = memory.seen or (case.measured_at, count)
-        began = case.measured_at - 3 * current
-        spells = [(start, end) for start, end in memory.spells if end > began]
+        oldest = case.measured_at - 3 * current
+        spells = [(start, end) for start, end in memory.spells if end > oldest]
         if count != seen:
             lasted = case.measured_at - seen_at
             if count > seen and rules.lengthens(lasted, o.lookback_seconds):
                 spells = [spell for spell in spells if spell[1] - spell[0] > lasted]
                 spells.append((seen_at, case.measured_at))
             seen_at, seen = case.measured_at, count
-        ongoing = case.measured_at - max(seen_at, began) if seen else 0.0
-        still = max([end - max(start, began) for start, end in spells] + [ongoing])
+        ongoing = case.measured_at - max(seen_at, oldest) if seen else 0.0
+        still = max([end - max(start, oldest) for start, end in spells] + [ongoing])
         lookback = rules.next_lookback(current, still, o.lookback_seconds)
         return memory._replace(lookback=lookback, seen=(seen_at, seen), spells=tuple(spells)), lookback
 
@@ -318,28 +264,3 @@ class Numaflow:
         full = {lag.job_id for lag in lags if rules.back_pressure(lag.mean, self.limit, threshold)}
         downstream = (n for n in case.observed.neighbours if not n.upstream and n.job_id in full)
         return any(neighbour.distance is None for neighbour in downstream), bool(full)
-
-
-def _windows(text: str) -> tuple[CronWindow, ...]:
-    """Return the windows of a `cron` option, or raise `BadOption`."""
-    windows = []
-    for item in filter(None, (part.strip() for part in text.split(";"))):
-        fields = [field.strip() for field in item.split("|")]
-        if len(fields) != 4:
-            raise BadOption(f"scaling.policy_options.cron: must be start|end|min|max, found {item!r}")
-        try:
-            start, end = parse_cron(fields[0], "standard"), parse_cron(fields[1], "standard")
-        except BadCron as error:
-            raise BadOption(f"scaling.policy_options.cron: {error}") from None
-        windows.append(CronWindow(start, end, _bound(fields[2], item), _bound(fields[3], item)))
-    return tuple(windows)
-
-
-def _bound(text: str, item: str) -> int | None:
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise BadOption(
-            f"scaling.policy_options.cron: min and max must be whole numbers from 1, found {text!r} in {item!r}"
-        )
-    return int(text)

@@ -138,13 +138,13 @@ def scaled(
     down_step: int = 2,
     direct_pressure: bool = False,
     downstream_pressure: bool = False,
-    mend_pressure_cooldown: bool = False,
+    fix_pressure_cooldown: bool = False,
 ) -> tuple[int, str]:
     """Return (replicas, what limited the change) for a desired number (`scaleOneVertex`).
 
     Limited by "" (nothing), "cooldown", "step", "direct pressure" or "downstream pressure". While both cooldowns run,
     nothing changes. The step down under direct back pressure ignores a down-cooldown that runs alone (a defect),
-    unless `mend_pressure_cooldown` is set.
+    unless `fix_pressure_cooldown` is set.
     """
     if since_last_scale < up_cooldown and since_last_scale < down_cooldown:
         return current, "cooldown"
@@ -157,7 +157,7 @@ def scaled(
         return stepped(current, desired, up_step, down_step)
     if desired > current:
         if direct_pressure:
-            held = mend_pressure_cooldown and since_last_scale < down_cooldown
+            held = fix_pressure_cooldown and since_last_scale < down_cooldown
             shrinks = current > minimum and current > 1 and not held
             return current - 1 if shrinks else current, "direct pressure"
         if downstream_pressure:

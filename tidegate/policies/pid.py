@@ -5,11 +5,12 @@
     output  Δu = n · ( Kp · (e - e1)  +  Ki · e · dt  +  Kd · (e - 2 e1 + e2) / dt )
 
 - y, e: shares of the capacity; e1 and e2: the last error and the one before. dt: s since the last decision.
-- u: output, slots, within the bounds of the spec. n: current size, slots: one slot of ten changes less than one of two.
+- u: output, slots, within the bounds of the spec. n: current size, slots; the change is in proportion to it.
 - Kp, Ki, Kd: `proportional`, `integral` (1/s), `derivative` (s).
 
-The size is u, rounded, as soon as u is `hysteresis` more than half a slot away from it. This is the velocity form: it
-computes changes, so the integral cannot wind up. After each change of size the controller starts again.
+The size becomes u, rounded, as soon as u is more than half a slot plus `hysteresis` away from the current size. This is
+the velocity form: it computes changes, so the integral cannot wind up. After each change of size the controller starts
+again.
 
 When to choose it: The load drifts slowly, without jumps.
 
@@ -60,9 +61,7 @@ class PidOptions:
         le=0.5,
     )
     error_limit: float = option(2.0, "largest error that counts, in either direction", unit="share", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class PidMemory(NamedTuple):

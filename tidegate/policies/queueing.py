@@ -48,9 +48,7 @@ class QueueingOptions:
     drain_seconds: float = option(120.0, "time to work off the lag in", unit="s", gt=0)
     task_records: float | None = option(None, "records per task; absent: measured", unit="records", gt=0)
     shrink_margin: float = option(0.15, "how much more load a smaller size must be able to carry", unit="share", ge=0)
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Queueing:

@@ -8,8 +8,8 @@ The policy decides once per `scaling_interval_seconds`, over the batches since t
 `batch_interval_seconds` the ratio is the utilization: a query that starts a batch as soon as the last one ends has no
 interval.
 
-The rule ignores lag. With `lag_up_seconds` it also adds a slot when more work than that is waiting, and removes none
-meanwhile.
+The rule ignores lag. With `lag_up_seconds` it also adds a slot when more work than that is waiting, and does not
+remove one.
 
 When to choose it: You come from DStreams' dynamic allocation, or want the rule that is easiest to explain.
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import BadOption, option
+from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
@@ -57,9 +57,13 @@ class ThresholdOptions:
     lag_up_seconds: float | None = option(
         None, "lag, in seconds of work, above which the job also scales up; absent: lag is ignored", unit="s", gt=0
     )
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
+
+    def __post_init__(self) -> None:
+        """Refuse thresholds that overlap."""
+        up, down = self.scaling_up_ratio, self.scaling_down_ratio
+        if up <= down:
+            raise ValueError(f"scaling_up_ratio: must be above scaling_down_ratio ({down:g}), found {up:g}")
 
 
 class ThresholdMemory(NamedTuple):
@@ -79,21 +83,16 @@ class Threshold:
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "THRESHOLD_NOT_DUE": Reason("the policy decides every {interval:.0f} s, next in {wait:.0f} s"),
         "THRESHOLD_UP": Reason(
-            "batches take {ratio:.0%} of the available time, and {up:.0%} or more needs a larger size"
+            "batches take {ratio:.0%} of the available time, and from {up:.0%} the job needs a larger size"
         ),
         "THRESHOLD_LAG": Reason("{lag:.0f} s of work are waiting, more than {lag_up:.0f} s"),
         "THRESHOLD_DOWN": Reason(
-            "batches take {ratio:.0%} of the available time, and {down:.0%} or less needs a smaller size"
+            "batches take {ratio:.0%} of the available time, and up to {down:.0%} a smaller size is enough"
         ),
         "THRESHOLD_BETWEEN": Reason("batches take {ratio:.0%} of the available time, between {down:.0%} and {up:.0%}"),
     }
 
     def __init__(self, options: ThresholdOptions) -> None:
-        if options.scaling_up_ratio <= options.scaling_down_ratio:
-            raise BadOption(
-                f"scaling.policy_options.scaling_up_ratio: must be above scaling_down_ratio "
-                f"({options.scaling_down_ratio:g}), found {options.scaling_up_ratio:g}"
-            )
         self.options = options
 
     @property
@@ -104,11 +103,11 @@ class Threshold:
     def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
         """Return the size by the two thresholds, if a decision is due."""
         o, evidence, current = self.options, case.evidence, case.current
-        began = case.measured_at if memory.looked_at is None else memory.looked_at
-        wait = began + o.scaling_interval_seconds - case.measured_at
+        started = case.measured_at if memory.looked_at is None else memory.looked_at
+        wait = started + o.scaling_interval_seconds - case.measured_at
         if wait > 1e-6:
             numbers: dict[str, Figure] = {"interval": o.scaling_interval_seconds, "wait": wait}
-            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(began))
+            return Proposal(current, "THRESHOLD_NOT_DUE", numbers, memory=ThresholdMemory(started))
         ratio = evidence.utilization
         if o.batch_interval_seconds is not None:
             milliseconds = None if evidence.batch_seconds is None else int(evidence.batch_seconds * 1000)
@@ -117,7 +116,7 @@ class Threshold:
         unknown_lag = o.lag_up_seconds is not None and evidence.lag_seconds is None
         if ratio is None or unknown_lag:
             missing = "lag in seconds" if unknown_lag else "time taken by batches"
-            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(began))
+            return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(started))
         change = dstreams_change(ratio, o.scaling_up_ratio, o.scaling_down_ratio)
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
         if lagging and change <= 0 and evidence.lag_seconds > o.lag_up_seconds:  # type: ignore[operator]

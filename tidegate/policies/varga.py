@@ -1,4 +1,4 @@
-"""`varga`: how fast the lag changes, and how busy the job is, driven through the Horizontal Pod Autoscaler.
+"""`varga`: the change of the lag and the utilization, driven through the Horizontal Pod Autoscaler.
 
     by lag           size = ceil( n · (1 + (dL/dt) / P) )         scales up only
     by utilization   size = ceil( n · U / target )
@@ -43,9 +43,7 @@ class VargaOptions(BehaviourOptions):
     lag_threshold_seconds: float = option(
         10.0, "lag, in seconds of work, above which it counts and the job does not scale down", unit="s", ge=0
     )
-    assumed_restart_seconds: float = option(
-        30.0, "assumed restart time in the expected effect until one is measured", unit="s", ge=0
-    )
+    assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
 class Varga:
@@ -57,9 +55,11 @@ class Varga:
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "VARGA_LAG_GROWS": Reason(
-            "the lag grows by {change:.0f} records/s while {rate:.0f}/s are processed, which takes a size of {wanted}"
+            "the lag grows by {change:.0f} records/s with {rate:.0f}/s processed, which calls for a size of {wanted}"
         ),
-        "VARGA_UTILIZATION": Reason("the job is busy {utilization:.0%} of the time, which takes a size of {wanted}"),
+        "VARGA_UTILIZATION": Reason(
+            "the job is busy {utilization:.0%} of the time, which calls for a size of {wanted}"
+        ),
         "VARGA_CATCHING_UP": Reason(
             "{lag} records are waiting and the job is catching up, so it does not scale down to {wanted}"
         ),
@@ -90,23 +90,23 @@ class Varga:
         by_use = rules.desired_replicas(
             case.current, e.utilization, o.target_utilization, self._tolerance(e.utilization)
         )
-        wanted, code = by_use, "VARGA_UTILIZATION"
+        proposed, code = by_use, "VARGA_UTILIZATION"
         if waits:
             relative = rules.relative_lag_change_rate(e.lag_trend, e.processing_rate)
             metric = rules.lag_metric(relative)
             by_lag = max(case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_up))
             if by_lag > by_use:
-                wanted, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
-        wanted = clamp(case, wanted)
-        if wanted == case.current and code != "VARGA_CATCHING_UP":
+                proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
+        proposed = clamp(case, proposed)
+        if proposed == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
-        done = self.behaviour.apply(case, memory, wanted)
+        done = self.behaviour.apply(case, memory, proposed)
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
             "rate": e.processing_rate,
             "lag": e.lag_records,
-            "wanted": by_use if code == "VARGA_CATCHING_UP" else wanted,
+            "wanted": by_use if code == "VARGA_CATCHING_UP" else proposed,
             "size": done.size,
         }
         restart = restart_seconds(case, o.assumed_restart_seconds)

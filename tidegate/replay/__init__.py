@@ -1,1 +1,1 @@
-"""Programs over what was recorded: record topics to files, publish them again, recompute every decision on Spark."""
+"""Recordings: record topics to files, publish them again, and recompute every decision on Spark."""

@@ -1,4 +1,4 @@
-"""Where two decisions differ first, field by field."""
+"""The first difference between two decisions, field by field."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Difference:
     place: str
     """Partition and offset of the record, as `partition 3, offset 17`."""
     path: str
-    """Field, as `trail.0.numbers.rate`."""
+    """The field, as `trail.0.numbers.rate`."""
     recorded: str
     recomputed: str
     note: str = ""
 
 
 def first_difference(recorded: bytes, recomputed: bytes) -> tuple[str, str, str]:
-    """Return (path, recorded, recomputed) of the first field that differs, in the order of the fields."""
+    """Return (path, recorded, recomputed) of the first field that differs."""
     was, made = json.loads(recorded), json.loads(recomputed)
     found = _walk(was, made, "")
-    if found is None:  # equal values in other bytes: spacing, order of fields, spelling of a number
+    if found is None:  # equal values in different bytes: spacing, order of fields, format of a number
         place = next((n for n, (a, b) in enumerate(zip(recorded, recomputed, strict=False)) if a != b), 0)
         around = slice(max(0, place - 20), place + 20)
         return f"(byte {place})", recorded[around].decode(), recomputed[around].decode()
@@ -54,6 +54,6 @@ _ABSENT = _Absent()
 
 
 def shown(value: object) -> str:
-    """Return a value as JSON, shortened for a line of a report."""
+    """Return a value as JSON, shortened to fit a line of a report."""
     text = repr(value) if isinstance(value, _Absent) else json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,13 +1,13 @@
 r"""Recordings on disk: one NDJSON file per topic, a line per record, and a manifest with counts and checksums.
 
-A line holds all that is needed to publish the very bytes again:
+A line holds all that is needed to publish the same bytes again:
 
     {"partition": 0, "offset": 17, "timestamp": 1772366401000, "key": "shop",
      "headers": [["ce_type", "tidegate.snapshot.v1"]], "value": "{\"snapshot_id\": …}"}
 
-Bytes are text where they are UTF-8 (a value can be read with any tool), else base64 under `key_base64` and
-`value_base64`, and in a header `{"base64": …}` in place of the text. What was null is null. `timestamp` is Kafka's,
-in milliseconds since the epoch.
+UTF-8 bytes are written as text, so any tool can read a value. Other bytes are base64, under `key_base64` and
+`value_base64`, and in a header as `{"base64": …}`. Null stays null. `timestamp` is Kafka's, in milliseconds since the
+epoch.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FORMAT = 1
 
 
 class BadRecording(ValueError):
-    """A recording that cannot be used; the text names file, line and what is wrong."""
+    """A recording is unusable; the text names the file, the line and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """One record as it stood in a topic."""
+    """One record of a topic."""
 
     partition: int
     offset: int
@@ -46,7 +46,7 @@ class KafkaRecord:
 
 
 class TopicFile(BaseModel):
-    """What the manifest says of one file."""
+    """One file, as described in the manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,14 +55,14 @@ class TopicFile(BaseModel):
     file: str
     records: int
     bytes: int
-    """Size of the file as it is on disk."""
+    """Size of the file on disk."""
     sha256: str
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
 
 
 class Manifest(BaseModel):
-    """What a recording holds."""
+    """The contents of a recording."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,12 +75,12 @@ class Manifest(BaseModel):
     files: tuple[TopicFile, ...]
 
     def of(self, topic: str) -> TopicFile | None:
-        """Return the entry of a topic (without prefix), or None if it was not recorded."""
+        """Return the file of a topic (without prefix), or None if the topic was not recorded."""
         return next((entry for entry in self.files if entry.topic == topic), None)
 
 
 def to_line(record: KafkaRecord) -> str:
-    """Return a record as one line of JSON, without the line end."""
+    """Return a record as one line of JSON, without the line break."""
     fields: dict[str, Any] = {
         "partition": record.partition,
         "offset": record.offset,
@@ -93,7 +93,7 @@ def to_line(record: KafkaRecord) -> str:
 
 
 def from_line(line: str) -> KafkaRecord:
-    """Return the record in a line, or raise `ValueError`, `KeyError` or `TypeError`."""
+    """Return the record in a line; raises `ValueError`, `KeyError` or `TypeError`."""
     fields = json.loads(line)
     return KafkaRecord(
         partition=int(fields["partition"]),
@@ -114,7 +114,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Return the manifest of a recording; raise `BadRecording` when there is none, or not one this program knows."""
+    """Return the manifest of a recording; raises `BadRecording` if it is missing or of an unknown format."""
     path = directory / MANIFEST
     if not path.is_file():
         raise BadRecording(f"{directory} is not a recording: it has no {MANIFEST}")
@@ -124,12 +124,12 @@ def read_manifest(directory: Path) -> Manifest:
         first = error.errors(include_url=False)[0]
         raise BadRecording(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if manifest.format != FORMAT:
-        raise BadRecording(f"{path}: format {manifest.format}, this program knows {FORMAT}")
+        raise BadRecording(f"{path}: unknown format {manifest.format}, expected {FORMAT}")
     return manifest
 
 
 def damaged(directory: Path, manifest: Manifest) -> list[str]:
-    """Return a line for each file that is absent or not as it was when recorded."""
+    """Return a line for each file that is missing or has changed since it was recorded."""
     lines = []
     for entry in manifest.files:
         path = directory / entry.file
@@ -141,7 +141,7 @@ def damaged(directory: Path, manifest: Manifest) -> list[str]:
 
 
 def read(directory: Path, topic: str) -> Iterator[KafkaRecord]:
-    """Yield the records of a topic (without prefix) in recorded order; none if it was not recorded."""
+    """Yield the records of a topic (without prefix) in recorded order; none if the topic was not recorded."""
     entry = read_manifest(directory).of(topic)
     if entry is None:
         return

@@ -1,19 +1,11 @@
-"""Recomputing: every recorded decision is made again on Spark from what was recorded, and compared bit for bit.
+"""Recomputing: the engine makes every recorded decision again on Spark, and the bytes are compared.
 
-    python -m tidegate.replay.recompute --bootstrap-servers HOST:PORT --jars a.jar,b.jar     read the topics
-    python -m tidegate.replay.recompute --from DIR                                           read a recording
-
-Nothing but `decisions` and `snapshots` is read: the specs come from the keyframes. Spark groups the records by job
-and sorts them by sequence; each job is then verified as one stream, so a job's history of any
-length needs the memory of one snapshot.
-
-Exit code: 0 when no decision differs, 1 when one does or the recording is damaged, 2 when it could not be tried.
+Only `decisions` and `snapshots` are read: the specs come from the keyframes. Spark groups the records by job and sorts
+them by sequence. Each job is then verified as one stream, so a history of any length needs the memory of one snapshot.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +22,6 @@ from tidegate.events.topics import PREFIX
 from tidegate.installed import engine
 from tidegate.replay.difference import Difference
 from tidegate.replay.files import BadRecording
-from tidegate.replay.report import render
 from tidegate.replay.source import from_files, from_kafka, start_session
 from tidegate.replay.verify import JobTally, JobVerifier
 
@@ -39,52 +30,52 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 MODULES = ("__init__.py", "installed.py", "events", "engine", "policies", "replay")
-"""What the executors run."""
+"""The code that executors need."""
 HEAD = 512
-"""Job and sequence stand this early in what Tidegate writes; only records of other writers are parsed for them."""
+"""Tidegate writes job and sequence within this many bytes. Only records of other writers have to be parsed for them."""
 
 
 class CannotRecompute(RuntimeError):
-    """Nothing can be recomputed; the text says why."""
+    """Recomputing is impossible; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What came out, over all jobs."""
+class RecomputeResult:
+    """The result of recomputing, over all jobs."""
 
     jobs: tuple[JobTally, ...]
-    """By job id; decisions that name no job at all are under `?`."""
+    """Sorted by job id; decisions that name no job are under `?`."""
     seconds: float
-    """Reading, recomputing and comparing; without the start of Spark."""
+    """Time to read, recompute and compare, without the start of Spark."""
     damaged: tuple[str, ...] = ()
-    """Files of the recording that are missing or not as recorded."""
+    """Files of the recording that are missing or have changed."""
 
     def _sum(self, name: str) -> int:
         return sum(getattr(job, name) for job in self.jobs)
 
     @property
     def decisions(self) -> int:
-        """Decision records read."""
+        """Number of decision records read."""
         return self._sum("decisions")
 
     @property
     def identical(self) -> int:
-        """Decisions that came out bit for bit the same."""
+        """Number of decisions that are identical, bit for bit."""
         return self._sum("identical")
 
     @property
     def differing(self) -> int:
-        """Decisions that did not."""
+        """Number of decisions that differ."""
         return self._sum("differing")
 
     @property
     def other_version(self) -> int:
-        """Decisions made by another engine version."""
+        """Number of decisions made by another engine version."""
         return self._sum("other_version")
 
     @property
     def not_recomputable(self) -> dict[str, int]:
-        """Decisions that could not be made again, by the name of their `tidegate.replay.verify.Reason`."""
+        """Number of decisions that could not be recomputed, by the name of their `NotRecomputable`."""
         counts: dict[str, int] = {}
         for job in self.jobs:
             for name, count in job.not_recomputable.items():
@@ -93,7 +84,7 @@ class Result:
 
     @property
     def first(self) -> Difference | None:
-        """The first difference: the earliest sequence of any job."""
+        """The difference with the lowest sequence of all jobs."""
         found = [job.first for job in self.jobs if job.first is not None]
         return min(found, key=lambda d: (d.sequence is None, d.sequence, d.job_id), default=None)
 
@@ -113,24 +104,24 @@ def recompute(
     jars: Sequence[str | Path] = (),
     master: str = "local[2]",
     spark: SparkSession | None = None,
-) -> Result:
-    """Recompute what a broker's topics or a recording hold; exactly one of the two is given.
+) -> RecomputeResult:
+    """Recompute the decisions in a broker's topics or in a recording; give exactly one of the two.
 
     Args:
-        bootstrap_servers: read the topics of this broker, from the earliest record to the present end.
+        bootstrap_servers: read the topics of this broker, from the first record to the current end.
         directory: read a recording made by `tidegate.replay.record`.
         topic_prefix: prefix of the topics, with a broker.
         job: only this job.
-        kafka_options: further options of Spark's Kafka source, such as `kafka.security.protocol`.
-        jars: Spark's Kafka connector and what it needs, unless the session has them.
-        master: where to run when no session is given.
-        spark: a session to use, and to leave running.
+        kafka_options: more options of Spark's Kafka source, such as `kafka.security.protocol`.
+        jars: Spark's Kafka connector and its dependencies, unless the session has them.
+        master: where to run if no session is given.
+        spark: a session to use, which keeps running.
 
     Raises:
         CannotRecompute: there is nothing to read, or Spark cannot read it.
     """
     if (bootstrap_servers is None) == (directory is None):
-        raise CannotRecompute("give either a broker's bootstrap servers or a recording's directory")
+        raise CannotRecompute("give either bootstrap servers or the directory of a recording")
     session = spark or start_session(master, jars)
     try:
         started = time.monotonic()
@@ -144,19 +135,19 @@ def recompute(
         except Exception as error:
             raise _explained(error) from error
         tallies.sort(key=lambda tally: tally.job_id)
-        return Result(tuple(tallies), time.monotonic() - started, tuple(harm))
+        return RecomputeResult(tuple(tallies), time.monotonic() - started, tuple(harm))
     finally:
         if spark is None:
             session.stop()
 
 
 def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> list[JobTally]:
-    """Verify the decisions among the records (columns as `from_kafka` gives them); return a tally per job."""
+    """Verify the decisions among the records (columns as in `from_kafka`); return a tally per job."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     context = spark.sparkContext
     _ship(context)
-    text = f.col("value").cast("string")  # to Python far cheaper than bytes, which go there as Latin-1
+    text = f.col("value").cast("string")  # far cheaper to pass to Python than bytes
     keyed = records.select(
         f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
         f.coalesce(_early("sequence", r"(\d{1,18})\b"), _parsed("sequence")).cast("long").alias("sequence"),
@@ -169,13 +160,13 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     ordered = keyed.repartition(4 * context.defaultParallelism, "job").sortWithinPartitions(
         "job", "sequence", "kind", "partition", "offset"
     )
-    # Through the RDD: the Arrow way in would need pandas, and the work is in the engine, not in the rows.
+    # The Arrow path would need pandas, and most of the time goes into the engine anyway, so use the RDD.
     tallies: list[JobTally] = ordered.rdd.mapPartitions(partial(_verify_rows, engine().policies)).collect()
     return tallies
 
 
 def _early(name: str, pattern: str) -> Column:
-    """Return the field as the head of the value spells it, or null."""
+    """Return the field as found at the start of the value, or null."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     head = f.substring("value", 1, HEAD).cast("string")
@@ -190,7 +181,7 @@ def _parsed(name: str) -> Column:
 
 
 def _verify_rows(policies: Policies, rows: Iterable[Row]) -> Iterator[JobTally]:
-    """Verify the jobs of one partition, whose rows come sorted by job."""
+    """Verify the jobs of one partition, whose rows are sorted by job."""
     engine = Engine(policies)
     for job, records in groupby(rows, key=itemgetter(0)):
         verifier = JobVerifier(job, engine)
@@ -206,16 +197,16 @@ def _verify_rows(policies: Policies, rows: Iterable[Row]) -> Iterator[JobTally]:
 
 
 _shipped: set[str] = set()
-"""Applications whose executors have the code."""
+"""Spark applications whose executors have the code."""
 
 
 def _ship(context: SparkContext) -> None:
-    """Give the executors the code they run, once: compiled, so for any cluster of the same Python."""
+    """Send the executors the code they run, once, compiled for the same Python."""
     from pyspark import SparkFiles  # noqa: PLC0415
 
     if context.applicationId in _shipped:
         return
-    folder = Path(SparkFiles.getRootDirectory()) / "tidegate"  # ends with the application, not before
+    folder = Path(SparkFiles.getRootDirectory()) / "tidegate"  # lives as long as the application
     folder.mkdir(exist_ok=True)
     ours = Path(__file__).resolve().parent.parent
     with PyZipFile(str(folder / "tidegate-engine.zip"), "w") as archive:
@@ -226,47 +217,10 @@ def _ship(context: SparkContext) -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """Return what to tell a person about a failure in Spark."""
+    """Return the error to report for a failure in Spark."""
     if isinstance(error, BadRecording):
         return CannotRecompute(str(error))
     text = str(error)
     if "Failed to find data source: kafka" in text:
-        return CannotRecompute("Spark has no Kafka connector: give its jars with --jars")
+        return CannotRecompute("Spark has no Kafka connector; pass its jars")
     return CannotRecompute(text.strip().splitlines()[0][:500] if text.strip() else repr(error))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tidegate.replay.recompute", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--bootstrap-servers", metavar="HOST:PORT")
-    source.add_argument("--from", dest="directory", type=Path, metavar="DIR")
-    parser.add_argument("--topic-prefix", default=PREFIX)
-    parser.add_argument("--job", help="only this job")
-    parser.add_argument("--jars", default="", help="Spark's Kafka connector and what it needs, comma-separated")
-    parser.add_argument("--master", default="local[2]")
-    parser.add_argument(
-        "--kafka-option", action="append", default=[], metavar="NAME=VALUE", help="such as kafka.security.protocol=SSL"
-    )
-    asked = parser.parse_args(arguments)
-    try:
-        result = recompute(
-            bootstrap_servers=asked.bootstrap_servers,
-            directory=asked.directory,
-            topic_prefix=asked.topic_prefix,
-            job=asked.job,
-            kafka_options=dict(option.split("=", 1) for option in asked.kafka_option),
-            jars=[jar for jar in asked.jars.split(",") if jar],
-            master=asked.master,
-        )
-    except CannotRecompute as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(render(result.jobs, result.seconds, result.damaged))
-    return 0 if result.ok else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

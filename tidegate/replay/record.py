@@ -1,22 +1,18 @@
-"""Recording: topics of a broker into files, complete or not at all.
+"""Recording: a broker's topics as files, complete or not at all.
 
-    python -m tidegate.replay.record --bootstrap-servers HOST:PORT --to DIR [--since T] [--until T] [--job J] [--gzip]
-
-Everything is written into `DIR.partial` and renamed at the end, so a recording that was cut off is never taken for
-a whole one. The `jobs` topic is a table, not a log: it is recorded whole whatever `since` says.
+Everything is written into `DIR.partial`, which is renamed at the end, so nobody mistakes an interrupted recording for a
+complete one. The `jobs` topic is a table, not a log: all of it is recorded, whatever `since` says.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,13 +21,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
-from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.kafka import TopicReader, headers_of
 from tidegate.runtime.settings import ServiceSettings
 
-Progress = Callable[[str, int, int], None]
-"""Told (topic without prefix, records read so far, records in the topic when it was begun) now and then."""
-EVERY = 1000
+OnProgress = Callable[[str, int, int], None]
+"""Called now and then with the topic (without prefix), the records read, and the records it held at the start."""
+PROGRESS_RECORDS = 1000
 NO_LEADER_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -53,48 +48,44 @@ def record(
     job: str | None = None,
     compress: bool = False,
     timeout_seconds: float = 600.0,
-    progress: Progress | None = None,
-    clock: Clock | None = None,
+    on_progress: OnProgress = lambda _topic, _done, _total: None,
 ) -> Manifest:
-    """Record topics, up to where they end now, into a new directory; return its manifest.
+    """Record topics up to their current end into a new directory; return its manifest.
 
     Args:
         settings: where the broker is, and the topics' prefix.
-        directory: must not exist, or be empty and not the present one.
+        directory: must be absent or empty, and not the current directory.
         topics: what to record.
-        since: records with a Kafka timestamp from then on, except of `jobs`.
-        until: records with a Kafka timestamp before then.
-        job: only records about this job: those whose value has its `job_id`, or whose key is it.
+        since: leave out records with an earlier Kafka timestamp, except in `jobs`.
+        until: leave out records with this or a later Kafka timestamp.
+        job: only records about this job: its id is their key or the `job_id` in their value.
         compress: write `.ndjson.gz`.
-        timeout_seconds: longest wait for one topic.
-        progress: told how far it is.
-        clock: where `recorded_at` comes from.
+        timeout_seconds: longest time to read one topic.
+        on_progress: see `OnProgress`.
 
     Raises:
         CannotRecord: the directory is in use, or a topic cannot be read.
     """
     directory = directory.resolve()
     if directory == Path.cwd():
-        raise CannotRecord(
-            f"{directory} is the present directory; a recording needs one of its own, such as ./recording"
-        )
+        raise CannotRecord(f"{directory} is the current directory; give a recording its own, such as ./recording")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise CannotRecord(f"{directory} exists already; a recording is never written over")
+        raise CannotRecord(f"{directory} already exists; a recording is never overwritten")
     if since is not None and until is not None and since >= until:
         raise CannotRecord(f"since {since.isoformat()} is not before until {until.isoformat()}")
     partial = directory.with_name(directory.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # what an earlier run that was cut off left
+    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
     partial.mkdir(parents=True)
     until_ms = None if until is None else int(until.timestamp() * 1000)
     files = []
     try:
         for topic in topics:
-            records = _read(settings, topic, since, timeout_seconds, progress)
+            records = _read(settings, topic, since, timeout_seconds, on_progress)
             wanted = (r for r in records if (until_ms is None or r.timestamp_ms < until_ms) and _about(r, job))
             files.append(_write(partial, topic, wanted, compress))
         manifest = Manifest(
             topic_prefix=settings.topic_prefix,
-            recorded_at=(clock or SystemClock()).now(),
+            recorded_at=datetime.now(UTC),
             since=since,
             until=until,
             job=job,
@@ -111,7 +102,7 @@ def record(
 
 
 def _read(
-    settings: ServiceSettings, topic: Topic, since: datetime | None, timeout_seconds: float, progress: Progress | None
+    settings: ServiceSettings, topic: Topic, since: datetime | None, timeout_seconds: float, on_progress: OnProgress
 ) -> Iterator[KafkaRecord]:
     name = topic.named(settings.topic_prefix)
     try:
@@ -131,16 +122,15 @@ def _read(
                 headers=tuple(headers_of(message) or ()),
             )
             done += 1
-            if progress and done % EVERY == 0:
-                progress(topic.suffix, done, max(total, done))
-        if progress:
-            progress(topic.suffix, done, max(total, done))
+            if done % PROGRESS_RECORDS == 0:
+                on_progress(topic.suffix, done, max(total, done))
+        on_progress(topic.suffix, done, max(total, done))
     finally:
         reader.close()
 
 
 def _length(settings: ServiceSettings, name: str, timeout_seconds: float) -> int:
-    """Return how many offsets the topic holds now; a topic just made may have no leader yet and is asked again."""
+    """Return how many offsets the topic holds; retries while a new topic has no leader yet."""
     admin = AdminClient(settings.kafka())
     found = admin.list_topics(name, timeout=30).topics[name]
     if found.error is not None:
@@ -197,38 +187,6 @@ def _opened(path: Path, compress: bool) -> Iterator[IO[bytes]]:
         if not compress:
             yield file
             return
-        # No name and no time inside: the same records give the same file.
+        # Without name and time in the header, the same records give the same file.
         with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
             yield packed  # type: ignore[misc]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return its exit code: 0, or 2 when nothing could be recorded."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tidegate.replay.record", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    parser.add_argument("--bootstrap-servers", help="default: TIDEGATE_BOOTSTRAP_SERVERS or 127.0.0.1:9092")
-    parser.add_argument("--topic-prefix", help="default: TIDEGATE_TOPIC_PREFIX or tidegate.")
-    parser.add_argument("--to", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--since", type=datetime.fromisoformat, help="such as 2026-03-01T12:00:00+00:00")
-    parser.add_argument("--until", type=datetime.fromisoformat)
-    parser.add_argument("--job")
-    parser.add_argument("--gzip", action="store_true")
-    asked = parser.parse_args(arguments)
-    given = {"bootstrap_servers": asked.bootstrap_servers, "topic_prefix": asked.topic_prefix}
-    settings = ServiceSettings(**{name: value for name, value in given.items() if value is not None})
-    for name in ("since", "until"):
-        if (instant := getattr(asked, name)) is not None and instant.tzinfo is None:
-            parser.error(f"--{name} {instant.isoformat()} has no offset from UTC, such as +00:00")
-    try:
-        manifest = record(settings, asked.to, since=asked.since, until=asked.until, job=asked.job, compress=asked.gzip)
-    except (CannotRecord, TimeoutError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    for entry in manifest.files:
-        sys.stdout.write(f"{entry.topic:14} {entry.records:>9} records  {entry.bytes:>12} bytes  {entry.file}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

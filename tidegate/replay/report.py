@@ -1,18 +1,18 @@
-"""What recomputing found, as text: a line per job, the sums, and the first difference."""
+"""The report of a recomputation: a line per job, the totals, and the first differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from tidegate.replay.difference import Difference
-from tidegate.replay.verify import JobTally, Reason
+from tidegate.replay.verify import JobTally, NotRecomputable
 
 SHOWN = 50
-"""Jobs in the table; those with something to say come first."""
+"""Most jobs in the table; those with differences come first."""
 
 
 def render(jobs: Sequence[JobTally], seconds: float, damaged: Iterable[str] = ()) -> str:
-    """Return the report of a recomputation, lines ended."""
+    """Return the report of a recomputation."""
     ordered = sorted(jobs, key=lambda job: (-job.differing, -sum(job.not_recomputable.values()), job.job_id))
     width = max([3, *(len(job.job_id) for job in ordered[:SHOWN])])
     head = ("decisions", "identical", "differing", "not recomputable", "other version", "repeated", "undecided")
@@ -24,27 +24,29 @@ def render(jobs: Sequence[JobTally], seconds: float, damaged: Iterable[str] = ()
             f"{job.job_id:{width}}  " + "  ".join(f"{n:>{len(name)}}" for n, name in zip(cells, head, strict=True))
         )
     if len(ordered) > SHOWN:
-        lines.append(f"… and {len(ordered) - SHOWN} jobs more")
+        lines.append(f"… and {len(ordered) - SHOWN} more jobs")
     decisions = sum(job.decisions for job in jobs)
     identical = sum(job.identical for job in jobs)
     pace = f" ({decisions / seconds:,.0f} decisions/s)" if seconds > 0 else ""
     lines += ["", f"identical {identical}/{decisions} in {seconds:.1f} s{pace}"]
-    lines += [f"  {job.job_id} began anew {job.began_anew} times" for job in ordered if job.began_anew]
-    for reason in Reason:
+    lines += [
+        f"  {job.job_id} restarted from an empty state {job.state_resets} times" for job in ordered if job.state_resets
+    ]
+    for reason in NotRecomputable:
         count = sum(job.not_recomputable.get(reason.name, 0) for job in jobs)
         if count:
-            lines.append(f"  {count} not recomputable, {reason.name}: {reason.value}")
+            lines.append(f"  {count} not recomputable ({reason.name}): {reason.value}")
     if other := sum(job.other_version for job in jobs):
-        lines.append(f"  {other} by another engine version")
+        lines.append(f"  {other} made by another engine version")
     if differing := sum(job.differing for job in jobs):
-        lines.append(f"  {differing} DIFFERING, the first of each job:")
+        lines.append(f"  {differing} DIFFERING; the first of each job:")
         lines += [f"    {line}" for job in ordered if job.first for line in explain(job.first)]
     lines += [f"  DAMAGED {line}" for line in damaged]
     return "\n".join(lines) + "\n"
 
 
 def explain(difference: Difference) -> list[str]:
-    """Return the lines that tell one difference."""
+    """Return the lines that describe one difference."""
     lines = [
         f"{difference.job_id}, sequence {difference.sequence}, {difference.place}, decision {difference.decision_id}",
         f"  {difference.path}",

@@ -1,4 +1,4 @@
-"""Where recomputing reads from, as Spark sees it: the topics of a broker, or the files of a recording."""
+"""The sources of recomputing, as Spark data frames: a broker's topics or the files of a recording."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> SparkSession:
-    """Return a Spark session fit for recomputing."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  (seconds to import; `--help` does without)
+    """Return a Spark session for recomputing."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  (takes seconds to import)
 
     builder = (
         SparkSession.builder.master(master)
@@ -27,7 +27,7 @@ def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> 
         .config("spark.sql.files.maxPartitionBytes", str(16 << 20))
     )
     if master.startswith("local"):
-        # Everything stays on the loopback address, whatever the machine's name resolves to.
+        # Use the loopback address, whatever the host name resolves to.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if jars:
@@ -38,7 +38,7 @@ def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> 
 
 
 def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[str, str]) -> DataFrame:
-    """Return the records of both topics: columns kind (0 snapshot, 1 decision), partition, offset, value (bytes)."""
+    """Return both topics' records with columns kind (0 snapshot, 1 decision), partition, offset, value (bytes)."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     names = [topic.named(prefix) for topic in (SNAPSHOTS, DECISIONS)]
@@ -56,7 +56,7 @@ def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[
 
 
 def from_files(spark: SparkSession, directory: Path) -> tuple[DataFrame, list[str]]:
-    """Return the records of a recording, columns as in `from_kafka`, and a line for each file that is damaged."""
+    """Return the records of a recording with columns as in `from_kafka`, and a line for each damaged file."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     manifest = read_manifest(directory)
@@ -64,7 +64,7 @@ def from_files(spark: SparkSession, directory: Path) -> tuple[DataFrame, list[st
     for kind, topic in enumerate((SNAPSHOTS, DECISIONS)):
         entry = manifest.of(topic.suffix)
         if entry is None or not (directory / entry.file).is_file():
-            raise BadRecording(f"{directory} has no recording of {topic.suffix}")
+            raise BadRecording(f"{directory} holds no {topic.suffix}")
         lines = spark.read.schema("partition int, offset long, value string, value_base64 string").json(
             (directory / entry.file).absolute().as_uri()
         )

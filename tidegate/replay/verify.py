@@ -1,12 +1,12 @@
-"""Verifying one job's decisions: each is made again from what was recorded, and its bytes are compared.
+"""Verifying one job's decisions: the engine makes each decision again from the recording, and the bytes are compared.
 
-Records come in the order of (sequence, snapshots before decisions, topic, partition, offset). The state and the spec
-are taken from the first keyframe on trust; from there on both are our own, and a later keyframe is compared like
-everything else. What a decision depended on besides (`observed`) is fed back from its own record.
+Records come in the order of (sequence, snapshots before decisions, topic, partition, offset). State and spec of the
+first keyframe are trusted. From there on the engine computes the state, and later keyframes are compared like any other
+field. The decision's other inputs (`observed`) come from its own record.
 
-A decision that stands twice (the decider was ended between producing it and keeping its state) begins again from the
-states before it; either may be the one that was gone on from, so both are kept until the next decision tells.
-What cannot be made again is counted by its reason and never passes for identical.
+A decision appears twice if the decider died after publishing it and before saving its state. Both start from the same
+state, and the decider may have continued from either, so both states are kept until the next decision shows which. A
+decision that cannot be recomputed is counted by its reason and never as identical.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.replay.difference import Difference, first_difference, shown
 
 CANDIDATES = 4
-"""States kept of a decision that stands several times."""
+"""Most states kept for a decision that appears several times."""
 
 
-class Reason(StrEnum):
-    """Why a decision could not be made again."""
+class NotRecomputable(StrEnum):
+    """Why a decision cannot be recomputed."""
 
-    BEFORE_FIRST_KEYFRAME = "before the job's first keyframe in the record"
-    SNAPSHOT_MISSING = "its snapshot is not in the record"
-    STATE_UNKNOWN = "after one that could not be recomputed, up to the next keyframe"
-    SPEC_UNKNOWN = "no keyframe shows the version of the spec it names"
-    SPEC_REFUSED = "the engine here refuses its spec (a policy that is not installed, an option it does not know)"
+    BEFORE_FIRST_KEYFRAME = "it comes before the job's first recorded keyframe"
+    SNAPSHOT_MISSING = "its snapshot was not recorded"
+    STATE_UNKNOWN = "it follows one that is not recomputable, without a keyframe in between"
+    SPEC_UNKNOWN = "no keyframe holds its version of the spec"
+    SPEC_REFUSED = "this engine rejects its spec (an unknown policy or option)"
 
 
 @dataclass(slots=True)
 class JobTally:
-    """What came out for one job. The sum of the first four groups is the number of its decision records."""
+    """The result for one job. The first four groups add up to the number of its decision records."""
 
     job_id: str
     identical: int = 0
     differing: int = 0
     other_version: int = 0
-    """Decisions of another engine version; they say nothing about this one."""
+    """Decisions by another engine version, which say nothing about this one."""
     not_recomputable: dict[str, int] = field(default_factory=dict)
-    """Count by name of `Reason`."""
+    """Count by the name of a `NotRecomputable`."""
     repeated: int = 0
-    """Of all these, records of a snapshot that had a decision already."""
+    """How many of all these are not the first decision on their snapshot."""
     undecided: int = 0
-    """Snapshots without any decision: late ones, and those the decider has yet to come to."""
-    began_anew: int = 0
-    """How often the decider had lost the job's state, or the job was removed and came again."""
+    """Snapshots without a decision: late ones, and those the decider has not reached yet."""
+    state_resets: int = 0
+    """How often the state started empty: the decider lost it, or the job was removed and added again."""
     first: Difference | None = None
 
     @property
@@ -66,8 +66,8 @@ class JobTally:
         return self.identical + self.differing + self.other_version + sum(self.not_recomputable.values())
 
 
-class _Recorded(BaseModel):
-    """What is needed of a recorded decision; the rest is only compared, as bytes."""
+class _RecordedDecision(BaseModel):
+    """The needed fields of a recorded decision; the rest is only compared, as bytes."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True)
 
@@ -82,7 +82,7 @@ class _Recorded(BaseModel):
 
 
 class JobVerifier:
-    """Takes one job's records in order; `tally()` says what came out."""
+    """Takes one job's records in order; `tally()` returns the result."""
 
     def __init__(self, job_id: str, engine: Engine) -> None:
         self._engine = engine
@@ -90,15 +90,15 @@ class JobVerifier:
         self._sequence: int | None = None
         self._snapshots: list[bytes] = []
         self._decisions = 0
-        """Decisions of the present sequence so far."""
+        """Decisions of the current sequence so far."""
         self._gap: int | None = None
-        """A sequence since the last decision that has a snapshot and no decision."""
+        """A sequence after the last decision that has a snapshot and no decision."""
         self._before: list[JobState] = []
-        """States the present sequence may begin from, the likeliest first; none: unknown."""
+        """States that the current sequence may start from, the likeliest first; empty if unknown."""
         self._after: list[JobState] = []
         self._specs: dict[int, JobSpec] = {}
-        self._lost = Reason.BEFORE_FIRST_KEYFRAME
-        """Why there is no state, while there is none."""
+        self._unknown_because = NotRecomputable.BEFORE_FIRST_KEYFRAME
+        """Why no state is known, while none is."""
 
     def snapshot(self, sequence: int, value: bytes) -> None:
         """Take a snapshot record."""
@@ -106,9 +106,9 @@ class JobVerifier:
         self._snapshots.append(value)
 
     def decision(self, value: bytes, place: str) -> None:
-        """Take a decision record and judge it."""
+        """Take a decision record and verify it."""
         try:
-            recorded = _Recorded.model_validate_json(value)
+            recorded = _RecordedDecision.model_validate_json(value)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             path = ".".join(map(str, first["loc"])) or "(whole value)"
@@ -124,7 +124,7 @@ class JobVerifier:
             if reason is None:
                 self._gap = None
                 return
-        # It could not be made again; but its ids must still be functions of what it names.
+        # Even if it cannot be recomputed, its ids must follow from its other fields.
         if forged := _identity(recorded):
             self._differs(recorded, place, *forged)
             return
@@ -136,7 +136,7 @@ class JobVerifier:
         self._forget()
 
     def tally(self) -> JobTally:
-        """Return what came out; call it after the last record."""
+        """Return the result; call it after the last record."""
         self._turn_to(None)
         return self._tally
 
@@ -151,37 +151,37 @@ class JobVerifier:
         self._sequence, self._snapshots, self._decisions = sequence, [], 0
 
     def _forget(self) -> None:
-        """Nothing is known of the state until the next keyframe."""
+        """Discard the state; the next keyframe brings a new one."""
         self._before, self._after, self._gap = [], [], None
 
-    def _verify(self, recorded: _Recorded, value: bytes, place: str) -> Reason | None:
-        """Make the decision again and compare; return why that is impossible, if it is."""
+    def _verify(self, recorded: _RecordedDecision, value: bytes, place: str) -> NotRecomputable | None:
+        """Make the decision again and compare; return why if that is impossible."""
         frame = recorded.keyframe
         states = self._before
         if frame is not None and (not states or frame.state == _NEW):
-            # The first keyframe, the first after a gap, or a job that began anew: taken on trust.
-            self._tally.began_anew += int(bool(states) and states != [JobState.new()])
+            # Trust the first keyframe, the first one after a gap, and one with an empty state.
+            self._tally.state_resets += int(bool(states) and states != [JobState.new()])
             states = self._before = [from_wire(frame.state)]
-            self._specs, self._lost = {recorded.spec_version: frame.spec}, Reason.STATE_UNKNOWN
+            self._specs, self._unknown_because = {recorded.spec_version: frame.spec}, NotRecomputable.STATE_UNKNOWN
         if not states:
-            return self._lost
+            return self._unknown_because
         if frame is not None:
             self._specs.setdefault(recorded.spec_version, frame.spec)
         spec = self._specs.get(recorded.spec_version)
         if spec is None:
-            return Reason.SPEC_UNKNOWN
+            return NotRecomputable.SPEC_UNKNOWN
         snapshot = self._snapshot()
         if snapshot is None:
-            return Reason.SNAPSHOT_MISSING
+            return NotRecomputable.SNAPSHOT_MISSING
         try:
             self._compare(recorded, value, place, states, snapshot, spec)
         except (BadOption, UnknownPolicy):
-            return Reason.SPEC_REFUSED
+            return NotRecomputable.SPEC_REFUSED
         return None
 
     def _compare(
         self,
-        recorded: _Recorded,
+        recorded: _RecordedDecision,
         value: bytes,
         place: str,
         states: list[JobState],
@@ -198,23 +198,23 @@ class JobVerifier:
             made = value_of(decision)
             if made == value:
                 self._tally.identical += 1
-                self._go_on(after)
+                self._continue_from(after)
                 return
             first = first or (after, made)
         assert first is not None  # noqa: S101  (there is at least one state)
         self._differs(recorded, place, *first_difference(value, first[1]))
         frame = recorded.keyframe
-        if frame is not None:  # what follows is judged by the recorded state again
+        if frame is not None:  # continue from the recorded state
             self._specs[recorded.spec_version] = frame.spec
             first = (self._engine.step(from_wire(frame.state), snapshot, frame.spec, recorded.observed)[0], b"")
-        self._go_on(first[0])
+        self._continue_from(first[0])
 
-    def _go_on(self, after: JobState) -> None:
+    def _continue_from(self, after: JobState) -> None:
         if after not in self._after:
             self._after = [after, *self._after][:CANDIDATES]
 
     def _snapshot(self) -> MetricSnapshot | None:
-        """Return the snapshot of this sequence; of several the first that can be read, as the decider does."""
+        """Return the first readable snapshot of this sequence, as the decider does."""
         for value in self._snapshots:
             try:
                 snapshot = decode(MetricSnapshot, value)
@@ -224,7 +224,7 @@ class JobVerifier:
                 return snapshot
         return None
 
-    def _differs(self, recorded: _Recorded | None, place: str, path: str, was: str, made: str) -> None:
+    def _differs(self, recorded: _RecordedDecision | None, place: str, path: str, was: str, made: str) -> None:
         self._tally.differing += 1
         if self._tally.first is None:
             sequence, identity = (recorded.sequence, recorded.decision_id) if recorded else (self._sequence, "?")
@@ -235,8 +235,8 @@ class JobVerifier:
 _NEW = to_wire(JobState.new())
 
 
-def _identity(recorded: _Recorded) -> tuple[str, str, str] | None:
-    """Return (path, recorded, recomputed) of an id that is not the function of its input it must be."""
+def _identity(recorded: _RecordedDecision) -> tuple[str, str, str] | None:
+    """Return (path, recorded, recomputed) of an id that does not follow from its inputs."""
     wanted = snapshot_id(recorded.job_id, recorded.sequence)
     if recorded.snapshot_id != wanted:
         return "snapshot_id", recorded.snapshot_id, f"{wanted} (of {recorded.job_id}, {recorded.sequence})"

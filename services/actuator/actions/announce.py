@@ -11,8 +11,5 @@ def announce(task: Task) -> ActionOutcome:
     """Take the fence, unless STOP has taken it already."""
     if task.command.kind is CommandKind.STOP:
         return ActionOutcome(RestartEvent.DONE, "The job is stopped.")
-    token = task.fence.token or task.fence.take()
-    if token is None:
-        sentence = "A newer command holds the job's fence; nothing was started."
-        return ActionOutcome(RestartEvent.OUTFENCED, sentence, "OUTFENCED")
+    token = task.fence.hold()
     return ActionOutcome(RestartEvent.ANNOUNCED, f"Run {token} may start.", run=token.run)

@@ -18,9 +18,7 @@ _CANNOT_TELL = (*NO_ANSWER, CheckpointError, ControlError)
 
 def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
     """Find what runs; try for as long as a driver may take to stop."""
-    newest = task.fence.newest()
-    if newest is not None and newest.epoch > task.command.epoch:
-        return ActionOutcome(RestartEvent.OUTFENCED, f"Run {newest} of a newer command holds the fence.", "OUTFENCED")
+    task.fence.check_epoch()
     seconds = task.spec.application.stop_deadline_seconds
     try:
         return task.answer(lambda: _look(task, drivers), seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
@@ -41,6 +39,5 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
         if refused is not None:
             return refused
     if live:
-        return ActionOutcome(RestartEvent.FOUND, submission_id=newest)
-    sentence = "The job does not run."
-    return ActionOutcome(RestartEvent.NOTHING_RUNS, sentence, details={"clean": clean}, checkpoint=mark)
+        return ActionOutcome(RestartEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
+    return ActionOutcome(RestartEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)

@@ -25,11 +25,7 @@ KILL_AGAIN_SECONDS = 1.0
 def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
     """Take the fence for a new run, then end every older one."""
     started = task.clock.monotonic()
-    token = task.fence.take()
-    if token is None:
-        sentence = "A newer command holds the job's fence; nothing was stopped."
-        return ActionOutcome(RestartEvent.OUTFENCED, sentence, "OUTFENCED")
-    drivers.request_stop(token, task.command.command_id)
+    drivers.request_stop(task.fence.take(), task.command.command_id)
     seconds = task.spec.application.stop_deadline_seconds + GRACE_SECONDS
     with contextlib.suppress(*NO_ANSWER):
         task.until(lambda: _none_will_obey(drivers), seconds, LOOK_SECONDS, retry_on=NO_ANSWER)

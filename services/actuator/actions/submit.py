@@ -33,10 +33,7 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
         adopted = _adopt(task, drivers)
         if adopted is not None:
             return adopted
-    token = task.fence.take() if maybe_submitted else task.fence.token
-    if token is None:
-        sentence = "A newer command holds the job's fence; nothing was started."
-        return ActionOutcome(RestartEvent.OUTFENCED, sentence, "OUTFENCED")
+    token = task.fence.take() if maybe_submitted else task.fence.hold()
     try:
         refused = task.answer(
             lambda: refuse_foreign(task, drivers), NO_ANSWER_SECONDS, ASK_AGAIN_SECONDS, retry_on=NO_ANSWER
@@ -58,7 +55,7 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
         return _adopt(task, drivers) or ActionOutcome(RestartEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
     return ActionOutcome(
         RestartEvent.SUBMITTED,
-        f"The cluster accepted driver {submission_id}.",
+        f"Submitted as {submission_id}.",
         details={"submit_seconds": round(task.clock.monotonic() - started, 3)},
         submission_id=submission_id,
         run=token.run,

@@ -1,12 +1,12 @@
-"""The guards, in the order they are asked; the list reads as the documentation of what may bend or stop a change.
+"""The guards, in the order they are asked; the list documents what may change or stop a proposed size.
 
-First what forbids acting at all, then what says "not now", then what bounds the size, then what must be had from
-outside. A guard sees the wish as the guards before it left it; a wish back at the present size is asked no further.
+First what forbids acting at all, then what says "not now", then what limits the size, then what a change needs from
+outside. A guard sees the size as the guards before it left it. Once that is the current size again, no more are asked.
 """
 
 from __future__ import annotations
 
-from tidegate.engine.case import Guard
+from tidegate.engine.guard import Guard
 from tidegate.engine.guards.limits import Bounds, ExecutorCores, SourcePartitions, Steps
 from tidegate.engine.guards.metrics import Complete, Fresh
 from tidegate.engine.guards.mode import AdviseOnly, Interactive, Paused
@@ -16,7 +16,7 @@ from tidegate.engine.guards.progress import Downstream, Ineffective, StuckConsum
 from tidegate.engine.guards.resources import PoolSlots, RedisAnswers, ReservationHeld
 from tidegate.engine.guards.shrinking import ScaleDownGrace, ScaleDownWindow
 from tidegate.engine.guards.state import MemoryPressure, StateLimits, StateSize
-from tidegate.engine.guards.timing import Cooldown, InFlightGuard, Stabilization
+from tidegate.engine.guards.timing import CommandUnderWay, Cooldown, Stabilization
 from tidegate.engine.guards.worth import Quota, RestartBudget, RestartWorth
 
 GUARDS: tuple[type[Guard], ...] = (
@@ -26,7 +26,7 @@ GUARDS: tuple[type[Guard], ...] = (
     Paused,
     Interactive,
     ExcludedPeriods,
-    InFlightGuard,
+    CommandUnderWay,
     Stabilization,
     ScaleDownGrace,
     ScaleDownWindow,
@@ -51,8 +51,3 @@ GUARDS: tuple[type[Guard], ...] = (
     PoolSlots,
     ReservationHeld,
 )
-
-FORCING = (StateLimits, StateSize)
-"""Those that may ask for a change of their own, in the order they are asked; their wish then goes through all."""
-
-BY_NAME: dict[str, type[Guard]] = {guard.name: guard for guard in GUARDS}

@@ -1,114 +1,126 @@
-"""How large a change and a size may be: steps, the spec's bounds, executors, source partitions."""
+"""How large a change and a size may be: steps, the spec's bounds, source partitions, whole executors."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.engine.case import Case, Verdict
-from tidegate.engine.options import NoOptions, option
+from tidegate.engine.case import Case
+from tidegate.engine.guard import STARTS_AND_RESCALES, Guard, Verdict
+from tidegate.engine.options import option
+from tidegate.engine.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class StepOptions:
-    """The largest steps."""
-
-    up: int | None = option(None, "most slots added at a time; no limit when absent", unit="slots", ge=1)
-    down: int | None = option(None, "most slots taken away at a time; no limit when absent", unit="slots", ge=1)
-
-
-class Steps:
+class Steps(Guard):
     """Cuts a change to the largest step."""
 
-    name: ClassVar[str] = "steps"
-    Options: ClassVar[type] = StepOptions
-    waits: ClassVar[bool] = True
-    binds_manual: ClassVar[bool] = False
-    covers: ClassVar[frozenset[str]] = frozenset({"rescale"})
+    name: ClassVar = "steps"
+    waits: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "STEP_UP_LIMIT": Reason("at most {limit} slots may be added at a time"),
+        "STEP_DOWN_LIMIT": Reason("at most {limit} slots may be removed at a time"),
+    }
 
-    def __init__(self, options: StepOptions) -> None:
-        self.options = options
+    up: int | None = option(None, "most slots added at a time; no limit when absent", unit="slots", ge=1)
+    down: int | None = option(None, "most slots removed at a time; no limit when absent", unit="slots", ge=1)
 
-    def dispose(self, wish: int, case: Case) -> Verdict | None:
+    def dispose(self, size: int, case: Case) -> Verdict | None:
         """Clamp the difference."""
-        up, down = self.options.up, self.options.down
-        if up is not None and wish > case.current + up:
-            return Verdict(case.current + up, "STEP_UP_LIMIT", {"limit": up})
-        if down is not None and wish < case.current - down:
-            return Verdict(case.current - down, "STEP_DOWN_LIMIT", {"limit": down})
+        if self.up is not None and size > case.current + self.up:
+            return Verdict(case.current + self.up, "STEP_UP_LIMIT", {"limit": self.up})
+        if self.down is not None and size < case.current - self.down:
+            return Verdict(case.current - self.down, "STEP_DOWN_LIMIT", {"limit": self.down})
         return None
 
 
-class Bounds:
-    """Keeps a size within the spec's minimum and maximum; a job outside them is brought inside."""
+@dataclass(frozen=True, slots=True)
+class Bounds(Guard):
+    """Keeps a size within the spec's minimum and maximum, and brings a job that is outside them back inside.
 
-    name: ClassVar[str] = "bounds"
-    Options: ClassVar[type] = NoOptions
-    waits: ClassVar[bool] = False
-    binds_manual: ClassVar[bool] = True
-    covers: ClassVar[frozenset[str]] = frozenset({"start", "rescale"})
+    It is asked three times: before all other guards, so that a job outside its bounds is changed even if nothing else
+    asks for it; in its place among the guards; and after them, since they may have left less than the minimum.
+    """
 
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
+    name: ClassVar = "bounds"
+    covers: ClassVar = STARTS_AND_RESCALES
+    binds_manual: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "AT_MAXIMUM": Reason(
+            "the spec allows at most {limit} slots", "raise `max_parallelism` if the job may use more"
+        ),
+        "AT_MINIMUM": Reason("the spec requires at least {limit} slots"),
+        "MINIMUM_OUT_OF_REACH": Reason(
+            "that is below the spec's minimum of {limit} slots",
+            "lower `min_parallelism`, or lift the limit that is named before it",
+        ),
+    }
 
-    def dispose(self, wish: int, case: Case) -> Verdict | None:
+    def enter(self, size: int, case: Case) -> Verdict | None:
+        """Bring a job that would stay outside the bounds inside."""
+        return self.dispose(size, case) if size == case.current != 0 else None
+
+    def dispose(self, size: int, case: Case) -> Verdict | None:
         """Clamp the size."""
         scaling = case.spec.scaling
-        if wish > scaling.max_parallelism:
+        if size > scaling.max_parallelism:
             return Verdict(scaling.max_parallelism, "AT_MAXIMUM", {"limit": scaling.max_parallelism})
-        if wish < scaling.min_parallelism:
+        if size < scaling.min_parallelism:
             return Verdict(scaling.min_parallelism, "AT_MINIMUM", {"limit": scaling.min_parallelism})
         return None
 
+    def leave(self, size: int, case: Case) -> Verdict | None:
+        """Change nothing if the guards have left less than the minimum. A stop is no size."""
+        if size in (case.current, 0) or size >= (least := case.spec.scaling.min_parallelism):
+            return None
+        return Verdict(case.current, "MINIMUM_OUT_OF_REACH", {"limit": least})
 
-class SourcePartitions:
+
+@dataclass(frozen=True, slots=True)
+class SourcePartitions(Guard):
     """Caps growth at the number of source partitions: Spark reads a partition with one task.
 
-    Spark's `minPartitions` or `maxRecordsPerPartition` (Structured Streaming + Kafka guide) lifts the bound; a job
+    Spark's `minPartitions` or `maxRecordsPerPartition` (Structured Streaming + Kafka guide) lifts the limit; a job
     that sets one of them says so with `lifted`.
     """
 
-    @dataclass(frozen=True, slots=True)
-    class Settings:
-        """Whether the job splits partitions."""
+    name: ClassVar = "partitions"
+    binds_manual: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "SOURCE_PARTITIONS": Reason(
+            "the sources have {partitions} partitions, and a slot without a partition has nothing to read",
+            "add partitions to the source topic, or set Spark's `minPartitions` to split them",
+        ),
+    }
 
-        lifted: bool = option(
-            False, "the job sets minPartitions or maxRecordsPerPartition, so partitions do not bound it"
-        )
+    lifted: bool = option(
+        False, "the job sets minPartitions or maxRecordsPerPartition, so partitions do not limit its size"
+    )
 
-    name: ClassVar[str] = "partitions"
-    Options: ClassVar[type] = Settings
-    waits: ClassVar[bool] = False
-    binds_manual: ClassVar[bool] = True
-    covers: ClassVar[frozenset[str]] = frozenset({"rescale"})
-
-    def __init__(self, options: Settings) -> None:
-        self.options = options
-
-    def dispose(self, wish: int, case: Case) -> Verdict | None:
-        """Cap growth at the partitions; a job already above them is not shrunk for it."""
+    def dispose(self, size: int, case: Case) -> Verdict | None:
+        """Cap growth at the partitions; a job that already has more slots keeps them."""
         partitions = case.evidence.partitions
-        if self.options.lifted or partitions is None or wish <= case.current or wish <= partitions:
+        if self.lifted or partitions is None or size <= case.current or size <= partitions:
             return None
         return Verdict(max(case.current, partitions), "SOURCE_PARTITIONS", {"partitions": partitions})
 
 
-class ExecutorCores:
-    """Rounds a size to whole executors: growth up, reduction up too, so that it never falls short."""
+@dataclass(frozen=True, slots=True)
+class ExecutorCores(Guard):
+    """Rounds a size up to whole executors, also on the way down, so that it never falls short."""
 
-    name: ClassVar[str] = "executors"
-    Options: ClassVar[type] = NoOptions
-    waits: ClassVar[bool] = False
-    binds_manual: ClassVar[bool] = True
-    covers: ClassVar[frozenset[str]] = frozenset({"start", "rescale"})
+    name: ClassVar = "executors"
+    covers: ClassVar = STARTS_AND_RESCALES
+    binds_manual: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "EXECUTOR_CORES": Reason("an executor has {cores} cores, so the size must be a multiple of {cores}"),
+    }
 
-    def __init__(self, options: NoOptions) -> None:
-        self.options = options
-
-    def dispose(self, wish: int, case: Case) -> Verdict | None:
+    def dispose(self, size: int, case: Case) -> Verdict | None:
         """Round up to a multiple of the executor's cores, never above the maximum."""
         cores = case.spec.application.executor_cores
-        if wish % cores == 0:
+        if size % cores == 0:
             return None
-        size = min(-(-wish // cores) * cores, case.spec.scaling.max_parallelism // cores * cores)
-        return Verdict(size, "EXECUTOR_CORES", {"cores": cores})
+        whole = min(-(-size // cores) * cores, case.spec.scaling.max_parallelism // cores * cores)
+        return Verdict(whole, "EXECUTOR_CORES", {"cores": cores})

@@ -1,24 +1,26 @@
-"""Excluded periods: times of the day or week in which nothing is changed.
+"""Excluded periods: times of the day or week in which nothing changes.
 
 A list separated by `;`. Each item is a daily range `H:MM:SS-H:MM:SS` (its start before its end, so not across
-midnight), a Quartz cron expression, or one of each joined by `&&`: then both must hold. Any item that holds excludes.
-Times are UTC (Flink takes the server's time zone, which two servers may not share).
+midnight), a Quartz cron expression, or one of each joined by `&&`, of which both must hold. Any item that holds
+excludes. Times are UTC (Flink takes the server's time zone, which two servers may not share).
 
 Source: `flink-autoscaler`, `excluded.periods`; Quartz `CronExpression`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import ClassVar
 
-from tidegate.engine.case import Case, Verdict
-from tidegate.engine.cron import BadCron, Cron
+from tidegate.engine.case import Case
+from tidegate.engine.cron import Cron
 from tidegate.engine.cron import parse as parse_cron
-from tidegate.engine.options import BadOption, option
-
-PLACE = "scaling.guards.excluded_periods.periods"
+from tidegate.engine.guard import Guard, Verdict
+from tidegate.engine.options import option
+from tidegate.engine.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +38,27 @@ class Period:
         return in_range and (self.cron is None or self.cron.matches(at))
 
 
+@lru_cache(maxsize=1024)
 def parse_periods(text: str) -> tuple[Period, ...]:
-    """Return the items of a list, or raise `BadOption`."""
+    """Return the items of a list, or raise `ValueError`."""
     return tuple(_period(item.strip()) for item in text.split(";") if item.strip())
 
 
 def _period(item: str) -> Period:
     parts = [part.strip() for part in item.split("&&")]
     if len(parts) > 2:
-        raise BadOption(f"{PLACE}: at most one daily range and one cron are joined by '&&', found {item!r}")
+        raise ValueError(f"at most one daily range and one cron are joined by '&&', found {item!r}")
     daily: tuple[int, int] | None = None
     cron: Cron | None = None
     for part in parts:
         if ":" in part:
             if daily is not None:
-                raise BadOption(f"{PLACE}: two daily ranges are joined by '&&', found {item!r}")
+                raise ValueError(f"two daily ranges are joined by '&&', found {item!r}")
             daily = _range(part)
         elif cron is not None:
-            raise BadOption(f"{PLACE}: two cron expressions are joined by '&&', found {item!r}")
+            raise ValueError(f"two cron expressions are joined by '&&', found {item!r}")
         else:
-            try:
-                cron = parse_cron(part)
-            except BadCron as error:
-                raise BadOption(f"{PLACE}: {error}") from None
+            cron = parse_cron(part)
     return Period(item, daily, cron)
 
 
@@ -66,7 +66,7 @@ def _range(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     start, end = _second(first, text), _second(last, text)
     if not dash or start >= end:
-        raise BadOption(f"{PLACE}: a daily range must start before it ends, found {text!r}")
+        raise ValueError(f"a daily range must start before it ends, found {text!r}")
     return start, end
 
 
@@ -74,40 +74,40 @@ def _second(text: str, whole: str) -> int:
     """Return the second of the day of `H:MM:SS`."""
     fields = text.strip().split(":")
     if len(fields) != 3 or not all(field.isascii() and field.isdigit() for field in fields):
-        raise BadOption(f"{PLACE}: a daily range must be H:MM:SS-H:MM:SS, found {whole!r}")
+        raise ValueError(f"a daily range must be H:MM:SS-H:MM:SS, found {whole!r}")
     hour, minute, second = map(int, fields)
     if hour > 23 or minute > 59 or second > 59:
-        raise BadOption(f"{PLACE}: a time of day must be 0:00:00 to 23:59:59, found {text.strip()!r} in {whole!r}")
+        raise ValueError(f"a time of day must be 0:00:00 to 23:59:59, found {text.strip()!r} in {whole!r}")
     return hour * 3600 + minute * 60 + second
 
 
 @dataclass(frozen=True, slots=True)
-class ExcludedPeriodsOptions:
-    """When nothing is changed."""
-
-    periods: str = option("", "the periods; none when empty")
-
-
-class ExcludedPeriods:
-    """Stops every change of size inside an excluded period.
+class ExcludedPeriods(Guard):
+    """Stops every change of size within an excluded period.
 
     A list separated by `;`. Each item is a daily range `H:MM:SS-H:MM:SS`, not across midnight, or a Quartz cron
     expression (from seconds to day of week, 1 for Sunday), or both joined by `&&`. Times are UTC. Monday to Friday
     from 8 to 18: `8:00:00-18:00:00 && * * * ? * 2-6`.
     """
 
-    name: ClassVar[str] = "excluded_periods"
-    Options: ClassVar[type] = ExcludedPeriodsOptions
-    waits: ClassVar[bool] = True
-    binds_manual: ClassVar[bool] = False
-    covers: ClassVar[frozenset[str]] = frozenset({"rescale"})
+    name: ClassVar = "excluded_periods"
+    waits: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "EXCLUDED_PERIOD": Reason("nothing changes in the excluded period {period} (UTC)"),
+    }
 
-    def __init__(self, options: ExcludedPeriodsOptions) -> None:
-        self.periods = parse_periods(options.periods)
+    periods: str = option("", "the periods; none when empty")
 
-    def dispose(self, wish: int, case: Case) -> Verdict | None:
+    def __post_init__(self) -> None:
+        """Refuse periods that cannot be read."""
+        try:
+            parse_periods(self.periods)
+        except ValueError as error:
+            raise ValueError(f"periods: {error}") from None
+
+    def dispose(self, size: int, case: Case) -> Verdict | None:
         """Compare the decider's clock with the periods."""
-        for period in self.periods:
+        for period in parse_periods(self.periods):
             if period.holds(case.observed.at):
                 return Verdict(case.current, "EXCLUDED_PERIOD", {"period": period.text})
         return None

@@ -1,26 +1,27 @@
-"""What a micro-batch job can do at a size, learned from its own batches.
+"""Capacity of a micro-batch job at each size, learned from its own batches.
 
 A batch of n records on p slots lasts
 
-    d = a + c · n / e(p)                      d s, a overhead in s, c cost in slot-seconds per record
-    1/e(p) = Σ share · ceil(T / p) / T        over stages: T tasks of one length run in ceil(T/p) waves
+    d = a + c(p) · n                          d: seconds, a: overhead in seconds, c: seconds per record
+    1/e(p) = Σ share · ceil(T / p) / T        over the stages: T equal tasks run in ceil(T/p) waves
 
-so overhead is apart from cost, and slots that only shorten no wave add nothing; a stage of one task never gets
-shorter (Amdahl). Until tasks were seen, one stage with a task per source partition stands for all of them. Jobs scale
-less than linearly, which is learned from the sizes seen:
+e(p) is the number of slots that do useful work. Slots that shorten no wave add nothing, and a stage of one task never
+gets shorter (Amdahl). Until tasks were seen, a single stage with one task per source partition stands for all stages.
 
-    c(p) = k / e(p)^β,   0 < β ≤ 1            seconds per record at a size
+Jobs scale less than linearly. How much less is learned from the sizes seen:
 
-Weighted least squares on log c over log e, with a prior pulling β to 1: one size seen means nearly linear scaling
-through it, so a first step errs on the small side when scaling is sub-linear, and never over.
+    c(p) = k / e(p)^β,   0 < β ≤ 1
 
-Capacity is the rate in records/s of the largest batch there can be: kept to a duration of D seconds (half the lag
-objective), to the M records at which a batch is cut off (`maxOffsetsPerTrigger`), and begun no sooner than the
-trigger interval, T' seconds, allows:
+β is fitted by weighted least squares of log c over log e, with a prior that pulls it to 1. With one size seen, scaling
+is assumed linear through it: if scaling is in fact sub-linear, the first step is too small and never too large.
+
+Capacity is the rate of the largest allowed batch, in records/s. Such a batch lasts at most D seconds (half the lag
+objective), has at most M records (the record limit), and starts no sooner than T' seconds after the one before (the
+trigger interval):
 
     capacity(p) = n / max(T', a + c(p) · n),   n = min(M, (D - a) / c(p))
 
-The sums over the batches of the sizes run last are kept, decayed, also across restarts.
+The sums over the batches of the last sizes are kept with decay, also across restarts.
 """
 
 from __future__ import annotations
@@ -31,33 +32,36 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from tidegate.engine.state import Slice
-from tidegate.engine.tide.pace import UNBOUND, Pace
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
+from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.events.snapshot import MicroBatch, StageTasks
 
 DECAY = 0.99
-"""Weight of the past per new batch: about the last hundred batches count."""
+"""Weight of the past after each new batch: about the last hundred batches count."""
 
 SIZES_KEPT = 4
 MIN_BATCHES = 6.0
 MIN_SPREAD = 0.08
-"""Relative spread of batch sizes a fit needs; below it overhead and cost cannot be told apart."""
+"""Relative spread of batch sizes that a fit needs to separate overhead from cost."""
 
 PRIOR_WEIGHT = 2.0
-"""How many batches' worth of belief in linear scaling stand against what was seen."""
+"""How many batches the prior of linear scaling is worth."""
 
 WEIGHT_LIMIT = 30.0
-"""Batches from which on a size counts no more for having been seen longer."""
+"""Most batches that a size counts for, however long it ran."""
 
 PRIOR_BETA = 1.0
 BETA_RANGE = (0.3, 1.0)
 
 STAGE_DECAY = 0.8
-"""Weight of the past per snapshot in the stages' shares of the work."""
+"""Weight of the past after each snapshot, in the stages' shares of the work."""
+
+OVERHEAD_WEIGHT = 0.1
+"""Weight of the newest snapshot in the overhead that the job's events tell."""
 
 STAGES_KEPT = 4
 SHARE_GRAIN = 20
-"""Shares are told apart to a twentieth."""
+"""Shares are rounded to a twentieth."""
 
 Shape = tuple[tuple[int, float], ...]
 """(tasks, share of the work) of each stage."""
@@ -65,25 +69,25 @@ Shape = tuple[tuple[int, float], ...]
 
 @lru_cache(maxsize=65_536)
 def effective(size: int, shape: Shape) -> float:
-    """Return e(p): the slots' worth of work that `size` slots do; all of them when no stage is known."""
+    """Return e(p), the number of `size` slots that do useful work; all of them if no stage is known."""
     return 1.0 / sum(share * -(-tasks // size) / tasks for tasks, share in shape) if shape else float(size)
 
 
 @lru_cache(maxsize=4096)
 def useful_sizes(low: int, high: int, shape: Shape, step: int = 1) -> tuple[int, ...]:
-    """Return the sizes in [low, high], multiples of `step`, that do more than the next smaller one; `low` included."""
+    """Return the sizes in [low, high], multiples of `step`, that do more work than the next smaller one."""
     sizes: list[int] = []
     best = 0.0
     for size in range(-(-low // step) * step, high + 1, step):
-        does = effective(size, shape)
-        if does > best * (1 + 1e-9):
+        work = effective(size, shape)
+        if work > best * (1 + 1e-9):
             sizes.append(size)
-            best = does
+            best = work
     return tuple(sizes)
 
 
 def learn_stages(kept: Sequence[tuple[int, float]], stages: Sequence[StageTasks]) -> tuple[tuple[int, float], ...]:
-    """Return (tasks, slot-seconds) of the busiest stages, stages of as many tasks taken as one; the past decays."""
+    """Return (tasks, slot-seconds) of the busiest stages; stages with the same number of tasks count as one."""
     sums = {tasks: busy * STAGE_DECAY for tasks, busy in kept}
     for stage in stages:
         sums[stage.tasks] = sums.get(stage.tasks, 0.0) + stage.busy_seconds
@@ -92,7 +96,7 @@ def learn_stages(kept: Sequence[tuple[int, float]], stages: Sequence[StageTasks]
 
 
 def shape_of(kept: Sequence[tuple[int, float]], partitions: int | None) -> Shape:
-    """Return the shape of the work: by the stages seen, else one task per partition; () when neither is known."""
+    """Return the shape of the work: by the stages seen, or one task per partition; () if neither is known."""
     if not kept:
         return ((partitions, 1.0),) if partitions else ()
     total = sum(busy for _, busy in kept)
@@ -102,89 +106,73 @@ def shape_of(kept: Sequence[tuple[int, float]], partitions: int | None) -> Shape
 
 
 def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float | None:
-    """Return the seconds a batch lasts besides its work (`addBatch`), smoothed; None while none told."""
-    told = [b.duration_seconds - b.add_batch_seconds for b in batches if b.add_batch_seconds is not None]
-    if not told:
+    """Return the smoothed seconds that a batch lasts besides its work (`addBatch`); None if no event told it."""
+    measured = [b.duration_seconds - b.add_batch_seconds for b in batches if b.add_batch_seconds is not None]
+    if not measured:
         return kept
-    mean = max(0.0, sum(told) / len(told))
-    return mean if kept is None else kept + 0.1 * (mean - kept)
+    mean = max(0.0, sum(measured) / len(measured))
+    return mean if kept is None else kept + OVERHEAD_WEIGHT * (mean - kept)
 
 
-class Row(NamedTuple):
-    """What a size has shown: decayed sums over its batches of n records and d seconds each, and what they say."""
+class SizeFit(NamedTuple):
+    """What one size has shown: decayed sums over its batches, and the overhead and cost fitted to them."""
 
     size: int
-    batches: float = 0.0
-    records: float = 0.0
-    """Σ n"""
-    seconds: float = 0.0
-    """Σ d"""
-    squares: float = 0.0
-    """Σ n²"""
-    products: float = 0.0
-    """Σ n d"""
+    sums: BatchSums = NO_BATCHES
     overhead: float = 0.0
     """Seconds per batch."""
     cost: float = 0.0
     """Seconds per record."""
-    told_apart: bool = False
-    """Whether the batches differ enough to tell overhead and cost apart."""
+    separated: bool = False
+    """Whether the batches differ enough to separate overhead from cost."""
 
 
-def learn(rows: tuple[Row, ...], size: int, piece: Slice, overhead: float = 0.0) -> tuple[Row, ...]:
-    """Return the rows with one slice's batches of a size taken in; the sizes seen last are kept.
+def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float = 0.0) -> tuple[SizeFit, ...]:
+    """Return the fits with new batches of a size added; the sizes seen last are kept.
 
-    `overhead` is taken for batches too much alike to show theirs.
+    `overhead` is used where the batches are too similar to show their own.
     """
-    if piece.batches == 0 or piece.records == 0 or piece.duration_seconds <= 0:
-        return rows
-    old, others = Row(size), []
-    for row in rows:
-        if row.size == size:
-            old = row
+    if new.batches == 0 or new.records == 0 or new.seconds <= 0:
+        return sizes
+    old, others = SizeFit(size), []
+    for each in sizes:
+        if each.size == size:
+            old = each
         else:
-            others.append(row)
-    keep = DECAY**piece.batches
-    batches = old.batches * keep + piece.batches
-    records = old.records * keep + piece.records
-    seconds = old.seconds * keep + piece.duration_seconds
-    squares = old.squares * keep + piece.records_squared
-    products = old.products * keep + piece.records_times_seconds
-    found = fit(batches, records, seconds, squares, products, overhead)
-    return (*others[-SIZES_KEPT + 1 :], Row(size, batches, records, seconds, squares, products, *found))
+            others.append(each)
+    sums = old.sums.decay(DECAY**new.batches).add(new)
+    return (*others[-SIZES_KEPT + 1 :], SizeFit(size, sums, *fit(sums, overhead)))
 
 
-def fit(
-    batches: float, records: float, seconds: float, squares: float, products: float, overhead: float
-) -> tuple[float, float, bool]:
-    """Return (overhead, seconds per record, whether they could be told apart) of the sums over a size's batches."""
-    spread = batches * squares - records * records
-    if batches >= MIN_BATCHES and spread > (MIN_SPREAD * records) ** 2:
-        cost = (batches * products - records * seconds) / spread
-        own = (seconds - cost * records) / batches
+def fit(sums: BatchSums, overhead: float) -> tuple[float, float, bool]:
+    """Return (overhead, seconds per record, whether the batches separate them) of a size's batches."""
+    if sums.batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * sums.records) ** 2:
+        own, cost = sums.fit()
         if cost > 0 and own >= 0:
             return own, cost, True
-        if cost > 0:  # no overhead to speak of: all of it is cost
-            return 0.0, seconds / records, True
-    overhead = min(overhead, 0.9 * seconds / batches)
-    return overhead, (seconds - overhead * batches) / records, False
+        if cost > 0:  # a negative overhead means that there is none: everything is cost
+            return 0.0, sums.seconds / sums.records, True
+    overhead = min(overhead, 0.9 * sums.seconds / sums.batches)
+    return overhead, (sums.seconds - overhead * sums.batches) / sums.records, False
 
 
 @dataclass(slots=True)
 class CapacityModel:
-    """What the present size shows, and c(p) = k / e(p)^β through it."""
+    """Capacity by size: c(p) = k / e(p)^β through what the present size has shown."""
 
     size: int
     overhead: float
     seconds_per_record: float
     """At the present size."""
     beta: float
-    told_apart: bool
+    separated: bool
+    """Whether the present size's own batches separate overhead from cost."""
     shape: Shape
     batch_seconds: float
-    pace: Pace
+    """D, the longest batch that capacity is calculated for."""
+    limits: BatchLimits
     floor: float = 0.0
-    """A rate the present size is known to have kept up with."""
+    """A rate the present size is known to have kept up with, records/s."""
     rate: float = field(init=False)
     """Capacity of the present size, records/s."""
     costs: dict[int, float] = field(init=False, default_factory=dict)
@@ -195,7 +183,7 @@ class CapacityModel:
         self.rate = self.capacity(self.size)
 
     def record_seconds(self, size: int) -> float:
-        """Return c(p), the seconds that one more record lasts at a size."""
+        """Return c(p), seconds per record at a size."""
         cost = self.costs.get(size)
         if cost is None:
             ratio = effective(self.size, self.shape) / effective(size, self.shape) if size != self.size else 1.0
@@ -210,38 +198,44 @@ class CapacityModel:
         return rate
 
     def _capacity(self, size: int) -> float:
-        cost, pace = self.record_seconds(size), self.pace
+        cost, limits = self.record_seconds(size), self.limits
         records = max(0.05 * self.batch_seconds, self.batch_seconds - self.overhead) / cost
-        if pace.records is not None and pace.records < records:
-            records = pace.records
+        if limits.max_records is not None and limits.max_records < records:
+            records = limits.max_records
         seconds = self.overhead + cost * records
-        if pace.seconds is not None and pace.seconds > seconds:
-            seconds = pace.seconds
+        if limits.trigger_seconds is not None and limits.trigger_seconds > seconds:
+            seconds = limits.trigger_seconds
         rate = records / seconds
         return rate if size < self.size or rate > self.floor else self.floor
 
     def batch_of(self, size: int, lag: float) -> float:
         """Return how long the batch lasts that takes `lag` waiting records, seconds."""
-        most = self.pace.records or self.pace.largest
+        most = self.limits.max_records or self.limits.largest
         return self.overhead + self.record_seconds(size) * (min(most, lag))
 
 
-def model(
-    rows: Sequence[Row], size: int, shape: Shape, batch_seconds: float, floor: float = 0.0, pace: Pace = UNBOUND
+def fit_model(
+    sizes: Sequence[SizeFit],
+    size: int,
+    shape: Shape,
+    batch_seconds: float,
+    floor: float = 0.0,
+    limits: BatchLimits = NO_LIMITS,
 ) -> CapacityModel | None:
     """Return the model at the present size, or None while nothing was processed at any size.
 
-    `batch_seconds` is the batch duration capacity is reckoned at. `floor` is a rate the present size is known to have
-    kept up with; the capacity is at least that.
+    `batch_seconds` is D, the longest batch that capacity is calculated for. `floor` is a rate the present size is known
+    to have kept up with; its capacity is at least that.
     """
-    if not rows:
+    if not sizes:
         return None
-    near = rows[-1] if rows[-1].size == size else min(rows, key=lambda row: (abs(row.size - size), row.size))
+    near = sizes[-1] if sizes[-1].size == size else min(sizes, key=lambda each: (abs(each.size - size), each.size))
     beta = PRIOR_BETA
-    if len(rows) > 1:
+    if len(sizes) > 1:
         weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
-        for row in rows:
-            x, y, w = math.log(effective(row.size, shape)), -math.log(row.cost), min(row.batches, WEIGHT_LIMIT)
+        for each in sizes:
+            x, y = math.log(effective(each.size, shape)), -math.log(each.cost)
+            w = min(each.sums.batches, WEIGHT_LIMIT)
             weight += w
             xs += w * x
             ys += w * y
@@ -250,8 +244,8 @@ def model(
         spread = PRIOR_WEIGHT + squares - xs * xs / weight
         slope = (PRIOR_WEIGHT * PRIOR_BETA + products - xs * ys / weight) / spread
         beta = min(max(slope, BETA_RANGE[0]), BETA_RANGE[1])
-    cost, told_apart = near.cost, near.told_apart
+    cost, separated = near.cost, near.separated
     if near.size != size:
         cost *= (effective(near.size, shape) / effective(size, shape)) ** beta
-        told_apart = False
-    return CapacityModel(size, near.overhead, cost, beta, told_apart, shape, batch_seconds, pace, floor)
+        separated = False
+    return CapacityModel(size, near.overhead, cost, beta, separated, shape, batch_seconds, limits, floor)

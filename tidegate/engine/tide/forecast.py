@@ -1,40 +1,51 @@
-"""Arrivals ahead: a line, the swings around it, and an interval that past swings have earned.
+"""Forecast of the arrival rate: a level with a trend, the residual around it, and an interval learned from both.
 
-The line is a g-h filter (Brookner, "Tracking and Kalman Filtering Made Easy", 1998, chapter 1) with fading memory of
-M seconds (`level_seconds`): a rate that is off the line's level by e records/s after Δ seconds moves
+Symbols. Rates are in records/s, times in seconds.
+
+    Δ    interval: time between two rates       t    how far ahead a forecast looks
+    M    memory of the level                    n    rates since the level was set, plus `PRIOR_RATES`
+    D    damping time of a trend                m    intervals in the segment of a forecast
+    v    variance of the residuals              φ    autocorrelation: share of a residual left one interval later
+
+**Level and trend** are a g-h filter with fading memory (Brookner, "Tracking and Kalman Filtering Made Easy", 1998,
+chapter 1). A rate that lies e above the level moves
 
     level += g · e          g = max(1 - θ²,     2 (2n + 1) / ((n + 1)(n + 2)))         θ = exp(-Δ / M)
-    trend += h · e / Δ      h = max((1 - θ)²,   6 / ((n + 1)(n + 2)))                  n: rates on this line so far
+    trend += h · e / Δ      h = max((1 - θ)²,   6 / ((n + 1)(n + 2)))
 
-so a new line is fitted by least squares at first, and forgets when it has become long. What a rate is off the line
-then is a *swing*: of it the share φ is left one interval later. A trend is damped over D seconds (`damping_seconds`),
-since none is to be believed for ever (Gardner & McKenzie, 1985), and at most doubles or halves the load. The rate h
-seconds ahead:
+so the filter starts as a least-squares line and forgets once it is older than M. The trend is damped (Gardner &
+McKenzie, 1985), and it changes the load by at most `MAX_TREND_GROWTH` and `MAX_TREND_FALL`.
 
-    change(h)    = trend · D · (1 - exp(-h/D)), from -level/2 to level
-    forecast(h)  = level + change(h) + swing · φ^(h/Δ)
+**The residual** is the distance of the newest rate from the level. It is a first-order autoregression, so it decays:
 
-How much swings last is learned, as covariance of neighbours over variance v (a first-order autoregression), because
-it decides how wide the interval must be. A queue feels sums: of n rates on end, each off by its own noise, the mean
-is off by little; noise that lasts does not average out. With the effective number of independent observations among n
-(Bayley & Hammersley, 1946), over the n intervals around h ahead
+    change(t)    = trend · D · (1 - exp(-t/D))
+    forecast(t)  = level + change(t) + residual · φ^(t/Δ)
 
-    error(h)²    = v · min(1, (1 + φ) / (1 - φ) / n) · (1 - φ^(2h/Δ))  +  v · min(1, (1 + φ) / (1 - φ) · (g - (1 - θ²)))
+**The confidence interval.** A queue feels the sum of the arrivals, that is, their mean over a segment of m intervals.
+Independent noise averages out within a segment, autocorrelated noise does not. With the effective number of independent
+observations among m (Bayley & Hammersley, 1946), the variance of the mean over m intervals around t ahead is
 
-where (1 - φ^(2h/Δ)) takes off what is known of the present swing. The second part is what a young line is off itself:
-the end of a line fitted to n rates has g times their variance. What an old line is off is in its swings already.
+    error(t)²    = v · min(1, (1 + φ) / (1 - φ) / m) · (1 - φ^(2t/Δ))  +  v · min(1, (1 + φ) / (1 - φ) · (g - (1 - θ²)))
 
-A rate that is three deviations of past one-step errors off what was expected is a *surprise*: a jump, or an outlier.
-The line stays, the surprise stands beside it; the next rate settles which it was. A second one on the same side is a
-jump if it is also farther from the line than three and a half deviations of the swings. If not, it is a swing: where
-swings last, one that came at once is still there an interval later, and a second look at it confirms nothing. After a
-jump a new line begins where it was measured, and if the second rate went on in the same direction, the slope between
-the two is its trend: a crowd that gathers. A step in the middle of an interval looks the same at first; of the two
-mistakes a size too large for some minutes is the cheaper.
+The factor (1 - φ^(2t/Δ)) removes what the present residual already tells. The second term is the error of the level
+itself while it is young: the end of a line through n rates has g times their variance. For an old level it is 0,
+because its error is already part of the residuals.
 
-*Silence* is no surprise: producers that stop send later what they kept back, so the level outlasts a silence.
+**Outliers and step changes.** A rate more than three deviations of past one-step errors from its forecast is an
+*outlier*. The level stays, and the next rate decides what it was:
 
-The season is the mean rate of each half-hour of the day, as a ratio to the day's mean, used once a day was seen.
+- A second outlier on the same side is a step change if it is also more than `STEP_DEVIATIONS` deviations of the
+  residuals from the level. The level restarts there. If the rate kept moving in the same direction, the slope between
+  the two outliers becomes the trend: this is a flash crowd. A step in the middle of an interval looks the same at
+  first; a size too large for a few minutes is the cheaper of the two mistakes.
+- Otherwise it is a fluctuation. Where residuals are autocorrelated, a large one is still there an interval later, so
+  seeing it twice confirms nothing.
+
+**An outage** of the producers is no step change: they send later what they held back. So the level survives a rate of
+zero for `outage_seconds`.
+
+**The season** is the mean rate of each half hour of the day. Its ratio to the present half hour scales the forecast
+once a whole day was seen.
 """
 
 from __future__ import annotations
@@ -45,152 +56,162 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 DAY_SECONDS = 86_400.0
-BINS = 48
+SEASON_BINS = 48
 PRIOR_RATES = 3
-"""A new line begins as if it had gone through this many rates of its level: the first ones show no trend yet."""
-SURPRISING = 3.0
-"""Deviations beyond which a rate is a surprise; one-step errors count as no more than this."""
-JUMPING = 3.5
-"""Deviations of the swings beyond which two surprises on end are a jump and no swing."""
-GOING_ON = 1.5
-"""Deviations that a second surprise must lie beyond the first to be a crowd that gathers."""
-MOST_GROWTH = 1.0
-"""Share of the level that a trend is believed to add at most: what grows further will be seen in time to grow again."""
-MOST_FALL = 0.5
-"""Share of the level that a trend is believed to take off at most."""
-LEAST_DEVIATION = 0.03
-"""Share of the level that is always taken for noise."""
-LEARNING = 0.02
-"""Least weight of the newest swing in variance and covariance: about the last fifty count."""
-SURPRISE_LEARNING = 0.05
-"""Least weight of the newest one-step error in their variance."""
-PRIOR_SWINGS = 20.0
-"""Swings' worth of belief that one lasts as long as the option says."""
-LONGEST = 0.95
-"""Largest share of a swing that is ever taken to be left an interval later."""
+"""A new level starts as if this many rates had already been equal to it: the first rates show no trend yet."""
+OUTLIER_DEVIATIONS = 3.0
+"""Deviations of the one-step errors beyond which a rate is an outlier; larger errors are cut to this."""
+STEP_DEVIATIONS = 3.5
+"""Deviations of the residuals beyond which two outliers in a row are a step change."""
+RAMP_DEVIATIONS = 1.5
+"""Deviations by which the second outlier must exceed the first for the step change to have a trend."""
+MAX_TREND_GROWTH = 1.0
+"""Most that a trend adds, as a share of the level: further growth will be seen in time to scale up again."""
+MAX_TREND_FALL = 0.5
+"""Most that a trend subtracts, as a share of the level."""
+MIN_DEVIATION = 0.03
+"""Smallest deviation assumed, as a share of the level."""
+MIN_RESIDUAL_WEIGHT = 0.02
+"""Smallest weight of the newest residual in variance and covariance: about the last fifty count."""
+MIN_ERROR_WEIGHT = 0.05
+"""Smallest weight of the newest one-step error in their variance."""
+PRIOR_RESIDUALS = 20.0
+"""How many residuals the prior autocorrelation is worth."""
+MAX_AUTOCORRELATION = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Smoothing:
-    """Time constants, in seconds."""
+class TimeConstants:
+    """Time constants of the forecast, in seconds."""
 
     level: float = 800.0
-    swing: float = 60.0
+    """Memory of the level."""
+    residual: float = 60.0
+    """How long a residual lasts, until that is learned."""
     damping: float = 300.0
-    silence: float = 900.0
+    """How long a trend lasts."""
+    outage: float = 900.0
+    """How long the level survives without arrivals."""
 
 
-class Forecast(NamedTuple):
-    """What is remembered of arrivals. Rates in records/s, times in epoch seconds."""
+class ArrivalForecast(NamedTuple):
+    """What is remembered of the arrivals. Rates in records/s, times in epoch seconds."""
 
     at: float | None = None
     level: float = 0.0
     trend: float = 0.0
-    swing: float = 0.0
-    """How far above the level the rate is just now."""
-    errors: float = 0.0
-    """Variance of the rates from what was expected of them one interval before."""
+    residual: float = 0.0
+    """How far above the level the newest rate is."""
+    error_variance: float = 0.0
+    """Variance of the one-step errors: each rate minus its forecast one interval earlier."""
     variance: float = 0.0
-    """Of the swings."""
+    """Variance of the residuals."""
     covariance: float = 0.0
-    """Of a swing with the one before it."""
+    """Covariance of a residual with the one before it."""
     interval: float = 1.0
     """Seconds the newest rate was measured over."""
     seen: int = 0
     since: float | None = None
-    surprise: float | None = None
-    """The last rate, when it was far from what was expected and nothing has confirmed it yet."""
-    silent_since: float | None = None
-    run: int = 1
-    fade: float = 0.0
-    """φ: the share of a swing that is left one interval later."""
+    outlier: float | None = None
+    """The last rate, if it was an outlier that is not confirmed yet."""
+    outage_since: float | None = None
+    age: int = 1
+    """Rates since the level was set."""
+    autocorrelation: float = 0.0
+    """φ: the share of a residual that is left one interval later."""
     season: tuple[float, ...] = ()
-    """Mean rate of each half-hour of the day; 0 where none was seen."""
+    """Mean rate of each half hour of the day; 0 where none was seen."""
 
-    def update(self, at: float, rate: float, smoothing: Smoothing) -> Forecast:
+    def update(self, at: float, rate: float, constants: TimeConstants) -> ArrivalForecast:
         """Return the forecast after a rate measured up to `at`."""
         season = self._season_with(at, rate)
         if self.at is None:
-            return Forecast(at, rate, seen=1, since=at, fade=math.exp(-1.0 / smoothing.swing), season=season)
+            prior = math.exp(-1.0 / constants.residual)
+            return ArrivalForecast(at, rate, seen=1, since=at, autocorrelation=prior, season=season)
         gap = at - self.at
         if gap <= 0:
             return self
-        level, fade = self.level + self.trend * gap, self.fade
-        expected = level + fade * self.swing
+        level, autocorrelation = self.level + self.trend * gap, self.autocorrelation
+        expected = level + autocorrelation * self.residual
         error = rate - expected
-        deviation = max(math.sqrt(self.errors), LEAST_DEVIATION * self.level)
-        surprising = abs(error) > SURPRISING * deviation
-        if surprising and rate == 0:
-            since = self.silent_since or self.at
-            kept = self.level if at - since < smoothing.silence else 0.0
-            return self._replace(at=at, level=kept, trend=0.0, swing=0.0, surprise=None, silent_since=since)
-        # A step is no noise: an error beyond three deviations counts as three.
-        counted = math.copysign(SURPRISING * deviation, error) if surprising else error
+        deviation = max(math.sqrt(self.error_variance), MIN_DEVIATION * self.level)
+        is_outlier = abs(error) > OUTLIER_DEVIATIONS * deviation
+        if is_outlier and rate == 0:
+            since = self.outage_since or self.at
+            kept = self.level if at - since < constants.outage else 0.0
+            return self._replace(at=at, level=kept, trend=0.0, residual=0.0, outlier=None, outage_since=since)
+        # A step change is no noise: an error beyond three deviations counts as three.
+        counted = math.copysign(OUTLIER_DEVIATIONS * deviation, error) if is_outlier else error
         off = expected - level + counted
-        errors = self.errors + max(SURPRISE_LEARNING, 1.0 / (self.seen + 1)) * (counted * counted - self.errors)
-        weight = max(LEARNING, 1.0 / (self.seen + 1))
+        error_weight = max(MIN_ERROR_WEIGHT, 1.0 / (self.seen + 1))
+        error_variance = self.error_variance + error_weight * (counted * counted - self.error_variance)
+        weight = max(MIN_RESIDUAL_WEIGHT, 1.0 / (self.seen + 1))
         variance = self.variance + weight * (off * off - self.variance)
-        covariance = self.covariance + weight * (off * self.swing - self.covariance)
-        trend, swing, run = self.trend, fade * self.swing, self.run
-        before, surprise = self.surprise, None
-        if surprising and (before is None or (before > expected) is not (error > 0)):
-            surprise = rate
-        elif not surprising or before is None or abs(rate - level) <= JUMPING * math.sqrt(variance):
-            keep = math.exp(-gap / smoothing.level)
-            n = run + PRIOR_RATES
-            level += _gain(keep, run) * off
+        covariance = self.covariance + weight * (off * self.residual - self.covariance)
+        trend, residual, age = self.trend, autocorrelation * self.residual, self.age
+        before, outlier = self.outlier, None
+        if is_outlier and (before is None or (before > expected) is not (error > 0)):
+            outlier = rate
+        elif not is_outlier or before is None or abs(rate - level) <= STEP_DEVIATIONS * math.sqrt(variance):
+            keep = math.exp(-gap / constants.level)
+            n = age + PRIOR_RATES
+            level += _gain(keep, age) * off
             trend += max((1.0 - keep) ** 2, 6.0 / ((n + 1) * (n + 2))) * off / gap
-            swing, run = rate - level, run + 1
+            residual, age = rate - level, age + 1
         else:
             further = rate - before
-            goes_on = further * error > 0 and abs(further) > max(
-                GOING_ON * deviation, SURPRISING * LEAST_DEVIATION * rate
+            is_ramp = further * error > 0 and abs(further) > max(
+                RAMP_DEVIATIONS * deviation, OUTLIER_DEVIATIONS * MIN_DEVIATION * rate
             )
-            level, trend, swing, run = rate, further / gap if goes_on else 0.0, 0.0, 1
-        return Forecast(
+            level, trend, residual, age = rate, further / gap if is_ramp else 0.0, 0.0, 1
+        return ArrivalForecast(
             at=at,
             level=level,
             trend=trend,
-            swing=swing,
-            errors=errors,
+            residual=residual,
+            error_variance=error_variance,
             variance=variance,
             covariance=covariance,
             interval=gap,
             seen=self.seen + 1,
             since=self.since,
-            surprise=surprise,
-            silent_since=None,
-            run=run,
-            fade=_fade(gap, variance, covariance, self.seen + 1, smoothing),
+            outlier=outlier,
+            outage_since=None,
+            age=age,
+            autocorrelation=_autocorrelation(gap, variance, covariance, self.seen + 1, constants),
             season=season,
         )
 
-    def believed(self) -> Forecast:
-        """Return the forecast if the last surprise was a jump."""
-        if self.surprise is None:
+    def as_step(self) -> ArrivalForecast:
+        """Return the forecast as if the outlier, if there is one, were a step change."""
+        if self.outlier is None:
             return self
-        return self._replace(level=self.surprise, trend=0.0, swing=0.0, surprise=None, run=1)
+        return self._replace(level=self.outlier, trend=0.0, residual=0.0, outlier=None, age=1)
 
     def ahead(
-        self, stretches: Sequence[tuple[float, float]], smoothing: Smoothing, deviations: float
+        self, spans: Sequence[tuple[float, float]], constants: TimeConstants, deviations: float
     ) -> list[tuple[float, float]]:
-        """Return (seconds, mean rate to be ready for, `deviations` above the expected) of each (from, seconds)."""
-        level, trend, swing, variance = self.level, self.trend * smoothing.damping, self.swing, self.variance
-        fade, now = self.fade, self.at if self._whole_day else None
-        decay, damping = math.log(max(fade, 1e-9)) / self.interval, -1.0 / smoothing.damping
-        together = (1.0 + fade) / (1.0 - fade) * self.interval
+        """Return (seconds, upper bound of the mean rate) for each span (from, seconds) ahead.
+
+        The bound is `deviations` above the forecast.
+        """
+        level, trend, residual, variance = self.level, self.trend * constants.damping, self.residual, self.variance
+        phi, now = self.autocorrelation, self.at if self._whole_day else None
+        decay, damping = math.log(max(phi, 1e-9)) / self.interval, -1.0 / constants.damping
         exp, found = math.exp, []
-        keep = exp(-self.interval / smoothing.level)
-        young = min(1.0, together / self.interval * (_gain(keep, self.run) - (1.0 - keep * keep)))
-        for start, seconds in stretches:
+        # Seconds that must pass until two residuals are as good as independent.
+        independent = (1.0 + phi) / (1.0 - phi) * self.interval
+        keep = exp(-self.interval / constants.level)
+        level_error = min(1.0, independent / self.interval * (_gain(keep, self.age) - (1.0 - keep * keep)))
+        for start, seconds in spans:
             middle = start + 0.5 * seconds
             left = exp(decay * middle)
-            change = min(max(trend * (1.0 - exp(damping * middle)), -MOST_FALL * level), MOST_GROWTH * level)
-            rate = level + change + swing * left
+            change = min(max(trend * (1.0 - exp(damping * middle)), -MAX_TREND_FALL * level), MAX_TREND_GROWTH * level)
+            rate = level + change + residual * left
             if now is not None:
                 rate *= self._season_ratio(now, middle)
-            share = together / seconds if seconds > together else 1.0
-            error = math.sqrt(variance * (share * (1.0 - left * left) + young))
+            share = independent / seconds if seconds > independent else 1.0
+            error = math.sqrt(variance * (share * (1.0 - left * left) + level_error))
             found.append((seconds, max(0.0, rate) + deviations * error))
         return found
 
@@ -202,33 +223,33 @@ class Forecast(NamedTuple):
         return 0 not in self.season
 
     def _season_with(self, at: float, rate: float) -> tuple[float, ...]:
-        bins = list(self.season) or [0.0] * BINS
-        index = int(at % DAY_SECONDS * BINS / DAY_SECONDS)
+        bins = list(self.season) or [0.0] * SEASON_BINS
+        index = int(at % DAY_SECONDS * SEASON_BINS / DAY_SECONDS)
         old = bins[index]
         bins[index] = float(f"{rate if old == 0 else old + 0.02 * (rate - old):.5g}")
         return tuple(bins)
 
     def _season_ratio(self, at: float, seconds: float) -> float:
-        """Return how much the season changes the rate from `at` to `seconds` later."""
-        now = self.season[int(at % DAY_SECONDS * BINS / DAY_SECONDS)]
-        then = self.season[int((at + seconds) % DAY_SECONDS * BINS / DAY_SECONDS)]
+        """Return the ratio of the season `seconds` after `at` to the season at `at`."""
+        now = self.season[int(at % DAY_SECONDS * SEASON_BINS / DAY_SECONDS)]
+        then = self.season[int((at + seconds) % DAY_SECONDS * SEASON_BINS / DAY_SECONDS)]
         return min(4.0, max(0.25, then / now))
 
 
-UNSEEN = Forecast()
-"""Of a job whose arrivals were not seen yet."""
+NO_FORECAST = ArrivalForecast()
+"""For a job whose arrivals were not measured yet."""
 
 
-def _gain(keep: float, run: int) -> float:
-    """Return g after `run` rates on a line that keeps the share `keep` of its memory from one to the next."""
-    n = run + PRIOR_RATES
+def _gain(keep: float, age: int) -> float:
+    """Return g for a level of `age` rates; `keep` is θ."""
+    n = age + PRIOR_RATES
     return max(1.0 - keep * keep, (4 * n + 2) / ((n + 1) * (n + 2)))
 
 
-def _fade(interval: float, variance: float, covariance: float, seen: int, smoothing: Smoothing) -> float:
-    """Return φ as it was learned, from a prior."""
-    prior = math.exp(-interval / smoothing.swing)
+def _autocorrelation(interval: float, variance: float, covariance: float, seen: int, constants: TimeConstants) -> float:
+    """Return φ: covariance over variance, mixed with the prior while few residuals were seen."""
+    prior = math.exp(-interval / constants.residual)
     if variance <= 0.0:
         return prior
-    belief = PRIOR_SWINGS / (PRIOR_SWINGS + min(seen, 1.0 / LEARNING))
-    return belief * prior + (1.0 - belief) * min(LONGEST, max(0.0, covariance / variance))
+    belief = PRIOR_RESIDUALS / (PRIOR_RESIDUALS + min(seen, 1.0 / MIN_RESIDUAL_WEIGHT))
+    return belief * prior + (1.0 - belief) * min(MAX_AUTOCORRELATION, max(0.0, covariance / variance))

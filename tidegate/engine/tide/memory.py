@@ -1,4 +1,4 @@
-"""What `tide` keeps of a job across snapshots and restarts."""
+"""What `tide` remembers of a job across snapshots and restarts."""
 
 from __future__ import annotations
 
@@ -6,61 +6,82 @@ from typing import NamedTuple
 
 from tidegate.engine.case import Case
 from tidegate.engine.state import Slice
-from tidegate.engine.tide.capacity import Row, learn, learn_overhead, learn_stages
-from tidegate.engine.tide.forecast import UNSEEN, Forecast, Smoothing
-from tidegate.engine.tide.hindsight import NO_HINDSIGHT, Hindsight
-from tidegate.engine.tide.pace import UNBOUND, Pace
+from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
+from tidegate.engine.tide.capacity import SizeFit, learn, learn_overhead, learn_stages
+from tidegate.engine.tide.counterfactual import NO_REVIEW, GrowthReview
+from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, TimeConstants
+
+MAX_BATCHES = 1000
+"""Batches of a run are counted up to this."""
+
+
+class Reduction(NamedTuple):
+    """A scale-down that has not paid for itself yet."""
+
+    at: float
+    freed: int
+    """Slots."""
+
+
+class GrowthTrial(NamedTuple):
+    """A scale-up that was not judged yet."""
+
+    at: float
+    before: int
+    after: int
+    capacity: float
+    """Of the size before, records/s."""
 
 
 class TideMemory(NamedTuple):
     """A job's memory. Times are epoch seconds."""
 
-    forecast: Forecast = UNSEEN
-    pace: Pace = UNBOUND
-    rows: tuple[Row, ...] = ()
-    """Sums over the batches of each size."""
+    forecast: ArrivalForecast = NO_FORECAST
+    limits: BatchLimits = NO_LIMITS
+    sizes: tuple[SizeFit, ...] = ()
+    """What each of the sizes that ran last has shown; the newest is last."""
     stages: tuple[tuple[int, float], ...] = ()
     """(tasks, slot-seconds) of the busiest stages."""
     overhead: float | None = None
+    """Seconds per batch, as the job's events tell it."""
     incarnation: str | None = None
     batches: int = 0
-    """Batches of the present run; -1 until its first ones are in."""
-    wasted: float = 0.0
-    """Slot-seconds that a smaller size would have spared so far."""
-    patience: float | None = None
-    shrunk: tuple[float, int] | None = None
-    """(when, slots freed) of the last reduction, until it has paid for itself."""
-    trial: tuple[float, int, int, float] | None = None
-    """(when, from, to, capacity before) of the last growth, until it was judged."""
-    hindsight: Hindsight = NO_HINDSIGHT
-    useless: tuple[tuple[int, float], ...] = ()
-    """(size, until when) of sizes that brought nothing."""
+    """Batches of the present run; -1 until its first ones have ended."""
+    regret: float = 0.0
+    """Slot-seconds that a smaller size would have saved so far."""
+    threshold: float | None = None
+    """Switching threshold learned, in restart prices; None: the option's."""
+    reduction: Reduction | None = None
+    trial: GrowthTrial | None = None
+    review: GrowthReview = NO_REVIEW
+    ineffective: tuple[tuple[int, float], ...] = ()
+    """(size, until when) of sizes that were no faster than the size before them."""
 
-    def learned(self, case: Case, smoothing: Smoothing) -> TideMemory:
-        """Return the memory with the newest snapshot taken into forecast and capacity."""
-        forecast, pace, rows, stages, overhead, incarnation, batches = self[:7]
+    def learned(self, case: Case, constants: TimeConstants) -> TideMemory:
+        """Return the memory with the newest snapshot added to forecast and capacity."""
+        forecast, limits, sizes, stages, overhead, incarnation, batches = self[:7]
         rate = newest_rate(case.state.window)
         if rate is not None:
-            forecast = forecast.update(case.measured_at, rate, smoothing)
+            forecast = forecast.update(case.measured_at, rate, constants)
         fresh = case.snapshot.batches
         if fresh:
-            pace = pace.learned(fresh, case.evidence.lag_records)
+            limits = limits.learned(fresh, case.evidence.lag_records)
         if incarnation != case.state.incarnation:
-            # The first batches of a run load code, state and backlog: they do not show its capacity.
+            # The first batches of a run load code, state and backlog, so they do not show its capacity.
             incarnation, batches = case.state.incarnation, -1
         elif fresh and case.current and batches < 0:
             batches = 0
         elif fresh and case.current and case.newest is not None:
-            batches = min(batches + len(fresh), 1000)
+            batches = min(batches + len(fresh), MAX_BATCHES)
             overhead = learn_overhead(overhead, fresh)
-            rows = learn(rows, case.current, case.newest, overhead or 0.0)
+            sizes = learn(sizes, case.current, case.newest.sums, overhead or 0.0)
         if case.snapshot.stages:
             stages = learn_stages(stages, case.snapshot.stages)
-        return TideMemory(forecast, pace, rows, stages, overhead, incarnation, batches, *self[7:])
+        return TideMemory(forecast, limits, sizes, stages, overhead, incarnation, batches, *self[7:])
 
 
 def newest_rate(window: tuple[Slice, ...]) -> float | None:
-    """Return the arrival rate of the newest stretch of the window."""
+    """Return the arrival rate of the newest slice of the window, records/s."""
     if len(window) < 2 or window[-1].arrived is None or window[-2].arrived is None:
         return None
     gap = window[-1].at - window[-2].at

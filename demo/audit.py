@@ -1,34 +1,34 @@
-"""Accounting for every record: the output names the source partition and offset of each, so none can hide."""
+"""Accounting for every record: each output names the partition and offset of the record it came from."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from demo.watch import end_offset, partitions_of
 from tidegate.client import ClientSettings
 
 
 @dataclass
-class Ledger:
-    """Records of the source against records of the sink. Offsets of a partition are one bit each."""
+class RecordAudit:
+    """Compares the records of the source with those of the sink, with one mark per source offset."""
 
     arrived: dict[int, int]
-    """End offset of each source partition; the demo's topics begin at 0."""
+    """End offset of each source partition; the demo's topics start at 0."""
     seen: dict[int, bytearray] = field(init=False)
     written: int = 0
     duplicates: int = 0
-    strangers: int = 0
+    unexpected: int = 0
     """Outputs that name no record of the source."""
 
     def __post_init__(self) -> None:
         self.seen = {partition: bytearray(end) for partition, end in self.arrived.items()}
 
-    def output(self, value: bytes | None) -> None:
-        """Enter one record of the sink."""
+    def add_output(self, value: bytes | None) -> None:
+        """Count one record of the sink."""
         self.written += 1
         try:
             origin = json.loads(value or b"")
@@ -38,7 +38,7 @@ class Ledger:
         except (ValueError, KeyError, TypeError, IndexError):
             known = None
         if known is None:
-            self.strangers += 1
+            self.unexpected += 1
         elif known:
             self.duplicates += 1
         else:
@@ -55,13 +55,13 @@ class Ledger:
         return sum(marks.count(0) for marks in self.seen.values())
 
     def first_missing(self, count: int = 3) -> list[str]:
-        """Return `partition/offset` of the first records without output."""
+        """Return the first records without output, as `partition/offset`."""
         found = [f"{p}/{o}" for p, marks in sorted(self.seen.items()) for o, mark in enumerate(marks) if not mark]
         return found[:count]
 
 
-def account(settings: ClientSettings, source: str, sink: str, timeout_seconds: float = 90.0) -> Ledger:
-    """Read the whole sink and return the ledger; raises `TimeoutError` when it cannot be read in time."""
+def audit_records(settings: ClientSettings, source: str, sink: str, timeout_seconds: float = 90.0) -> RecordAudit:
+    """Read the whole sink and return the audit; raises `TimeoutError` if that takes too long."""
     consumer = Consumer(
         {
             **settings.kafka(),
@@ -72,29 +72,21 @@ def account(settings: ClientSettings, source: str, sink: str, timeout_seconds: f
         }
     )
     try:
-        ledger = Ledger({p: _end(consumer, source, p) for p in _partitions(consumer, source)})
-        unread = {p for p in _partitions(consumer, sink) if _end(consumer, sink, p)}
+        audit = RecordAudit({p.partition: end_offset(consumer, p) for p in partitions_of(consumer, source)})
+        unread = {p.partition for p in partitions_of(consumer, sink) if end_offset(consumer, p)}
         consumer.assign([TopicPartition(sink, p, OFFSET_BEGINNING) for p in unread])
         deadline = time.monotonic() + timeout_seconds
         while unread:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{sink} could not be read to its end in {timeout_seconds:g} s")
+                raise TimeoutError(f"reading {sink} to its end took more than {timeout_seconds:g} s")
             for message in consumer.consume(5000, timeout=0.5):
                 error = message.error()
                 if error is None:
-                    ledger.output(message.value())
+                    audit.add_output(message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unread.discard(message.partition())
                 else:
                     raise KafkaException(error)
-        return ledger
+        return audit
     finally:
         consumer.close()
-
-
-def _partitions(consumer: Consumer, topic: str) -> Iterable[int]:
-    return list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-
-
-def _end(consumer: Consumer, topic: str, partition: int) -> int:
-    return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1])

@@ -1,4 +1,4 @@
-"""The demo's pure parts: pace, script, ledger, verdict, picture. A synthetic run stands for the real one."""
+"""The demo's pure parts: load, script, audit, checks, report. A synthetic run takes the place of a real one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from demo.ledger import Ledger
-from demo.load import Pace, RateFile
+from demo.audit import RecordAudit
+from demo.display import spark
+from demo.load import Pacer, RateFile
 from demo.report import write_report
-from demo.script import Seen, grown, settled, shrunk, steady_surge_steady
-from demo.show import spark
-from demo.verdict import Lived, Recomputed, back_at, changes, judge
+from demo.script import Observations, grown, settled, shrunk, steady_surge_steady
+from demo.verdict import PhaseResult, Recomputed, changes, judge, recovered_at
 from demo.watch import Sample, Timeline, committed_records
 from tests.support.engine import step
 from tests.support.events import job, observed, snapshot
@@ -27,17 +27,17 @@ from tidegate.events.result import ActionResult, Phase, result_id
 
 ZERO = 1_800_000_000.0
 OBJECTIVE = 15.0
-STAGES = (
-    Lived("steady", 400, ZERO, ZERO + 30, True),
-    Lived("surge", 1200, ZERO + 30, ZERO + 110, True),
-    Lived("steady again", 400, ZERO + 110, ZERO + 180, True),
+PHASES = (
+    PhaseResult("steady", 400, ZERO, ZERO + 30, True),
+    PhaseResult("surge", 1200, ZERO + 30, ZERO + 110, True),
+    PhaseResult("steady again", 400, ZERO + 110, ZERO + 180, True),
 )
 _, PLAIN = step(JobState.new(), snapshot(0), job(), observed(snapshot(0)))
-"""Any decision, to make others of."""
+"""Any decision, as a template for others."""
 
 
 def at(second: float) -> datetime:
-    """Return the instant `second` of the run."""
+    """Return the instant of a second of the run."""
     return datetime.fromtimestamp(ZERO + second, UTC)
 
 
@@ -72,12 +72,12 @@ RESULTS = (
 )
 
 
-def run(stages: Sequence[Lived] = STAGES, *, catches_up: bool = True) -> Timeline:
+def run(phases: Sequence[PhaseResult] = PHASES, *, catches_up: bool = True) -> Timeline:
     """Return a run of 180 s: it falls behind from 30 s on, is down while it restarts, and catches up (or not)."""
     timeline = Timeline(decisions=[PLAIN, UP, DOWN], results=list(RESULTS))
     arrived = committed = 0.0
     for second in range(181):
-        rate = next((s.rate for s in stages if s.began <= ZERO + second < s.ended), 0.0)
+        rate = next((s.rate for s in phases if s.began <= ZERO + second < s.ended), 0.0)
         arrived += rate
         slots = 0 if 41 <= second < 60 or 121 <= second < 140 else 8 if 60 <= second < 121 else 2
         capacity = 430.0 * slots
@@ -88,64 +88,64 @@ def run(stages: Sequence[Lived] = STAGES, *, catches_up: bool = True) -> Timelin
     return timeline
 
 
-def ledger(*, lost: int = 0, twice: int = 0) -> Ledger:
+def audit(*, lost: int = 0, twice: int = 0) -> RecordAudit:
     """Return the account of ten records on two partitions."""
-    entered = Ledger({0: 6, 1: 4})
+    entered = RecordAudit({0: 6, 1: 4})
     origins = [(0, o) for o in range(6)] + [(1, o) for o in range(4)]
     for partition, offset in origins[lost:] + origins[lost : lost + twice]:
-        entered.output(json.dumps({"source_partition": partition, "source_offset": offset}).encode())
+        entered.add_output(json.dumps({"source_partition": partition, "source_offset": offset}).encode())
     return entered
 
 
 GOOD = Recomputed(identical=60, differing=0, other=0)
 
 
-def test_a_run_in_which_everything_held_passes() -> None:
-    """Every promise kept gives only passed checks, with numbers in each."""
-    checks = judge(run(), STAGES, ledger(), GOOD, OBJECTIVE)
+def test_a_run_that_keeps_every_promise_passes() -> None:
+    """All checks pass, each with its figures."""
+    checks = judge(run(), PHASES, audit(), GOOD, OBJECTIVE)
     assert [c.name for c in checks if not c.passed] == []
     text = "\n".join(c.text for c in checks)
-    for words in ("2 -> 8 -> 2", "10 records in, 0 without output, 0 duplicates", "60 of 60 identical"):
+    for words in ("2 -> 8 -> 2", "10 records read, 0 without output, 0 duplicates", "60 of 60 identical"):
         assert words in text
 
 
 @pytest.mark.parametrize(
     ("failed", "timeline", "account", "recomputed"),
     [
-        ("nothing was lost", run(), ledger(lost=2), GOOD),
-        ("nothing was lost", run(), None, GOOD),
-        ("every decision recomputed", run(), ledger(), Recomputed(59, 1, 0, "trail.0")),
-        ("every decision recomputed", run(), ledger(), Recomputed(59, 0, 1)),
-        ("every decision recomputed", run(), ledger(), Recomputed(0, 0, 0)),
-        ("every decision recomputed", run(), ledger(), None),
-        ("the job shrank", replace(run(), decisions=[UP], results=list(RESULTS[:3])), ledger(), GOOD),
-        ("the job grew", replace(run(), decisions=[DOWN], results=list(RESULTS[3:])), ledger(), GOOD),
-        ("every command", replace(run(), results=list(RESULTS[:-1])), ledger(), GOOD),
-        ("every command", replace(run(), decisions=[PLAIN], results=[]), ledger(), GOOD),
-        ("load 'surge'", run(catches_up=False), ledger(), GOOD),
-        ("lag back under", run(catches_up=False), ledger(), GOOD),
-        ("watched without a gap", replace(run(), broken=["KafkaException: away"]), ledger(), GOOD),
+        ("no record was lost", run(), audit(lost=2), GOOD),
+        ("no record was lost", run(), None, GOOD),
+        ("every recomputed decision", run(), audit(), Recomputed(59, 1, 0, "trail.0")),
+        ("every recomputed decision", run(), audit(), Recomputed(59, 0, 1)),
+        ("every recomputed decision", run(), audit(), Recomputed(0, 0, 0)),
+        ("every recomputed decision", run(), audit(), None),
+        ("the job shrank", replace(run(), decisions=[UP], results=list(RESULTS[:3])), audit(), GOOD),
+        ("the job grew", replace(run(), decisions=[DOWN], results=list(RESULTS[3:])), audit(), GOOD),
+        ("every command", replace(run(), results=list(RESULTS[:-1])), audit(), GOOD),
+        ("every command", replace(run(), decisions=[PLAIN], results=[]), audit(), GOOD),
+        ("load 'surge'", run(catches_up=False), audit(), GOOD),
+        ("lag is back under", run(catches_up=False), audit(), GOOD),
+        ("observed without a gap", replace(run(), broken=["KafkaException: away"]), audit(), GOOD),
     ],
 )
 def test_a_broken_promise_fails_its_check(
-    failed: str, timeline: Timeline, account: Ledger | None, recomputed: Recomputed | None
+    failed: str, timeline: Timeline, account: RecordAudit | None, recomputed: Recomputed | None
 ) -> None:
-    """Whatever did not hold, or could not be looked at, fails the check that is named after it."""
-    checks = judge(timeline, STAGES, account, recomputed, OBJECTIVE)
+    """A promise that was not kept, or could not be checked, fails its check."""
+    checks = judge(timeline, PHASES, account, recomputed, OBJECTIVE)
     assert any(failed in c.name for c in checks if not c.passed)
 
 
-def test_a_stage_whose_goal_was_not_met_fails_even_without_lag() -> None:
-    """A phase that ran out of time fails the run."""
-    late = (STAGES[0], STAGES[1], replace(STAGES[2], reached=False))
-    assert [c.name for c in judge(run(), late, ledger(), GOOD, OBJECTIVE) if not c.passed] == [
-        "load 'steady again': lag under 15 s"
+def test_a_phase_that_misses_its_goal_fails_even_without_lag() -> None:
+    """A phase that runs out of time fails the run."""
+    late = (PHASES[0], PHASES[1], replace(PHASES[2], reached=False))
+    assert [c.name for c in judge(run(), late, audit(), GOOD, OBJECTIVE) if not c.passed] == [
+        "load 'steady again' ends with lag under 15 s"
     ]
 
 
 def test_duplicates_are_counted_and_do_not_fail() -> None:
-    """At-least-once output may repeat: duplicates are told, only loss fails."""
-    check = next(c for c in judge(run(), STAGES, ledger(twice=3), GOOD, OBJECTIVE) if c.name == "nothing was lost")
+    """At-least-once output may repeat: duplicates are reported, but only lost records fail the check."""
+    check = next(c for c in judge(run(), PHASES, audit(twice=3), GOOD, OBJECTIVE) if c.name == "no record was lost")
     assert check.passed
     assert "3 duplicates" in check.text
 
@@ -163,60 +163,60 @@ def test_duplicates_are_counted_and_do_not_fail() -> None:
         b'{"source_partition": 0, "source_offset": -1}',
     ],
 )
-def test_an_output_that_names_no_input_is_a_stranger(value: bytes | None) -> None:
-    """What the source never held is not taken for one of its records."""
-    account = ledger()
-    account.output(value)
-    assert (account.strangers, account.missing, account.duplicates) == (1, 0, 0)
+def test_an_output_without_an_input_is_unexpected(value: bytes | None) -> None:
+    """An output that names no record of the source is counted as unexpected."""
+    account = audit()
+    account.add_output(value)
+    assert (account.unexpected, account.missing, account.duplicates) == (1, 0, 0)
 
 
-def test_changes_tell_downtime_peak_and_time_to_be_back() -> None:
-    """A change of size is told from its order to the moment lag was back."""
+def test_a_size_change_has_its_downtime_peak_lag_and_recovery() -> None:
+    """A change of size is measured from its command until lag has recovered."""
     up, down = changes(run(), OBJECTIVE)
     assert (up.before, up.after, up.outcome, up.downtime_seconds) == (2, 8, "verified", 17.0)
     assert up.seconds == 20.0
     assert up.peak_lag > 20_000
-    assert up.back_seconds is not None
+    assert up.recovery_seconds is not None
     assert (down.before, down.after) == (8, 2)
 
 
 @pytest.mark.parametrize(
-    ("lags", "back"),
+    ("lags", "recovered"),
     [
-        ([50] * 5 + [1] * 3 + [50] * 4 + [1] * 20, 12.0),  # a dip is not the end
-        ([50] * 5 + [1] * 11 + [50] * 9, 5.0),  # what rises later is another story
-        ([50] * 5 + [1] * 4, 5.0),  # under it to the end
+        ([50] * 5 + [1] * 3 + [50] * 4 + [1] * 20, 12.0),  # a dip is no recovery
+        ([50] * 5 + [1] * 11 + [50] * 9, 5.0),  # what rises later does not count
+        ([50] * 5 + [1] * 4, 5.0),  # under it until the end
         ([50] * 5 + [1] * 4 + [50], None),
     ],
 )
-def test_lag_is_back_when_it_stays_under_the_objective(lags: list[int], back: float | None) -> None:
-    """A dip shorter than ten seconds right after a restart is not taken for the lag being back."""
+def test_lag_has_recovered_when_it_stays_under_the_objective(lags: list[int], recovered: float | None) -> None:
+    """A dip of less than ten seconds right after a restart is no recovery."""
     samples = [Sample(float(second), lag, 0, 0, 1.0, 2) for second, lag in enumerate(lags)]
-    assert back_at(samples, 2.0, 10.0) == back
+    assert recovered_at(samples, 2.0, 10.0) == recovered
 
 
-def test_a_steady_pace_sends_what_the_rate_says() -> None:
-    """Over any time without a pause, records sent are rate times time, fractions carried over."""
-    pace = Pace()
-    assert sum(pace.due(tick * 0.05, 333.3) for tick in range(20 * 60 + 1)) == pytest.approx(333.3 * 60, abs=1)
+def test_the_load_generator_sends_at_the_given_rate() -> None:
+    """Without a pause, the number of records is the rate times the time; fractions carry over."""
+    pacer = Pacer()
+    assert sum(pacer.due(tick * 0.05, 333.3) for tick in range(20 * 60 + 1)) == pytest.approx(333.3 * 60, abs=1)
 
 
 def test_a_pause_is_not_made_up_for() -> None:
-    """After a minute in which the generator was blocked no bunch follows: at most a quarter of a second's worth."""
-    pace = Pace()
-    pace.due(0.0, 1000)
-    assert pace.due(60.0, 1000) == 250
-    assert pace.due(60.05, 1000) == pytest.approx(50, abs=1)
+    """After a blocked minute, no burst follows: the generator sends at most a quarter of a second's worth."""
+    pacer = Pacer()
+    pacer.due(0.0, 1000)
+    assert pacer.due(60.0, 1000) == 250
+    assert pacer.due(60.05, 1000) == pytest.approx(50, abs=1)
 
 
 def test_a_clock_that_steps_back_sends_nothing() -> None:
-    """Time that runs backwards is no time."""
-    pace = Pace()
-    pace.due(10.0, 1000)
-    assert pace.due(9.0, 1000) == 0
+    """A clock that goes backwards counts as no time."""
+    pacer = Pacer()
+    pacer.due(10.0, 1000)
+    assert pacer.due(9.0, 1000) == 0
 
 
-def test_a_rate_file_that_cannot_be_read_leaves_the_rate(tmp_path: Path) -> None:
+def test_an_unreadable_rate_file_leaves_the_rate_as_it_was(tmp_path: Path) -> None:
     """A missing, broken or absurd rate file changes nothing; a good one does."""
     file = tmp_path / "rate"
     reading = RateFile(file)
@@ -230,13 +230,15 @@ def test_a_rate_file_that_cannot_be_read_leaves_the_rate(tmp_path: Path) -> None
     assert reading.read() == 450
 
 
-def seen(second: float, *, decisions: Sequence[Decision], results: Sequence[ActionResult], size: int = 2) -> Seen:
-    """Return what was seen of a phase up to now, lag being under the objective for `second` seconds."""
-    return Seen(size, decisions, results, second)
+def seen(
+    second: float, *, decisions: Sequence[Decision], results: Sequence[ActionResult], size: int = 2
+) -> Observations:
+    """Return observations of a phase in which lag has been under the objective for `second` seconds."""
+    return Observations(size, decisions, results, second)
 
 
 def test_the_goals_need_a_verified_change_in_their_direction() -> None:
-    """Growing needs a verified larger size, nothing under way, and lag held under the objective; shrinking likewise."""
+    """Growing needs a verified larger size, no pending command, and lag under the objective; so does shrinking."""
     assert grown(6)(seen(7, decisions=[UP], results=RESULTS[:3]))
     assert not grown(6)(seen(5, decisions=[UP], results=RESULTS[:3]))
     assert not grown(6)(seen(7, decisions=[UP], results=RESULTS[:2]))
@@ -246,35 +248,35 @@ def test_the_goals_need_a_verified_change_in_their_direction() -> None:
     assert not shrunk(6)(seen(7, decisions=[UP], results=RESULTS[:3]))
 
 
-def test_a_load_is_settled_only_once_the_size_was_found_to_fit() -> None:
-    """Quiet lag alone is no goal: the newest decisions must have judged the load and changed nothing."""
+def test_a_load_has_settled_only_when_the_policy_keeps_the_size() -> None:
+    """Low lag is not enough: the newest decisions must have judged the load and kept the size."""
     fits = PLAIN.model_copy(update={"trail": (replace(PLAIN.trail[0], code="TIDE_HOLD"),)})
-    wishes = fits.model_copy(update={"status": Status.PENDING_SCALE_DOWN})
+    shrinking = fits.model_copy(update={"status": Status.PENDING_SCALE_DOWN})
     assert not settled(6)(seen(60, decisions=[PLAIN, PLAIN, PLAIN], results=[]))
     assert not settled(6)(seen(60, decisions=[PLAIN, fits, fits], results=[]))
-    assert not settled(6)(seen(60, decisions=[fits, wishes, fits], results=[]))
+    assert not settled(6)(seen(60, decisions=[fits, shrinking, fits], results=[]))
     assert settled(6)(seen(60, decisions=[PLAIN, fits, fits, fits], results=[]))
     assert not settled(6)(seen(5, decisions=[fits, fits, fits], results=[]))
     assert not settled(6)(seen(60, decisions=[UP, fits, fits, fits], results=[]))
 
 
-def test_the_script_is_steady_three_times_as_much_and_steady() -> None:
-    """The load of the demo, and its longest time, which leaves room in eight minutes."""
+def test_the_script_triples_the_load_and_takes_it_back() -> None:
+    """The longest time of all phases leaves room in eight minutes."""
     script = steady_surge_steady(400, 15)
-    assert [s.rate for s in script.stages] == [400, 1200, 400]
-    assert sum(s.longest_seconds for s in script.stages) <= 400
+    assert [s.rate for s in script.phases] == [400, 1200, 400]
+    assert sum(s.longest_seconds for s in script.phases) <= 400
 
 
 def test_lag_in_seconds_is_unknown_without_a_capacity() -> None:
-    """Seconds of lag are never made up: no capacity, no seconds; no lag, no seconds of it."""
+    """Lag in seconds is never made up: without a capacity it is unknown, and without lag it is 0."""
     sample = Sample(ZERO, arrived=100, written=0, committed=0, capacity=None, slots=2)
     assert sample.lag_seconds is None
     assert replace(sample, capacity=50.0).lag_seconds == 2.0
     assert replace(sample, committed=100).lag_seconds == 0.0
 
 
-def test_lag_is_under_the_objective_only_without_a_break() -> None:
-    """The time under the objective begins anew after each sample above it, or unknown."""
+def test_time_under_the_objective_restarts_after_each_sample_above_it() -> None:
+    """A sample above the objective, or of unknown lag, ends the time under it."""
     timeline = Timeline()
     for second, lag in enumerate([0, 0, 5000, 100, 100]):
         timeline.samples.append(Sample(ZERO + second, 10_000, 0, 10_000 - lag, 100.0, 2))
@@ -284,7 +286,7 @@ def test_lag_is_under_the_objective_only_without_a_break() -> None:
 
 
 def test_a_capacity_measured_at_another_size_is_scaled_by_its_slots() -> None:
-    """Right after a change of size lag is not told in seconds of the old size's work."""
+    """Right after a change of size, lag in seconds already counts by the new size."""
     measured = PLAIN.model_copy(
         update={"current_parallelism": 8, "evidence": replace(PLAIN.evidence, true_processing_rate=2000.0)}
     )
@@ -295,7 +297,7 @@ def test_a_capacity_measured_at_another_size_is_scaled_by_its_slots() -> None:
 
 
 def test_committed_records_come_from_the_newest_commit(tmp_path: Path) -> None:
-    """A batch that was begun and not committed does not count; without any commit nothing is committed."""
+    """A started batch does not count until it is committed."""
     assert committed_records(tmp_path) == 0
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()
@@ -307,12 +309,12 @@ def test_committed_records_come_from_the_newest_commit(tmp_path: Path) -> None:
     assert committed_records(tmp_path) == 11
 
 
-def test_the_report_is_one_file_with_the_picture_inside(tmp_path: Path) -> None:
-    """The HTML needs nothing else: SVG inside, tables of checks and decisions, text escaped; the PNG is a picture."""
+def test_the_report_is_one_self_contained_file(tmp_path: Path) -> None:
+    """The HTML holds the SVG and the tables of checks and decisions, with text escaped; the PNG is a picture."""
     timeline = run()
     timeline.decisions.append(UP.model_copy(update={"sentence": "<script>alert(1)</script> & more"}))
-    checks = judge(timeline, STAGES, ledger(), GOOD, OBJECTIVE)
-    png, page = write_report(tmp_path, timeline, STAGES, checks, OBJECTIVE)
+    checks = judge(timeline, PHASES, audit(), GOOD, OBJECTIVE)
+    png, page = write_report(tmp_path, timeline, PHASES, checks, OBJECTIVE)
     assert png.read_bytes().startswith(b"\x89PNG")
     html = page.read_text(encoding="utf-8")
     assert "<script>" not in html
@@ -325,6 +327,6 @@ def test_the_report_is_one_file_with_the_picture_inside(tmp_path: Path) -> None:
 
 
 def test_sparks_are_scaled_to_the_top() -> None:
-    """A row of bars goes from empty to full, and survives zeros."""
+    """A row of bars goes from empty to full, also when all values are zero."""
     assert spark([0, 5, 10], 10) == " ▄█"
     assert spark([0.0, 0.0], 0) == "  "

@@ -1,4 +1,4 @@
-"""The live view: one screen on a terminal, one line every few seconds elsewhere."""
+"""The live view: a panel on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from demo.watch import Timeline
 from tidegate.events.decision import Decision
-from tidegate.terminal import STYLES
+from tidegate.terminal import STYLES, size
 
 PLAIN_SECONDS = 5.0
 BARS = " ▁▂▃▄▅▆▇█"
@@ -23,30 +23,31 @@ HISTORY = 60
 
 
 @dataclass
-class Progress:
-    """Where the script is."""
+class RunProgress:
+    """How far the run is."""
 
-    stage: str = "starting"
-    aim: str = ""
+    phase: str = "starting"
+    goal: str = ""
     elapsed: float = 0.0
     longest: float = 0.0
     number: int = 0
-    stages: int = 0
+    phases: int = 0
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.stages} {self.stage}" if self.number else self.stage
+        return f"{self.number}/{self.phases} {self.phase}" if self.number else self.phase
 
 
-class Show:
-    """Shows a timeline and the progress of the script; `tell` says what happened, once."""
+class LiveDisplay:
+    """Shows the timeline and progress of a run; `tell` adds a line that stays."""
 
     def __init__(self, console: Console, objective_seconds: float) -> None:
         self._console = console
         self._objective = objective_seconds
         self._began = time.monotonic()
         self._next_line = 0.0
-        self._told: tuple[str, str] = ("", "")
-        self.progress = Progress()
+        self._told = ""
+        self._results_told = 0
+        self.progress = RunProgress()
 
     def tell(self, text: str) -> None:
         """Print a line that stays."""
@@ -54,27 +55,31 @@ class Show:
 
     @contextmanager
     def live(self) -> Iterator[Callable[[Timeline], None]]:
-        """Give a function that shows the timeline as it is now."""
+        """Yield a function that shows the current timeline."""
         if not self._console.is_terminal:
             yield self._line
             return
         with Live(console=self._console, refresh_per_second=4, transient=True) as live:
-            yield lambda timeline: live.update(self._screen(timeline))
+            yield lambda timeline: live.update(self._panel(timeline))
 
     def _line(self, timeline: Timeline) -> None:
         decision = timeline.decisions[-1] if timeline.decisions else None
-        if decision is not None and (decision.status.value, _gist(decision)) != self._told:
-            self._told = (decision.status.value, _gist(decision))
+        if decision is not None and _gist(decision) != self._told:
+            self._told = _gist(decision)
             self.tell(f"{decision.status.value}: {decision.sentence}")
+        for result in timeline.results[self._results_told :]:
+            self._results_told += 1
+            if result.phase.terminal:
+                self.tell(f"{result.kind.value} {result.phase.value}: {result.sentence or size(result.parallelism)}")
         if time.monotonic() < self._next_line:
             return
         self._next_line = time.monotonic() + PLAIN_SECONDS
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
         p = self.progress
         where = f"[{p}, {p.elapsed:.0f} s]"
-        self.tell(f"{where} in {rate_in}/s  out {rate_out}/s  lag {lag} records = {seconds}  slots {slots}")
+        self.tell(f"{where} in {rate_in}/s, out {rate_out}/s, lag {lag} records ({seconds}), {slots}")
 
-    def _screen(self, timeline: Timeline) -> RenderableType:
+    def _panel(self, timeline: Timeline) -> RenderableType:
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
         figures = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         for _ in range(3):
@@ -92,7 +97,7 @@ class Show:
         )
         figures.add_row("", Text(seconds, style=style), f"objective {self._objective:g} s")
         sizes = [float(timeline.samples[i].slots) for i in recent]
-        figures.add_row("slots", slots, spark(sizes, max(sizes, default=0)))
+        figures.add_row("size", slots, spark(sizes, max(sizes, default=0)))
         parts: list[RenderableType] = [figures, Text()]
         if timeline.decisions:
             decision = timeline.decisions[-1]
@@ -100,16 +105,16 @@ class Show:
             parts.append(Text(decision.sentence))
         if timeline.results:
             result = timeline.results[-1]
-            parts.append(Text(f"last step: {result.kind.value} {result.phase.value} {result.sentence}", style="dim"))
+            parts.append(Text(f"last result: {result.kind.value} {result.phase.value} {result.sentence}", style="dim"))
         p = self.progress
         done = min(1.0, p.elapsed / p.longest) if p.longest else 0.0
         bar = "━" * round(30 * done) + "╌" * (30 - round(30 * done))
-        parts += [Text(), Text(f"{p}  {bar}  {p.elapsed:.0f} s  until {p.aim}")]
-        return Panel(Group(*parts), title="tidegate demo", border_style="dim")
+        parts += [Text(), Text(f"{p}  {bar}  {p.elapsed:.0f} s  waiting until {p.goal}")]
+        return Panel(Group(*parts), title="Tidegate demo", border_style="dim")
 
 
 def spark(values: list[float], top: float) -> str:
-    """Return values as a row of bars, `top` being a full one."""
+    """Return values as a row of bars; `top` is a full bar."""
     if top <= 0:
         return BARS[0] * len(values)
     return "".join(BARS[min(len(BARS) - 1, max(0, round(v / top * (len(BARS) - 1))))] for v in values)
@@ -121,8 +126,13 @@ def _now(timeline: Timeline) -> tuple[str, str, str, str, str]:
         return ("?",) * 5
     last = timeline.samples[-1]
     rate_in, rate_out = timeline.rates()
-    seconds = "unknown" if last.lag_seconds is None else f"{last.lag_seconds:.1f} s of work"
-    slots = str(last.slots) if last.slots else f"restarting to {_target(timeline)}" if timeline.results else "none yet"
+    seconds = "seconds unknown" if last.lag_seconds is None else f"{last.lag_seconds:.1f} s of work"
+    if last.slots:
+        slots = size(last.slots)
+    elif target := _target(timeline):
+        slots = f"{'restarting' if timeline.size() else 'starting'} with {size(target)}"
+    else:
+        slots = "not running"
     return f"{rate_in:,.0f}", f"{rate_out:,.0f}", f"{last.lag:,}", seconds, slots
 
 
@@ -132,4 +142,4 @@ def _target(timeline: Timeline) -> int:
 
 def _gist(decision: Decision) -> str:
     sizes = (decision.current_parallelism, decision.final_parallelism)
-    return f"{sizes} {[step.code for step in decision.trail]}"
+    return f"{decision.status} {sizes} {[step.code for step in decision.trail]}"

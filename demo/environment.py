@@ -1,7 +1,7 @@
-"""What the demo stands on: stack, topics, services, load. Everything it starts it ends; what it found it leaves.
+"""The demo's environment: stack, topics, services and load. The demo stops what it started and leaves the rest alone.
 
-All processes carry the stack's mark, so `tidegate down` ends them too, and where the demo started the stack itself a
-guardian does, should the demo be killed.
+All processes carry the stack's mark, so `tidegate down` stops them too. If the demo started the stack and is killed,
+the stack's guardian process stops them.
 """
 
 from __future__ import annotations
@@ -32,37 +32,36 @@ from tidegate.stack.processes import ProcessRecord, end_all, spawn
 SERVICES = ("collector", "decider", "actuator")
 JOB = "rates"
 PARTITIONS = 8
+WORKER_SLOTS = 12
 HEALTHY_SECONDS = 90.0
-MOST_RECORDS_A_BATCH = 12_000
-"""Bounds a batch to about 13 s on two slots and 4 s on eight, so that a stop at its boundary is quick."""
+MAX_RECORDS_PER_BATCH = 12_000
+"""Keeps a batch to about 13 s on two slots and 4 s on eight, so that stopping between batches does not take long."""
 TRIGGER = "4 seconds"
-"""Long against the fixed cost of a batch, which is up to a second on a busy machine."""
+"""Long compared with the fixed cost of a batch, which is up to a second on a busy machine."""
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 LIGHT_JVMS = {
     "spark.driver.extraJavaOptions": _LIGHT,
     "spark.executor.extraJavaOptions": _LIGHT,
     "spark.ui.enabled": "false",
-    # The driver waits most of the time: every slot of the worker is left to executors.
+    # The driver mostly waits, so it takes no slot from the executors.
     "spark.driver.cores": "0",
 }
-"""The job sleeps more than it computes: what a JVM costs to start matters, and what its compiler gains does not."""
+"""The job sleeps more than it computes, so JVMs should start fast; compiling well gains nothing."""
 ROOT = Path(tidegate.__file__).resolve().parent.parent
-"""The source tree, which has the services and the example job."""
-
-Progress = Callable[[str], None]
+"""The source tree, with the services and the example job."""
 
 
 class DemoFailed(RuntimeError):
-    """The demo could not go on; the text says what happened and where to look."""
+    """The demo had to stop; the text says what happened and where to look."""
 
 
 @dataclass
-class House:
-    """A running stack with Tidegate's services on it, and the folder of one run."""
+class Environment:
+    """A running stack with Tidegate's services, and the folder of one run."""
 
     info: StackInfo
     folder: Path
-    """Of this run: logs, checkpoint, control directory, recording, report."""
+    """The run's logs, checkpoint, control directory, recording and report."""
     prefix: str
     own_stack: bool
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
@@ -80,7 +79,7 @@ class House:
 
     @property
     def redis_prefix(self) -> str:
-        """Of this run's keys."""
+        """The prefix of this run's keys in Redis."""
         return self.prefix.rstrip(".") + ":"
 
     @property
@@ -100,7 +99,7 @@ class House:
 
     @property
     def rate_file(self) -> Path:
-        """What the load generator follows."""
+        """The file from which the load generator reads its rate."""
         return self.folder / "rate"
 
     @property
@@ -115,7 +114,7 @@ class House:
         scratch.replace(self.rate_file)
 
     def start(self, name: str, command: list[str], variables: dict[str, str]) -> None:
-        """Start a process of the demo in its own group, its output in the run's logs."""
+        """Start one of the demo's processes in a process group of its own; its output goes to the run's logs."""
         foreign = (PREFIX, "SPARK_", "PYSPARK_")
         env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         env |= {
@@ -128,24 +127,24 @@ class House:
         self.processes[name] = spawn([sys.executable, *command], env, ROOT, log, self.info.stack_id)
 
     def check_alive(self) -> None:
-        """Raise `DemoFailed` naming a process that ended, and its log."""
+        """Raise `DemoFailed` with the process and its log if one has exited."""
         for name, process in self.processes.items():
             if not process.alive:
-                raise DemoFailed(f"the {name} ended by itself; its log: {self.logs / (name + '.log')}")
+                raise DemoFailed(f"the {name} exited unexpectedly; see {self.logs / (name + '.log')}")
 
     def end(self, *names: str) -> None:
-        """End processes of the demo (all of them without names) and wait until they are gone."""
+        """Stop the named processes of the demo, by default all, and wait until they are gone."""
         gone = {name: self.processes.pop(name) for name in names or tuple(self.processes) if name in self.processes}
         if left := end_all(lambda: list(gone.values()), grace_seconds=8.0):
-            raise DemoFailed(f"these processes did not end: {left}")
+            raise DemoFailed(f"these processes did not stop: {left}")
 
     def kill_driver(self, submission_id: str) -> None:
-        """Have the Spark master end a driver: only for a stack that goes on after the demo."""
+        """Have the Spark master kill a driver, on a stack that outlives the demo."""
         with suppress(httpx.HTTPError):
             httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{submission_id}", timeout=10)
 
     def close(self, submission_id: str | None = None) -> None:
-        """End everything the demo started."""
+        """Stop everything the demo started."""
         try:
             self.end()
         finally:
@@ -155,88 +154,89 @@ class House:
                 self.kill_driver(submission_id)
 
 
-def open_house(
+def start_environment(
     base: Path,
     attach: StackInfo | None,
     run_name: str,
-    on_progress: Progress,
+    on_progress: Callable[[str], None],
     *,
-    worker_slots: int = 12,
     keep: bool = False,
-) -> House:
-    """Return the house with topics made; starts a stack of its own in `base`/stack unless given a running one.
+) -> Environment:
+    """Return an environment with its topics; starts a stack in `base`/stack unless given a running one.
 
-    A stack of its own begins empty and (unless `keep`) ends with this process, however that ends. On another's stack
-    the run keeps to itself: topics, Redis keys and consumer groups carry the run's name.
+    A stack started here is empty and, without `keep`, stops when this process ends for whatever reason. On a stack that
+    was already running, topics, Redis keys and consumer groups carry the run's name.
     """
     if attach is None:
         stack = base / "stack"
         with suppress(StackError):
             down(stack, purge=True)
-        info = up(stack, worker_slots=worker_slots, tied=not keep, on_progress=on_progress)
+        info = up(stack, worker_slots=WORKER_SLOTS, tied=not keep, on_progress=on_progress)
     else:
         info = attach
     prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
-    house = House(info, (base / run_name).absolute(), prefix, own_stack=attach is None)
+    environment = Environment(info, (base / run_name).absolute(), prefix, own_stack=attach is None)
     try:
-        for folder in (house.logs, house.folder / "control"):
+        for folder in (environment.logs, environment.folder / "control"):
             folder.mkdir(parents=True, exist_ok=True)
-        house.set_rate(0)
-        ensure_topics(house.settings, partitions=4)
-        _data_topics(house)
-        on_progress("topics are ready")
+        environment.set_rate(0)
+        ensure_topics(environment.settings, partitions=4)
+        _data_topics(environment)
+        on_progress("the topics are ready")
     except BaseException:
-        house.close()
+        environment.close()
         raise
-    return house
+    return environment
 
 
-def start_services(house: House, on_progress: Progress) -> None:
-    """Start collector, decider, actuator and the load generator, and wait until the services are healthy."""
+def start_services(environment: Environment, on_progress: Callable[[str], None]) -> None:
+    """Start the collector, decider, actuator and load generator, and wait until the services are healthy."""
     common = {
-        "TIDEGATE_BOOTSTRAP_SERVERS": house.info.bootstrap_servers,
-        "TIDEGATE_TOPIC_PREFIX": house.prefix,
+        "TIDEGATE_BOOTSTRAP_SERVERS": environment.info.bootstrap_servers,
+        "TIDEGATE_TOPIC_PREFIX": environment.prefix,
     }
     redis = {
-        "TIDEGATE_REDIS_URL": house.info.redis_url,
-        "TIDEGATE_REDIS_PASSWORD": house.info.redis_password,
-        "TIDEGATE_REDIS_PREFIX": house.redis_prefix,
+        "TIDEGATE_REDIS_URL": environment.info.redis_url,
+        "TIDEGATE_REDIS_PASSWORD": environment.info.redis_password,
+        "TIDEGATE_REDIS_PREFIX": environment.redis_prefix,
     }
-    group = {"TIDEGATE_ACTUATOR_GROUP": f"{house.prefix}actuator"}
+    group = {"TIDEGATE_ACTUATOR_GROUP": f"{environment.prefix}actuator"}
     ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
     for name in SERVICES:
         own = {"collector": {}, "decider": redis, "actuator": redis | group}[name]
         variables = common | own | {"TIDEGATE_HEALTH_PORT": str(ports[name])}
-        house.start(name, ["-m", f"services.{name}"], variables)
-    load = ["-m", "demo.load", "--bootstrap-servers", house.info.bootstrap_servers]
-    house.start("load", [*load, "--topic", house.source, "--rate-file", str(house.rate_file)], {})
+        environment.start(name, ["-m", f"services.{name}"], variables)
+    load = ["-m", "demo.load", "--bootstrap-servers", environment.info.bootstrap_servers]
+    environment.start("load", [*load, "--topic", environment.source, "--rate-file", str(environment.rate_file)], {})
     deadline = time.monotonic() + HEALTHY_SECONDS
     for name, port in ports.items():
         while not _healthy(port):
-            house.check_alive()
+            environment.check_alive()
             if time.monotonic() > deadline:
-                log = house.logs / f"{name}.log"
-                raise DemoFailed(f"the {name} was not healthy after {HEALTHY_SECONDS:g} s; its log: {log}")
+                log = environment.logs / f"{name}.log"
+                raise DemoFailed(f"the {name} was not healthy after {HEALTHY_SECONDS:g} s; see {log}")
             interrupts.check()
             time.sleep(0.25)
-        on_progress(f"{name} is healthy")
+        on_progress(f"the {name} is healthy")
 
 
-def spec_for(house: House, objective_seconds: float, record_ms: float = 2.0, patience: float = 1.0) -> JobSpec:
-    """Return the spec of the demo's job: `tide`, with times short enough to be watched."""
-    info = house.info
+def spec_for(
+    environment: Environment, objective_seconds: float, record_ms: float = 2.0, time_factor: float = 1.0
+) -> JobSpec:
+    """Return the spec of the demo's job: policy `tide`, with times short enough to watch."""
+    info = environment.info
     script = ROOT / "deploy" / "examples" / "rates.py"
     if not script.is_file():
-        raise DemoFailed(f"{script} is not there: the demo needs the source tree")
-    args = ["--bootstrap-servers", info.bootstrap_servers, "--input", house.source, "--output", house.sink]
-    args += ["--checkpoint", str(house.checkpoint), "--record-ms", f"{record_ms:g}"]
-    args += ["--max-offsets-per-trigger", f"{MOST_RECORDS_A_BATCH}", "--trigger", TRIGGER]
+        raise DemoFailed(f"{script} does not exist; the demo runs only in a source tree")
+    args = ["--bootstrap-servers", info.bootstrap_servers, "--input", environment.source, "--output", environment.sink]
+    args += ["--checkpoint", str(environment.checkpoint), "--record-ms", f"{record_ms:g}"]
+    args += ["--max-offsets-per-trigger", f"{MAX_RECORDS_PER_BATCH}", "--trigger", TRIGGER]
     return JobSpec(
         job_id=JOB,
         pipeline_id=JOB,
         pool_id="demo",
-        sources=(house.source,),
-        sinks=(house.sink,),
+        sources=(environment.source,),
+        sinks=(environment.sink,),
         interval_seconds=3,
         application=Application(
             script=str(script),
@@ -245,42 +245,44 @@ def spec_for(house: House, objective_seconds: float, record_ms: float = 2.0, pat
             rest_url=info.spark_rest,
             master_ui_url=info.spark_ui,
             jars=tuple(str(jar) for jar in info.connector_jars),
-            checkpoint_location=str(house.checkpoint),
+            checkpoint_location=str(environment.checkpoint),
             event_log_dir=str(info.event_log_dir),
-            control_dir=str(house.folder / "control"),
+            control_dir=str(environment.folder / "control"),
             conf=LIGHT_JVMS,
-            # Two slots an executor: half the JVMs to start on a small machine.
+            # Two slots per executor halve the number of JVMs that a small machine has to start.
             executor_cores=2,
-            stop_deadline_seconds=30.0 * patience,
-            start_deadline_seconds=120.0 * patience,
+            stop_deadline_seconds=30.0 * time_factor,
+            start_deadline_seconds=120.0 * time_factor,
         ),
         scaling=Scaling(
-            # The day of a demo is minutes long: what is saved counts at once, and its restarts come cheap.
+            # The demo lasts minutes, so savings count at once and restarts are cheap.
             policy="tide",
             policy_options={
                 "horizon_seconds": 180.0,
                 "restart_price": 6.0,
-                "patience": 1.0,
+                "switching_threshold": 1.0,
                 "damping_seconds": 20.0,
             },
             guards={"stabilization": {"seconds": 6.0}, "cooldown": {"up_seconds": 15.0, "down_seconds": 20.0}},
             min_parallelism=2,
-            max_parallelism=12,
+            max_parallelism=WORKER_SLOTS,
             lag_objective_seconds=objective_seconds,
         ),
     )
 
 
 def sweep(base: Path, keep: int = 5) -> None:
-    """Remove the folders of all but the newest runs."""
+    """Remove the folders of old runs."""
     runs = sorted(p for p in base.iterdir() if p.is_dir() and p.name.startswith("run-")) if base.is_dir() else []
     for old in runs[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _data_topics(house: House) -> None:
-    wanted = [NewTopic(t, num_partitions=PARTITIONS, replication_factor=1) for t in (house.source, house.sink)]
-    admin = AdminClient(house.settings.kafka())
+def _data_topics(environment: Environment) -> None:
+    wanted = [
+        NewTopic(t, num_partitions=PARTITIONS, replication_factor=1) for t in (environment.source, environment.sink)
+    ]
+    admin = AdminClient(environment.settings.kafka())
     for future in admin.create_topics(wanted, request_timeout=30).values():
         try:
             future.result(timeout=30)

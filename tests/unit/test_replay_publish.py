@@ -1,0 +1,97 @@
+"""Publishing again: what goes out, in which order, and moved in time together."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.events import START, job
+from tests.support.history import ENDS, GROWS, STOPS, write_history
+from tests.support.sample_events import sample_events
+from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.events.decision import decision_id
+from tidegate.events.job import JobSpec, ManualScale
+from tidegate.events.result import ActionResult, result_id
+from tidegate.events.snapshot import MetricSnapshot, snapshot_id
+from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec
+from tidegate.replay.schedule import schedule
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_each_spec_and_result_goes_out_before_the_first_snapshot_decided_with_it(
+    tmp_path: Path, compacted: bool
+) -> None:
+    """The decisions give the order, whatever the timestamps say; versions lost to compaction come from keyframes."""
+    steps = write_history(tmp_path / "rec", compacted=compacted)
+    expected: list[str] = []
+    for number, step in enumerate(steps):
+        if number in (0, GROWS, STOPS):
+            expected.append(f"spec {step.spec.version}")
+        expected += [f"result {one.result_id}" for one in step.results]
+        expected.append(f"snapshot {step.snapshot.sequence}")
+    found = []
+    for departure in schedule(tmp_path / "rec", whole=True):
+        match departure.event:
+            case JobSpec() as spec:
+                found.append(f"spec {spec.version}")
+            case ActionResult() as result:
+                found.append(f"result {result.result_id}")
+            case MetricSnapshot() as snapshot:
+                found.append(f"snapshot {snapshot.sequence}")
+    assert found == expected
+
+
+def test_a_day_old_spec_does_not_delay_the_first_snapshot(tmp_path: Path) -> None:
+    """What is older than the first snapshot is due together with it; all else keeps the recorded pace."""
+    write_history(tmp_path / "rec")
+    due = [departure.due_ms for departure in schedule(tmp_path / "rec", whole=True)]
+    assert due == sorted(due)
+    assert due[-1] - due[0] == (ENDS - 1) * 10_000
+
+
+def test_without_the_whole_only_snapshots_go_out(tmp_path: Path) -> None:
+    """Snapshots alone let somebody try a spec of their own; another job's records are left out by name."""
+    write_history(tmp_path / "rec")
+    assert {d.topic.suffix for d in schedule(tmp_path / "rec")} == {"snapshots"}
+    assert len(schedule(tmp_path / "rec", whole=True, job="rates")) > ENDS
+    assert schedule(tmp_path / "rec", whole=True, job="other") == []
+
+
+def test_a_moved_result_names_the_command_on_the_moved_snapshot(tmp_path: Path) -> None:
+    """Its ids are those a decider gives when it orders the same again; a result without its command is left out."""
+    steps = write_history(tmp_path / "rec")
+    ordered, (result, *_) = steps[GROWS].decision, steps[GROWS + 1].results
+    after = moved_result(result, 60, {ordered.decision_id: 2})
+    assert after is not None
+    command = decision_id("rates", snapshot_id("rates", ordered.sequence + 60), 2, ENGINE_VERSION)
+    assert (after.command_id, after.result_id) == (command, result_id(command, result.phase))
+    assert (after.at - result.at, after.epoch - result.epoch) == (timedelta(seconds=60), 60)
+    assert moved_result(result, 60, {}) is None
+
+
+def test_a_moved_spec_moves_its_manual_request() -> None:
+    """A request by hand is as old as it was; a spec without one stays the same."""
+    asked = ManualScale(request_id="r", parallelism=4, reason="why", requested_at=START)
+    moved = moved_spec(job(manual=asked), 60).manual
+    assert moved is not None
+    assert moved.requested_at == START + timedelta(seconds=60)
+    assert moved_spec(job(), 60) == job()
+
+
+def test_a_moved_snapshot_moves_whole() -> None:
+    """Every instant, the sequence and the id move by the same span; all figures and spans stay."""
+    before = sample_events()["snapshot.full"]
+    assert isinstance(before, MetricSnapshot)
+    after = moved_snapshot(before, 3600)
+    assert MetricSnapshot.model_validate_json(after.model_dump_json()) == after  # the id is that of the new sequence
+    assert after.sequence == before.sequence + 3600
+    span = timedelta(hours=1)
+    assert after.observed_at - before.observed_at == span
+    assert [b.started_at - a.started_at for a, b in zip(before.batches, after.batches, strict=True)] == [span, span]
+    assert after.incarnation_started_at == before.incarnation_started_at + span  # type: ignore[operator]
+    assert moved_snapshot(after, -3600) == before
+    minimal = sample_events()["snapshot.minimal"]
+    assert isinstance(minimal, MetricSnapshot)
+    assert moved_snapshot(minimal, 5).incarnation_started_at is None

@@ -1,0 +1,63 @@
+"""Sums over micro-batches, and the line through them: what a batch costs apart from its records.
+
+A batch of n records lasts `d = overhead + cost · n` seconds. Ordinary least squares needs five sums only:
+
+    spread   = B · Σn² - (Σn)²                      B: number of batches
+    cost     = (B · Σnd - Σn · Σd) / spread         seconds per record
+    overhead = (Σd - cost · Σn) / B                 seconds per batch
+
+Sums add up, so those of neighbouring stretches of time can be merged, and they decay, so that the past can fade.
+How many batches and how much spread a fit needs is up to the caller.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class BatchSums(NamedTuple):
+    """Sums over batches of n records that lasted d seconds; whole numbers until they decay."""
+
+    batches: float = 0
+    records: float = 0
+    """Σn"""
+    seconds: float = 0.0
+    """Σd"""
+    squares: float = 0
+    """Σn²"""
+    products: float = 0.0
+    """Σnd"""
+
+    def add(self, other: BatchSums) -> BatchSums:
+        """Return the sums over the batches of both."""
+        batches, records, seconds, squares, products = other
+        return BatchSums(
+            self.batches + batches,
+            self.records + records,
+            self.seconds + seconds,
+            self.squares + squares,
+            self.products + products,
+        )
+
+    def decay(self, keep: float) -> BatchSums:
+        """Return the sums with the share `keep` of their weight."""
+        batches, records, seconds, squares, products = self
+        return BatchSums(batches * keep, records * keep, seconds * keep, squares * keep, products * keep)
+
+    def rounded(self, digits: int) -> BatchSums:
+        """Return the sums with so many digits of their seconds."""
+        batches, records, seconds, squares, products = self
+        return BatchSums(batches, records, round(seconds, digits), squares, round(products, digits))
+
+    @property
+    def spread(self) -> float:
+        """B · Σn² - (Σn)², which is B² times the variance of the records per batch."""
+        return self.batches * self.squares - self.records * self.records
+
+    def fit(self) -> tuple[float, float]:
+        """Return (overhead in seconds per batch, cost in seconds per record); the spread must not be 0."""
+        cost = (self.batches * self.products - self.records * self.seconds) / self.spread
+        return (self.seconds - cost * self.records) / self.batches, cost
+
+
+NO_BATCHES = BatchSums()

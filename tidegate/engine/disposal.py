@@ -1,0 +1,83 @@
+"""Disposal: the guards judge a proposed size, one after the other, and each says why it changes or stops it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tidegate.engine.case import Case, Proposal
+from tidegate.engine.guard import Guard, Verdict
+from tidegate.engine.guards.limits import Bounds
+from tidegate.engine.plan import Plan
+from tidegate.engine.reasons import explained
+from tidegate.events.command import CommandKind
+from tidegate.events.decision import Status, TrailEntry
+
+BOUNDS = Bounds()
+
+
+class Outcome(NamedTuple):
+    """What the guards made of a proposed size."""
+
+    final: int
+    reasons: tuple[TrailEntry, ...]
+    status: Status
+    withheld: bool
+    """Whether the change is only shown, not ordered."""
+    waits: bool
+    """Whether the proposed change was only put off."""
+
+
+def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome:
+    """Let the forcing guards ask for more, then ask all in order; each sees the size as the ones before left it."""
+    current, size = case.current, proposal.size
+    table = plan.reasons
+    reasons = [explained(table, by, proposal.code, current, size, proposal.numbers)]
+    status: Status | None = None
+    withheld = waits = False
+
+    def follow(guard: Guard, verdict: Verdict) -> None:
+        nonlocal size, status
+        reasons.append(explained(table, guard.name, verdict.code, size, verdict.size, verdict.values))
+        size, status = verdict.size, verdict.status or status
+
+    if (entering := BOUNDS.enter(size, case)) is not None:
+        follow(BOUNDS, entering)
+    for forcing in plan.forcing if by == plan.policy.name else ():
+        if (forced := forcing.force(size, case)) is not None:
+            follow(forcing, forced)
+    direction = size - current
+    for guard in plan.guards:
+        if size == current:
+            break
+        if kind_of(current, size) not in guard.covers or (case.manual is not None and not guard.binds_manual):
+            continue
+        verdict = guard.dispose(size, case)
+        if verdict is not None:
+            direction = size - current
+            follow(guard, verdict)
+            withheld = withheld or verdict.withhold
+            waits = guard.waits if size == current else waits
+    if (leaving := BOUNDS.leave(size, case)) is not None:
+        follow(BOUNDS, leaving)
+    if status is None:
+        status = _status(case, direction if size != current or waits else 0)
+    return Outcome(size, tuple(reasons), status, withheld, waits)
+
+
+def kind_of(current: int, size: int) -> CommandKind:
+    """Return the kind of command that leads from one size to another."""
+    if current == 0:
+        return CommandKind.START
+    return CommandKind.STOP if size == 0 else CommandKind.RESCALE
+
+
+def _status(case: Case, direction: int) -> Status:
+    """Return the status of a change in a direction, or of the command that is still under way."""
+    command = case.state.in_flight
+    if direction == 0 and command is not None:
+        direction = command.to_parallelism - (case.current or case.state.parallelism or 0)
+        if direction == 0 and case.current == 0:
+            direction = command.to_parallelism  # starting again at the same size
+    if direction == 0:
+        return Status.FINE
+    return Status.PENDING_SCALE_UP if direction > 0 else Status.PENDING_SCALE_DOWN

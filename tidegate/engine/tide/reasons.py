@@ -1,0 +1,41 @@
+"""The reasons of `tide`'s proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.engine.reasons import Reason
+
+REASONS: Mapping[str, Reason] = {
+    "TIDE_LEARNING": Reason("{batches} of the {need} micro-batches needed to judge the job have been seen"),
+    "TIDE_CAPACITY_UNKNOWN": Reason("nothing has been processed yet, so the capacity is unknown"),
+    "TIDE_IDLE": Reason("nothing arrives and nothing waits, so {size} slots are enough"),
+    "TIDE_GROW": Reason(
+        "up to {demand:.0f} records/s are expected and {lag} are waiting, and {current} slots can process "
+        "{capacity:.0f}/s: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, "
+        "and {size} slots for {late:.0f} s, restart included"
+    ),
+    "TIDE_SHRINK": Reason(
+        "at most {demand:.0f} records/s are expected to last, and {size} slots can process {capacity_then:.0f}/s, "
+        "which saves {saved:.0f} slot-seconds in {horizon:.0f} s, restart included"
+    ),
+    "TIDE_HOLD": Reason(
+        "up to {demand:.0f} records/s are expected, {current} slots can process {capacity:.0f}/s, "
+        "and no other size is worth a restart"
+    ),
+    "TIDE_CONFIRMING": Reason(
+        "{size} slots would be better for {demand:.0f} records/s, but waiting for one more measurement "
+        "costs only {waiting:.0f} s of lateness"
+    ),
+    "TIDE_CALM": Reason(
+        "{size} slots would be better for {demand:.0f} records/s, but the last {times} scale-ups from {calm} slots "
+        "were unnecessary: {calm} slots would have handled {rate:.0f} records/s with at most {most:.0f} s of lag"
+    ),
+    "TIDE_PATIENCE": Reason(
+        "{size} slots would be enough and would have saved {wasted:.0f} slot-seconds so far; "
+        "from {patience:.0f} on they are worth a restart"
+    ),
+    "TIDE_UNDO": Reason(
+        "{current} slots process {capacity:.0f} records/s, hardly more than the {before:.0f} records/s of {size} slots"
+    ),
+}

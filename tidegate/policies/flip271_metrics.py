@@ -1,0 +1,98 @@
+"""What `flip271` measures: the window of a job, evaluated as the metrics of one Flink source.
+
+Source: `ScalingMetricEvaluator` and `ScalingTracking` of apache/flink-kubernetes-operator, `flink-autoscaler`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tidegate.engine.case import Case
+from tidegate.engine.state import Slice
+from tidegate.policies import flip271_rules as rules
+from tidegate.policies.flip271_options import Flip271Options
+
+DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMetrics:
+    """The metrics of the window; rates in records/s, all known."""
+
+    target: float
+    """What arrives."""
+    catch_up: float
+    """What the lag adds, spread over the catch-up duration."""
+    tpr: float
+    """The true processing rate; +inf without traffic."""
+    lag: int
+    backlog: bool
+    """Whether so much input is waiting that the job must not scale down."""
+    restart_seconds: float
+
+
+def evaluate(case: Case, o: Flip271Options) -> SourceMetrics | None:
+    """Return the evaluated metrics, each rounded as the source rounds them."""
+    window = case.state.window
+    known = [s for s in window if s.arrived is not None and s.committed is not None]
+    ends = (known[0], known[-1]) if known else ()
+    input_rate = rules.rate([(s.at, _nan(s.committed)) for s in ends])
+    lag_rate = rules.rate([(s.at, _nan(s.lag)) for s in ends])
+    lag = window[-1].lag
+    if math.isnan(input_rate) or math.isnan(lag_rate) or lag is None:
+        return None
+    target = rules.round_metric(max(0.0, input_rate + lag_rate))
+    catch_up = rules.round_metric(lag / o.catch_up_duration_seconds) if o.catch_up_duration_seconds else 0.0
+    load = rules.round_metric(rules.mean(_loads(window)))
+    busy_tpr = rules.busy_true_processing_rate(input_rate, load)
+    observed = _observed(window, o)
+    tpr = rules.round_metric(rules.true_processing_rate(busy_tpr, observed, o.observed_switch_threshold))
+    if not math.isfinite(tpr) or tpr <= 0:
+        # No traffic at all: +inf, which allows a scale-down, but only if the input is known to be zero.
+        if tpr != math.inf or input_rate != 0 or lag != 0:
+            return None
+    backlog = lag > 0 if input_rate == 0 else lag / input_rate > o.backlog_lag_threshold_seconds
+    return SourceMetrics(target, catch_up, tpr, lag, backlog, _restart_seconds(case, o))
+
+
+def _observed(window: tuple[Slice, ...], o: Flip271Options) -> float:
+    """Return the mean of the samples' observed true processing rates."""
+    total, count, idle = 0.0, 0, False
+    for piece in window[1:]:
+        covered, lag = piece.covered_seconds, piece.lag
+        if covered <= 0 or lag is None or (piece.sums.batches == 0 and piece.busy_seconds > 0):
+            continue  # in the middle of a long batch nothing is counted yet: unknown, not zero
+        # The running form of `rules.mean` over the values so far.
+        so_far = total / count if count >= o.observed_min_observations else math.nan
+        value = rules.observed_true_processing_rate(
+            piece.sums.records / covered,
+            lag,
+            0.0,
+            math.inf if idle and count == 0 else so_far,
+            lag_threshold=o.observed_lag_threshold_seconds,
+        )
+        if value < math.inf:  # false for NaN too
+            total, count = total + value, count + 1
+        else:
+            idle = idle or value == math.inf
+    if count == 0:
+        return math.inf if idle else math.nan
+    return total / count if count >= o.observed_min_observations else math.nan
+
+
+def _restart_seconds(case: Case, o: Flip271Options) -> float:
+    """Return the longest measured restart time that is kept, or the assumed one."""
+    kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.measured_at - DAY_SECONDS]
+    kept = kept or [seconds for _, seconds in case.state.restarts[-1:]]
+    if not o.restart_time_tracking or not kept:
+        return o.restart_time_seconds
+    return min(max(kept), o.restart_time_limit_seconds)
+
+
+def _nan(value: int | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _loads(window: tuple[Slice, ...]) -> list[float]:
+    return [min(1.0, s.busy_seconds / s.covered_seconds) for s in window[1:] if s.covered_seconds > 0]

@@ -1,0 +1,76 @@
+"""Moving recorded events in time, all by the same span of whole seconds, so that a decider takes them as fresh.
+
+A sequence number is the second its snapshot was measured in, and ids are functions of sequence numbers. So sequence
+and ids move along: a result names the command that this version's engine orders on the moved snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.events.decision import decision_id
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, result_id
+from tidegate.events.snapshot import MetricSnapshot, snapshot_id
+
+
+def shift_to_now(snapshots: Iterable[MetricSnapshot], speed: float | None) -> int:
+    """Return the seconds by which to move a stream, rounded down so that no snapshot is from the future.
+
+    Up to speed 1 the first snapshot moves to now. Above it the stream's own time runs faster than the clock: the last
+    snapshot moves to when it will be published, and the early ones look old.
+    """
+    instants = [snapshot.observed_at for snapshot in snapshots]
+    if not instants:
+        return 0
+    now, first, last = datetime.now(UTC), instants[0], max(instants)
+    if speed is not None and speed <= 1:
+        return int((now - first).total_seconds() // 1)
+    takes = (last - first) / speed if speed is not None else timedelta()
+    return int((now + takes - last).total_seconds() // 1)
+
+
+def moved_snapshot(snapshot: MetricSnapshot, seconds: int) -> MetricSnapshot:
+    """Return a snapshot with every instant later by `seconds`; all rates and spans stay as they were."""
+    span = timedelta(seconds=seconds)
+    sequence = snapshot.sequence + seconds
+    started, current = snapshot.incarnation_started_at, snapshot.current_batch_started_at
+    return snapshot.model_copy(
+        update={
+            "sequence": sequence,
+            "snapshot_id": snapshot_id(snapshot.job_id, sequence),
+            "observed_at": snapshot.observed_at + span,
+            "incarnation_started_at": started and started + span,
+            "current_batch_started_at": current and current + span,
+            "batches": tuple(
+                batch.model_copy(update={"started_at": batch.started_at + span}) for batch in snapshot.batches
+            ),
+        }
+    )
+
+
+def moved_result(result: ActionResult, seconds: int, spec_versions: Mapping[str, int]) -> ActionResult | None:
+    """Return a result moved by `seconds`; None if its command is not among `spec_versions`, by command id."""
+    version = spec_versions.get(result.command_id)
+    if version is None:
+        return None
+    sequence = result.epoch + seconds  # a command's epoch is the sequence of its snapshot
+    command = decision_id(result.job_id, snapshot_id(result.job_id, sequence), version, ENGINE_VERSION)
+    return result.model_copy(
+        update={
+            "result_id": result_id(command, result.phase, result.attempt),
+            "command_id": command,
+            "epoch": sequence,
+            "at": result.at + timedelta(seconds=seconds),
+        }
+    )
+
+
+def moved_spec(spec: JobSpec, seconds: int) -> JobSpec:
+    """Return a spec whose manual request, if it has one, is later by `seconds`."""
+    if spec.manual is None:
+        return spec
+    later = spec.manual.requested_at + timedelta(seconds=seconds)
+    return spec.model_copy(update={"manual": spec.manual.model_copy(update={"requested_at": later})})
