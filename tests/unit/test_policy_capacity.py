@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -17,12 +18,13 @@ from tidegate.policies.cost import lag_integral, size_cost
 from tidegate.policies.forecast import ForecastMemory
 from tidegate.policies.learning import Learning, LearningMemory, LearningOptions, splitmix64, uniform, updated
 from tidegate.policies.pid import velocity
-from tidegate.policies.threshold import ThresholdMemory, dstreams_change, dstreams_ratio
+from tidegate.policies.threshold import ThresholdMemory, dstreams_change
 
 
 def test_dstreams_thresholds() -> None:
     """The mean is cut to whole milliseconds; 0.9 and more grows by the rounded ratio, 0.3 and less gives one back."""
-    assert dstreams_ratio([900, 901], 1000) == 0.9
+    given = {"memory": ThresholdMemory(AT - 60), "batch_interval_seconds": 1.0}
+    assert propose("threshold", case(evidence(batch_seconds=0.9005)), **given).numbers["ratio"] == 0.9
     assert [dstreams_change(ratio) for ratio in (0.89, 0.9, 1.49, 1.5, 3.2, 0.3, 0.31)] == [0, 1, 1, 2, 3, -1, 0]
 
 
@@ -72,15 +74,19 @@ def test_pid_settles_without_error() -> None:
     assert max(sizes) <= 17  # 1000 / (100 * 0.6): never beyond the far edge of the band
 
 
+def erlang_c(servers: int, load: float) -> float:
+    """Return the probability that an arrival has to wait."""
+    blocked = next(islice(queueing_rules.erlang_b(load), servers - 1, None))
+    return queueing_rules.erlang_c(servers, load, blocked)
+
+
 def test_erlang_formulas() -> None:
-    """Textbook values: M/M/1 waits ρ/(μ-λ), C(2, 1) = 1/3, C(3, 2) = 4/9, B(2, 1) = 1/5."""
-    assert queueing_rules.erlang_b(2, 1.0) == pytest.approx(0.2)
-    assert queueing_rules.erlang_c(1, 0.8) == pytest.approx(0.8)
-    assert queueing_rules.erlang_c(2, 1.0) == pytest.approx(1 / 3)
-    assert queueing_rules.erlang_c(3, 2.0) == pytest.approx(4 / 9)
-    assert queueing_rules.mean_wait(1, 0.8, 1.0) == pytest.approx(4.0)
-    assert queueing_rules.mean_wait(2, 2.0, 1.0) == math.inf
-    assert queueing_rules.wait_exceeds(2, 1.0, 1.0, 1.0) == pytest.approx(math.exp(-1) / 3)
+    """Textbook values: C(1, 4/5) = 4/5, C(2, 1) = 1/3, C(3, 2) = 4/9, B(1, 1) = 1/2, B(2, 1) = 1/5."""
+    assert list(islice(queueing_rules.erlang_b(1.0), 2)) == pytest.approx([0.5, 0.2])
+    assert erlang_c(1, 0.8) == pytest.approx(0.8)
+    assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
+    assert erlang_c(3, 2.0) == pytest.approx(4 / 9)
+    assert erlang_c(2, 2.0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -90,8 +96,9 @@ def test_the_fewest_servers(rate: float, served: float, seconds: float, share: f
     """What is found meets the target, and one server fewer does not."""
     count = queueing_rules.servers_needed(rate, served, seconds, share, 100)
     assert count is not None
-    assert queueing_rules.wait_exceeds(count, rate, served, seconds) <= share
-    assert count == 1 or queueing_rules.wait_exceeds(count - 1, rate, served, seconds) > share
+    exceeds = [erlang_c(c, rate / served) * math.exp(-(c * served - rate) * seconds) for c in range(1, count + 1)]
+    assert exceeds[-1] <= share
+    assert all(other > share for other in exceeds[:-1])
     assert queueing_rules.servers_needed(200.0, 1.0, 1.0, 0.05, 100) is None
     assert queueing_rules.servers_needed(1e6, 1.0, 60.0, 0.05, 3) is None  # far over what an exponent can hold
 

@@ -21,7 +21,7 @@ al., "A review of auto-scaling techniques for elastic applications in cloud envi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -30,11 +30,6 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
-
-
-def dstreams_ratio(batch_milliseconds: Sequence[int], interval_milliseconds: int) -> float:
-    """Return mean batch time over batch interval, the mean truncated to whole milliseconds, as in Spark."""
-    return (sum(batch_milliseconds) // len(batch_milliseconds)) / interval_milliseconds
 
 
 def dstreams_change(ratio: float, up_ratio: float = 0.9, down_ratio: float = 0.3) -> int:

@@ -92,8 +92,7 @@ class Varga:
         )
         proposed, code = by_use, "VARGA_UTILIZATION"
         if waits:
-            relative = rules.relative_lag_change_rate(e.lag_trend, e.processing_rate)
-            metric = rules.lag_metric(relative)
+            metric = rules.lag_metric(e.lag_trend, e.processing_rate)
             by_lag = max(case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_up))
             if by_lag > by_use:
                 proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
