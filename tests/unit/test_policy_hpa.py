@@ -213,8 +213,8 @@ def test_each_rate_policy_looks_back_over_its_own_period() -> None:
         ("4 Pods/15s;", "found ''"),
         ("04 Pods/15s", "must be VALUE TYPE/PERIOD"),
         ("-4 Pods/15s", "found '-4 Pods/15s'"),
-        ("0 Pods/15s", "the value must be at least 1"),
-        ("4 Pods/0s", "the period must be from 1 to 1800 s"),
+        ("0 Pods/15s", "a value of at least 1"),
+        ("4 Pods/0s", "a period from 1 to 1800 s"),
         ("4 Pods/15s; 10 Percent/1801s", "found '10 Percent/1801s'"),
     ],
 )

@@ -31,7 +31,8 @@ from tidegate.engine.memory import NoMemory
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, measure, restart_seconds
 
 
 def lag_integral(lag: float, growth: float, seconds: float) -> float:
@@ -83,7 +84,7 @@ class CostOptions:
     sizes: int = option(64, "number of sizes to compare, around the current one", ge=3, le=1024)
 
 
-class Cost:
+class Cost(Rule[CostOptions, NoMemory]):
     """The size whose slots, lag and restart cost least over a horizon."""
 
     name: ClassVar[str] = "cost"
@@ -98,14 +99,6 @@ class Cost:
         ),
         "COST_LEAST": Reason("over the next {horizon:.0f} s no other size costs less than the current {current} slots"),
     }
-
-    def __init__(self, options: CostOptions) -> None:
-        self.options = options
-
-    @property
-    def window_seconds(self) -> float:
-        """The window of rates."""
-        return self.options.window_seconds
 
     def propose(self, case: Case, memory: NoMemory) -> Proposal[NoMemory]:
         """Return the cheapest size."""
@@ -146,8 +139,4 @@ class Cost:
             "restart": restart,
         }
         code = "COST_LEAST" if best == current else "COST_CHEAPER"
-        return Proposal(best, code, numbers, expect(case, best, restart))
-
-    def ordered(self, case: Case, memory: NoMemory, proposal: Proposal[NoMemory], final: int) -> NoMemory:  # noqa: ARG002
-        """Remember nothing: each decision weighs the whole horizon."""
-        return memory
+        return self._proposal(case, best, code, numbers)

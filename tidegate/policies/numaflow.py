@@ -43,7 +43,8 @@ from tidegate.events.decision import Figure
 from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.numaflow_options import NumaflowOptions, cron_windows
 from tidegate.policies.numaflow_pressure import DownstreamLag, remember
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
 
 class NumaflowMemory(NamedTuple):
@@ -59,7 +60,7 @@ class NumaflowMemory(NamedTuple):
     """Lags of the jobs downstream within the lookback."""
 
 
-class Numaflow:
+class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
     """Numaflow's rule: the slots that work off the lag in a given time, step by step."""
 
     name: ClassVar[str] = "numaflow"
@@ -91,15 +92,9 @@ class Numaflow:
     }
 
     def __init__(self, options: NumaflowOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self.windows = cron_windows(options.cron)
         self.limit = rules.buffer_limit(options.buffer_length, options.buffer_usage_limit)
-
-    @property
-    def window_seconds(self) -> float:
-        """The longest the lookback can become."""
-        o = self.options
-        return float(rules.MAX_LOOKBACK_SECONDS if o.adaptive_lookback else o.lookback_seconds)
 
     def propose(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
         """Return the size by one pass of Numaflow's loop."""
@@ -157,22 +152,6 @@ class Numaflow:
         else:
             code = "NUMAFLOW_PENDING"
         return self._proposal(case, size, code, numbers, memory)
-
-    def ordered(
-        self,
-        case: Case,  # noqa: ARG002
-        memory: NumaflowMemory,
-        proposal: Proposal[NumaflowMemory],  # noqa: ARG002
-        final: int,  # noqa: ARG002
-    ) -> NumaflowMemory:
-        """Keep the memory; the cooldown counts from the last action in the state."""
-        return memory
-
-    def _proposal(
-        self, case: Case, size: int, code: str, numbers: Mapping[str, Figure], memory: NumaflowMemory
-    ) -> Proposal[NumaflowMemory]:
-        restart = restart_seconds(case, self.options.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), memory)
 
     def _desired(self, case: Case, rate: float, pending: int) -> int:
         o = self.options

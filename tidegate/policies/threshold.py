@@ -29,7 +29,8 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
 
 def dstreams_change(ratio: float, up_ratio: float = 0.9, down_ratio: float = 0.3) -> int:
@@ -54,6 +55,11 @@ class ThresholdOptions:
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    @property
+    def window_seconds(self) -> float:
+        """One scaling interval."""
+        return self.scaling_interval_seconds
+
     def __post_init__(self) -> None:
         """Refuse thresholds that overlap."""
         up, down = self.scaling_up_ratio, self.scaling_down_ratio
@@ -68,7 +74,7 @@ class ThresholdMemory(NamedTuple):
     """When the ratio was last looked at, epoch seconds."""
 
 
-class Threshold:
+class Threshold(Rule[ThresholdOptions, ThresholdMemory]):
     """Spark Streaming's rule: batch time over batch interval, against two thresholds."""
 
     name: ClassVar[str] = "threshold"
@@ -86,14 +92,6 @@ class Threshold:
         ),
         "THRESHOLD_BETWEEN": Reason("batches take {ratio:.0%} of the available time, between {down:.0%} and {up:.0%}"),
     }
-
-    def __init__(self, options: ThresholdOptions) -> None:
-        self.options = options
-
-    @property
-    def window_seconds(self) -> float:
-        """One scaling interval."""
-        return self.options.scaling_interval_seconds
 
     def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
         """Return the size by the two thresholds, if a decision is due."""
@@ -124,8 +122,7 @@ class Threshold:
             "lag": evidence.lag_seconds,
             "lag_up": o.lag_up_seconds,
         }
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), ThresholdMemory(case.measured_at))
+        return self._proposal(case, size, code, numbers, ThresholdMemory(case.measured_at))
 
     def ordered(
         self,

@@ -30,8 +30,8 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import varga_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.behaviour import BEHAVIOUR_REASONS, BehavingRule, BehaviourMemory, BehaviourOptions
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,13 @@ class VargaOptions(BehaviourOptions):
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    @property
+    def window_seconds(self) -> float:
+        """The metric window."""
+        return self.metrics_window_seconds
 
-class Varga:
+
+class Varga(BehavingRule[VargaOptions]):
     """The rule of Varga, Balassi and Kiss: how fast the lag grows, and how busy the job is."""
 
     name: ClassVar[str] = "varga"
@@ -66,18 +71,7 @@ class Varga:
         "VARGA_ON_TARGET": Reason(
             "a utilization of {utilization:.0%} and a lag trend of {change:.0f} records/s are on target"
         ),
-        "HPA_LIMITED": LIMITED,
-        "HPA_STABILIZED": STABILIZED,
-    }
-
-    def __init__(self, options: VargaOptions) -> None:
-        self.options = options
-        self.behaviour = Behaviour(options)
-
-    @property
-    def window_seconds(self) -> float:
-        """The metric window."""
-        return self.options.metrics_window_seconds
+    } | BEHAVIOUR_REASONS
 
     def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
         """Return the size by the larger of both metrics."""
@@ -99,27 +93,14 @@ class Varga:
         proposed = clamp(case, proposed)
         if proposed == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
-        done = self.behaviour.apply(case, memory, proposed)
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
             "rate": e.processing_rate,
             "lag": e.lag_records,
             "wanted": by_use if code == "VARGA_CATCHING_UP" else proposed,
-            "size": done.size,
         }
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(done.size, done.limited_by or code, numbers, expect(case, done.size, restart), done.memory)
-
-    def ordered(
-        self,
-        case: Case,
-        memory: BehaviourMemory,
-        proposal: Proposal[BehaviourMemory],  # noqa: ARG002
-        final: int,
-    ) -> BehaviourMemory:
-        """Remember the scale event."""
-        return memory.with_event(case, final)
+        return self._behaved(case, proposed, code, numbers, memory)
 
     def _tolerance(self, utilization: float) -> float:
         o = self.options
