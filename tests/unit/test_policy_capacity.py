@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import islice
-from typing import Any
 
 import pytest
 
@@ -14,10 +13,11 @@ from tidegate.engine.case import Case
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
 from tidegate.policies import forecast_rules, queueing_rules
-from tidegate.policies.cost import lag_integral, size_cost
+from tidegate.policies.cost import Cost, CostOptions, lag_integral
 from tidegate.policies.forecast import ForecastMemory
 from tidegate.policies.learning import Learning, LearningMemory, LearningOptions, splitmix64, uniform, updated
 from tidegate.policies.pid import velocity
+from tidegate.policies.sizing import Workload
 from tidegate.policies.threshold import ThresholdMemory, dstreams_change
 
 
@@ -185,19 +185,11 @@ def test_the_integral_of_lag(lag: float, growth: float, seconds: float, want: fl
 
 def test_a_size_costs_slots_lag_and_restart() -> None:
     """4 slots that keep up cost 4 * 100; a change adds the lag of its pause, worked off after it, and its price."""
-    given: dict[str, Any] = {
-        "lag": 0.0,
-        "arriving": 100.0,
-        "per_slot": 50.0,
-        "horizon": 100.0,
-        "restart": 10.0,
-        "slot_price": 1.0,
-        "lag_price": 1.0,
-        "restart_price": 60.0,
-    }
-    assert size_cost(4, 4, **given) == 400.0
+    rule = Cost(CostOptions(horizon_seconds=100.0, target_utilization=1.0))
+    work = Workload(arrival=100.0, lag=0, capacity=200.0, per_slot=50.0)
+    assert rule.cost(4, 4, work, 10.0) == 400.0
     # pause: 0 to 1000 records in 10 s = 5000; then 1000 falls by 200/s: 1000² / 400 = 2500; over 200/s: 37.5 s²
-    assert size_cost(6, 4, **given) == pytest.approx(600 + 37.5 + 60)
+    assert rule.cost(6, 4, work, 10.0) == pytest.approx(600 + 37.5 + 60)
 
 
 def test_cost_weighs_the_restart() -> None:

@@ -32,7 +32,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.rule import Rule
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, clamp, measure, restart_seconds
 
 
 def lag_integral(lag: float, growth: float, seconds: float) -> float:
@@ -43,27 +43,6 @@ def lag_integral(lag: float, growth: float, seconds: float) -> float:
     if end >= 0:
         return (lag + end) / 2 * seconds
     return lag * lag / (-2 * growth)  # it is empty after lag / -growth, and stays empty
-
-
-def size_cost(
-    size: int,
-    current: int,
-    *,
-    lag: float,
-    arriving: float,
-    per_slot: float,
-    horizon: float,
-    restart: float,
-    slot_price: float,
-    lag_price: float,
-    restart_price: float,
-) -> float:
-    """Return what a size costs over the horizon, in slot-seconds; rates in records/s, lag in records."""
-    pause = restart if size != current else 0.0
-    waiting = lag_integral(lag, arriving, min(pause, horizon))
-    waiting += lag_integral(lag + arriving * pause, arriving - per_slot * size, horizon - pause)
-    penalty = lag_price * waiting / (per_slot * current)
-    return slot_price * size * horizon + penalty + (restart_price if size != current else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +86,10 @@ class Cost(Rule[CostOptions, NoMemory]):
         if isinstance(found, Proposal):
             return found
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        arriving = found.arrival / o.target_utilization
-
-        def cost(size: int) -> float:
-            return size_cost(
-                size,
-                current,
-                lag=float(found.lag),
-                arriving=arriving,
-                per_slot=found.per_slot,
-                horizon=o.horizon_seconds,
-                restart=min(restart, o.horizon_seconds),
-                slot_price=o.slot_price,
-                lag_price=o.lag_price,
-                restart_price=o.restart_price,
-            )
-
         start = clamp(case, current)
         low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
-        costs = {size: cost(size) for size in range(low, high + 1)}
-        stay = costs.get(current, cost(current))
+        costs = {size: self.cost(size, current, found, restart) for size in range(low, high + 1)}
+        stay = self.cost(current, current, found, restart)
         best = min(costs, key=lambda size: (costs[size], size))
         if costs[best] >= stay:
             best = current
@@ -140,3 +103,12 @@ class Cost(Rule[CostOptions, NoMemory]):
         }
         code = "COST_LEAST" if best == current else "COST_CHEAPER"
         return self._proposal(case, best, code, numbers)
+
+    def cost(self, size: int, current: int, work: Workload, restart: float) -> float:
+        """Return what a size costs over the horizon, in slot-seconds."""
+        o, lag, arriving = self.options, float(work.lag), work.arrival / self.options.target_utilization
+        pause = min(restart, o.horizon_seconds) if size != current else 0.0
+        waiting = lag_integral(lag, arriving, pause)
+        waiting += lag_integral(lag + arriving * pause, arriving - work.per_slot * size, o.horizon_seconds - pause)
+        penalty = o.lag_price * waiting / (work.per_slot * current)
+        return o.slot_price * size * o.horizon_seconds + penalty + (o.restart_price if size != current else 0.0)

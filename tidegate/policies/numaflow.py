@@ -98,6 +98,7 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
 
     def propose(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
         """Return the size by one pass of Numaflow's loop."""
+        o, current = self.options, case.current
         memory, lookback = self._lookback(case, memory)
         lags = remember(memory.downstream, case.observed.neighbours, case.measured_at, lookback)
         memory = memory._replace(downstream=lags)
@@ -106,7 +107,6 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
         if since < math.inf:
             numbers["since"] = since
-        current = case.current
         if opened and not low <= current <= high:
             size = clamp(case, self._paced(current, max(low, min(current, high)), since))
             return self._proposal(case, size, "NUMAFLOW_WINDOW", numbers, memory)
@@ -120,14 +120,10 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         numbers |= {
             "rate": rate,
             "pending": pending,
-            "target": self.options.target_processing_seconds,
+            "target": o.target_processing_seconds,
             "desired": desired,
         }
-        if (
-            self.options.rate_limit is not None
-            and desired > current
-            and rules.at_rate_limit(rate, self.options.rate_limit)
-        ):
+        if o.rate_limit is not None and desired > current and rules.at_rate_limit(rate, o.rate_limit):
             return self._proposal(case, current, "NUMAFLOW_RATE_LIMIT", numbers, memory)
         direct, downstream = self._pressure(case, lags)
         size, held = rules.scaled(
@@ -136,13 +132,13 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
             minimum=low,
             maximum=high,
             since_last_scale=since,
-            up_cooldown=self.options.scale_up_cooldown_seconds,
-            down_cooldown=self.options.scale_down_cooldown_seconds,
-            up_step=self.options.replicas_per_scale_up,
-            down_step=self.options.replicas_per_scale_down,
+            up_cooldown=o.scale_up_cooldown_seconds,
+            down_cooldown=o.scale_down_cooldown_seconds,
+            up_step=o.replicas_per_scale_up,
+            down_step=o.replicas_per_scale_down,
             direct_pressure=direct,
             downstream_pressure=downstream,
-            fix_pressure_cooldown=self.options.fix_pressure_cooldown,
+            fix_pressure_cooldown=o.fix_pressure_cooldown,
         )
         numbers["size"] = size = clamp(case, size)
         if held:
