@@ -33,7 +33,7 @@ from tools import policy_texts as texts
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "policies"
 
-LABELS = ("When to choose it", "Set first", "Details")
+LABELS = ("When to choose it", "Set first")
 
 
 class Described(NamedTuple):
@@ -56,7 +56,7 @@ def described(policy: Any) -> Described:
     theory, labelled = [], {}
     for paragraph in rest.strip("\n").split("\n\n"):
         label, _, text = paragraph.partition(": ")
-        if label in LABELS:
+        if label in (*LABELS, "Details"):
             labelled[label] = " ".join(text.split())
         else:
             theory.append(paragraph)
@@ -83,7 +83,7 @@ def _index() -> str:
         (
             f"[`{policy.name}`]({policy.name}.md)",
             _first_line(policy),
-            *_labelled(policy, "When to choose it", "Set first"),
+            *(described(policy).labelled.get(label, "") for label in LABELS),
         )
         for policy in ours()
     ]
@@ -98,16 +98,11 @@ def _index() -> str:
     return _page("\n".join(lines).splitlines())
 
 
-def _labelled(policy: Any, *labels: str) -> tuple[str, ...]:
-    found = described(policy).labelled
-    return tuple(found.get(label, "") for label in labels)
-
-
 def _policy(policy: Any) -> Iterator[str]:
     """Yield the page of one policy."""
     told = described(policy)
     yield from (f"# {policy.name}", "", texts.LINKS, "", told.title, "")
-    for label in ("When to choose it", "Set first"):
+    for label in LABELS:
         if label in told.labelled:
             yield from (f"**{label}:** {told.labelled[label]}", "")
     yield from ("## How it works", "", told.theory, "", "## Options", "")

@@ -155,10 +155,11 @@ def stale(folder: Path = HERE) -> list[str]:
 
 def write(folder: Path = HERE) -> list[Path]:
     """Write every generated file below `folder`; return their paths."""
-    for path, text in artefacts().items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, "utf-8")
-    return [folder / path for path in artefacts()]
+    files = {folder / path: text for path, text in artefacts().items()}
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return list(files)
 
 
 def freeze(folder: Path = HERE) -> None:
@@ -182,8 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     out = sys.stdout.write
     known = all((HERE / frozen(topic)).is_file() for topic in TOPICS)
-    violations = broken() if known else []
-    if violations:
+    if violations := broken() if known else []:
         out("These changes break readers of what was recorded before; add a new major version instead:\n")
         out("".join(f"  {line}\n" for line in violations))
         return 1
