@@ -184,10 +184,9 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         inside = [piece for piece in case.state.window if piece.at >= case.measured_at - lookback]
         counts = [(piece.at, piece.committed) for piece in inside if piece.committed is not None]
         waiting = [lag for piece in inside if (lag := piece.lag) is not None]
-        newest = inside[-1].lag if inside else None
-        if len(counts) < 2 or newest is None:
-            return None, None if newest is None else max(0, sum(waiting) // len(waiting))
-        rate = (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
+        if not inside or inside[-1].lag is None:
+            return None, None
+        rate = None if len(counts) < 2 else (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
         return rate, max(0, sum(waiting) // len(waiting))
 
     def _lookback(self, case: Case, memory: NumaflowMemory) -> tuple[NumaflowMemory, float]:

@@ -105,22 +105,22 @@ class Threshold(Rule[ThresholdOptions, ThresholdMemory]):
         if o.batch_interval_seconds is not None:
             milliseconds = None if evidence.batch_seconds is None else int(evidence.batch_seconds * 1000)
             ratio = None if milliseconds is None else milliseconds / (o.batch_interval_seconds * 1000)
-        lagging = o.lag_up_seconds is not None and evidence.lag_seconds is not None
-        unknown_lag = o.lag_up_seconds is not None and evidence.lag_seconds is None
+        lag, most = evidence.lag_seconds, o.lag_up_seconds
+        unknown_lag = most is not None and lag is None
         if ratio is None or unknown_lag:
             missing = "lag in seconds" if unknown_lag else "time taken by batches"
             return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(started))
         change = dstreams_change(ratio, o.scaling_up_ratio, o.scaling_down_ratio)
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
-        if lagging and change <= 0 and evidence.lag_seconds > o.lag_up_seconds:  # type: ignore[operator]
+        if change <= 0 and most is not None and lag is not None and lag > most:
             change, code = 1, "THRESHOLD_LAG"
         size = clamp(case, current + change)
         numbers = {
             "ratio": ratio,
             "up": o.scaling_up_ratio,
             "down": o.scaling_down_ratio,
-            "lag": evidence.lag_seconds,
-            "lag_up": o.lag_up_seconds,
+            "lag": lag,
+            "lag_up": most,
         }
         return self._proposal(case, size, code, numbers, ThresholdMemory(case.measured_at))
 

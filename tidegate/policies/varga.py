@@ -76,18 +76,20 @@ class Varga(BehavingRule[VargaOptions]):
     def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
         """Return the size by the larger of both metrics."""
         o, e = self.options, case.evidence
-        absent = unknown(e, "processing_rate", "utilization", "lag_records", "lag_trend")
         if e.utilization is None or e.processing_rate is None or e.lag_trend is None or e.lag_records is None:
-            return Proposal(case.current, "EVIDENCE_MISSING", {"missing": absent})
+            missing = unknown(e, "processing_rate", "utilization", "lag_records", "lag_trend")
+            return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing})
         # A lag that cannot be measured in seconds counts as a long one.
         waits = e.lag_records > 0 and (e.lag_seconds is None or e.lag_seconds > o.lag_threshold_seconds)
         by_use = rules.desired_replicas(
-            case.current, e.utilization, o.target_utilization, self._tolerance(e.utilization)
+            case.current, e.utilization, o.target_utilization, o.tolerance_down, o.tolerance_up
         )
         proposed, code = by_use, "VARGA_UTILIZATION"
         if waits:
             metric = rules.lag_metric(e.lag_trend, e.processing_rate)
-            by_lag = max(case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_up))
+            by_lag = max(
+                case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_down, o.tolerance_up)
+            )
             if by_lag > by_use:
                 proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
         proposed = clamp(case, proposed)
@@ -101,7 +103,3 @@ class Varga(BehavingRule[VargaOptions]):
             "wanted": by_use if code == "VARGA_CATCHING_UP" else proposed,
         }
         return self._behaved(case, proposed, code, numbers, memory)
-
-    def _tolerance(self, utilization: float) -> float:
-        o = self.options
-        return o.tolerance_up if utilization > o.target_utilization else o.tolerance_down
