@@ -92,15 +92,6 @@ class BehaviourMemory(NamedTuple):
         return self._replace(events=(*self.events, (case.measured_at, final - case.current)))
 
 
-@dataclass(frozen=True, slots=True)
-class Behaved:
-    """A size after the behaviour, the code of what changed it ("" for nothing), and the memory from now on."""
-
-    size: int
-    limited_by: str
-    memory: BehaviourMemory
-
-
 class Behaviour:
     """The behaviour, with its rate policies parsed."""
 
@@ -111,8 +102,8 @@ class Behaviour:
         self.down = _rate_policies("down_policies", options.down_policies)
         self.longest_period = max((policy.period_seconds for policy in self.up + self.down), default=0.0)
 
-    def apply(self, case: Case, memory: BehaviourMemory, proposed: int) -> Behaved:
-        """Return what the behaviour makes of a proposed size at the time of the case."""
+    def apply(self, case: Case, memory: BehaviourMemory, proposed: int) -> tuple[int, str, BehaviourMemory]:
+        """Return (size, code of what changed the proposed one or "", memory from now on)."""
         o, now, current = self.options, case.measured_at, case.current
         # The first recommendation of all is the current size (`recordInitialRecommendation`).
         first = ((now, current),)
@@ -141,7 +132,7 @@ class Behaviour:
             lows=(*lows, (now, proposed)) if o.stabilization_up_seconds > 0 else None,
             events=tuple(_kept(memory.events, now - self.longest_period)),
         )
-        return Behaved(size, limited_by, kept)
+        return size, limited_by, kept
 
     def _limited(self, current: int, proposed: int, events: Sequence[tuple[float, int]], now: float) -> int:
         """Return the proposed size, or as far towards it as the rate policies allow."""
@@ -180,8 +171,8 @@ class BehavingRule(Rule[B, BehaviourMemory]):
         self, case: Case, proposed: int, code: str, numbers: dict[str, Figure], memory: BehaviourMemory
     ) -> Proposal[BehaviourMemory]:
         """Return the proposal of what the behaviour makes of a size."""
-        done = self.behaviour.apply(case, memory, proposed)
-        return self._proposal(case, done.size, done.limited_by or code, numbers | {"size": done.size}, done.memory)
+        size, limited_by, memory = self.behaviour.apply(case, memory, proposed)
+        return self._proposal(case, size, limited_by or code, numbers | {"size": size}, memory)
 
 
 def _kept(records: Sequence[tuple[float, int]], after: float) -> list[tuple[float, int]]:

@@ -135,12 +135,12 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         else:
             proposed = case.spec.scaling.min_parallelism
         proposed = clamp(case, proposed)
-        done = self.behaviour.apply(case, memory.behaviour, proposed)
+        size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
         code = "KEDA_LAG" if active else "KEDA_INACTIVE"
         if active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        numbers |= {"wanted": proposed, "size": done.size, "activation": o.activation_lag_threshold}
-        return self._proposal(case, done.size, done.limited_by or code, numbers, memory._replace(behaviour=done.memory))
+        numbers |= {"wanted": proposed, "size": size, "activation": o.activation_lag_threshold}
+        return self._proposal(case, size, limited_by or code, numbers, memory._replace(behaviour=behaviour))
 
     def ordered(
         self,
