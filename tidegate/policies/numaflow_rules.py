@@ -173,13 +173,13 @@ def window_active(start: Cron, end: Cron, at: datetime) -> bool:
     return ends < starts
 
 
-def next_lookback(current: float, still: float, configured: float, most: float = MAX_LOOKBACK_SECONDS) -> float:
+def next_lookback(current: float, still: float, configured: float) -> float:
     """Return the lookback after a longest still spell of `still` seconds (`updateDynamicLookbackSecs`).
 
-    Rounded up to whole minutes; growing never above `most`, otherwise never below what is configured.
+    Rounded up to whole minutes; growing never above 600 s, otherwise never below what is configured.
     """
     wanted = 60.0 * math.ceil(still / 60.0)
-    return min(wanted, most) if wanted > current else max(wanted, configured)
+    return min(wanted, MAX_LOOKBACK_SECONDS) if wanted > current else max(wanted, configured)
 
 
 def lengthens(still: float, configured: float) -> bool:
