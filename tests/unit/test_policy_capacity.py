@@ -1,4 +1,4 @@
-"""The policies that reckon with capacity: threshold, pid, queueing, forecast, cost and learning."""
+"""The policies that calculate with capacity: threshold, pid, queueing, forecast, cost and learning."""
 
 from __future__ import annotations
 
