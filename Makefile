@@ -36,15 +36,16 @@ check: $(INSTALLED)  ## lint, format, types, import directions, words, generated
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
-	$(BIN)/codespell --dictionary tools/words.txt --skip '*.lock,*.json,*.gz,*.csv,*.ndjson,words.txt,compose_spec' $(PROSE)
+	$(BIN)/codespell --dictionary tools/words.txt --skip '*.lock,*.json,*.gz,*.csv,*.ndjson,words.txt,compose_spec' \
+		--ignore-regex '\{\w+[^}]*\}|formerly.{0,2}["`]\w+' $(PROSE)
 	$(BIN)/python -m tools.schemas --check
 	$(BIN)/python -m tools.policy_pages --check
 
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
 
-lab: $(INSTALLED)  ## every policy on every workload on the twin, next to an oracle: tables, pictures (ARGS="--trace load.csv": on yours)
-	$(BIN)/python -m tidegate.lab $(ARGS)
+lab: $(INSTALLED)  ## every policy on every workload, next to an oracle: scores, pictures, tables of the docs (ARGS="--trace load.csv": your load)
+	$(BIN)/python -m $(if $(strip $(ARGS)),tidegate.lab $(ARGS),tools.lab_page)
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 	$(BIN)/tidegate up

@@ -202,7 +202,8 @@ def test_demo_and_example_are_jobs_that_share_nothing() -> None:
 @pytest.mark.timeout(60)
 def test_the_load_creates_its_topics_and_ends_on_sigterm(kafka: str, tmp_path: Path) -> None:
     """The load writes at its rate; SIGTERM ends it within a few seconds, with a last line that counts the records."""
-    topics = [f"load-{uuid.uuid4().hex[:8]}.{name}" for name in ("in", "out")]
+    prefix = f"load-{uuid.uuid4().hex[:8]}"
+    topics = [f"{prefix}.in", f"{prefix}.out"]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TIDEGATE_BOOTSTRAP_SERVERS": kafka}
     log = tmp_path / "load.log"
     with log.open("wb") as output:

@@ -23,7 +23,8 @@ from tidegate.events.result import Phase
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 OURS = ("collector", "decider", "actuator", "init", "demo-load")
-SCALED_SECONDS = 300.0
+SCALED_SECONDS = 600.0
+"""Enough for a busy machine; two free cores need two minutes."""
 
 
 class Compose:
@@ -90,7 +91,7 @@ def test_the_whole_file_comes_up_and_scales_its_demo_job(compose: Compose) -> No
     assert _first_growth(compose.client["TIDEGATE_BOOTSTRAP_SERVERS"], deadline) > 1
 
     doctor = [sys.executable, "-m", "tidegate", "doctor"]
-    assert "the password is" in _output(doctor, environment=os.environ | compose.client)
+    assert "Redis" in _output(doctor, environment=os.environ | compose.client)
 
     compose.run("stop", "--timeout", "20")
     for service in OURS:

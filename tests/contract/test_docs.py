@@ -5,13 +5,44 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from services.actuator.admission import CODES
 from tidegate.events.envelope import Unreadable
 from tidegate.installed import engine
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("schemas/*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([a-z]+/[\w./-]+\.py)`")
+
+
+def sections(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_to_a_file_and_a_section_that_exist(page: Path) -> None:
+    """No link between the documents, or from them into the code, is broken."""
+    broken = []
+    for link in LINK.findall(page.read_text("utf-8")):
+        if "://" in link:
+            continue
+        path, _, section = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (section and section not in sections(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_module_a_page_names_exists(page: Path) -> None:
+    """A path such as `services/actuator/restart.py` in the text is one of the tree."""
+    named = set(CODE.findall(page.read_text("utf-8")))
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
 
 
 def test_each_guarantee_names_tests_that_exist() -> None:

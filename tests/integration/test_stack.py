@@ -89,7 +89,7 @@ def consume(bootstrap_servers: str, topic: str, count: int) -> list[bytes | None
 def test_a_second_up_is_refused_and_down_leaves_no_process(work_dir: Path) -> None:
     """One work folder holds one stack; after `down` nothing of it runs, and its data can be started again."""
     info = up(work_dir, kafka=False, spark=False)
-    with pytest.raises(StackError, match=r"is up in .*own stack already \(redis\)"):
+    with pytest.raises(StackError, match=r"already up in .*own stack \(redis\)"):
         up(work_dir, kafka=False, spark=False)
     assert {line.name: line.state for line in status(work_dir)} == {
         "kafka": "not started",

@@ -75,7 +75,7 @@ def test_a_command_is_always_within_bounds(pairs: list[tuple[MetricSnapshot, Obs
 
 
 def test_a_pool_too_small_for_the_minimum_changes_nothing() -> None:
-    """A job below its minimum is not brought nearer to it in part: no size outside the bounds is ever ordered (I7)."""
+    """A job below its minimum never gets a size that is still below it: every ordered size is within bounds (I7)."""
     shots = [snapshot(n, arrived=1000, committed=1000, slots=1, free=1) for n in range(3)]
     decisions = decide(job(min_parallelism=3, max_parallelism=8), [(s, observed(s)) for s in shots])[1]
     assert [d.command for d in decisions] == [None] * 3
@@ -96,7 +96,7 @@ def test_every_decision_survives_the_wire_and_the_state_too(pairs: list[tuple[Me
 @settings(max_examples=60)
 @given(streams(), st.integers(0, 24))
 def test_a_replay_may_stop_and_go_on_anywhere(pairs: list[tuple[MetricSnapshot, Observed]], cut: int) -> None:
-    """Going on from a state written to the wire gives the same bytes as never having stopped."""
+    """Continuing from a state on the wire gives the same bytes as never having stopped."""
     spec = job()
     whole = [value_of(d) for d in decide(spec, pairs)[1]]
     state, first = decide(spec, pairs[:cut])
@@ -117,7 +117,7 @@ def test_a_replay_may_stop_and_go_on_anywhere(pairs: list[tuple[MetricSnapshot, 
     st.sampled_from([7, 8, 64, 99]),
 )
 def test_more_lag_never_asks_for_less(rate: int, capacity: int, lag: int, more: int, partitions: int) -> None:
-    """Two jobs alike but for their lag: the one with more never gets the smaller size."""
+    """Of two jobs that differ only in their lag, the one with more lag never gets the smaller size."""
     spec = job()
 
     def wanted(behind: int) -> int:
@@ -133,7 +133,7 @@ def test_more_lag_never_asks_for_less(rate: int, capacity: int, lag: int, more: 
     st.integers(1, 500),
 )
 def test_missing_figures_never_scale_down(missing: list[Part], rate: int) -> None:
-    """Take any needed figure away from a job that would be scaled down: it keeps its size (I12)."""
+    """A job that would be scaled down keeps its size when any needed figure is missing (I12)."""
     shots = []
     for shot in steady(30, rate=rate, capacity=100_000, slots=12):
         change: dict[str, Any] = {"missing": tuple(missing)}

@@ -62,7 +62,9 @@ class Contained(Controllable):
         self._component = component
         self._info = info
         self._container = DockerContainer(image, command=command, network_mode="host", user="0", **options)
-        self._container.with_volume_mapping(str(info.work_dir), str(info.work_dir), "rw")
+        # The folder of the whole run: jobs also use the folders of single tests.
+        shared = str(info.work_dir.parent)
+        self._container.with_volume_mapping(shared, shared, "rw")
         self._started = False
 
     def mount(self, path: Path) -> None:

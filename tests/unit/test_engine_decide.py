@@ -1,4 +1,4 @@
-"""step(): who proposes, what the guards leave, and what is remembered."""
+"""step(): who proposes, what the guards make of it, and what is remembered."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def overloaded(count: int = 8, **more: Any) -> list[MetricSnapshot]:
 
 
 def codes(decision: Decision) -> list[str]:
-    """Return the codes of a trail, in order."""
+    """Return the reason codes of a decision, in order."""
     return [entry.code for entry in decision.trail]
 
 
 def test_an_overloaded_job_is_scaled_up() -> None:
-    """Twice the load asks for more than twice the size, and says why with the numbers."""
+    """Twice the load needs more than twice the size, and the decision says why, with values."""
     _, decisions = run(job(), overloaded())
     last = next(d for d in decisions if d.command)
     assert last.status is Status.PENDING_SCALE_UP
@@ -68,7 +68,7 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 
 
 def test_a_decision_survives_the_wire() -> None:
-    """Every decision reads back as what was written, trail, evidence and keyframe included."""
+    """Every decision reads back as it was written, with reasons, evidence and keyframe."""
     for decision in run(job(), overloaded())[1]:
         assert decode(Decision, value_of(decision)) == decision
 
@@ -176,7 +176,7 @@ def test_what_is_rejected_is_ordered_again_only_after_the_cooldown() -> None:
 
 
 def test_a_rolled_back_restart_keeps_the_last_good_size() -> None:
-    """After a roll-back the size is the one that runs, not the one that was ordered."""
+    """After a rollback the size is the one that runs, not the one that was ordered."""
     spec = job()
     state, ordered = ordered_state(spec)
     back = result(ordered.decision_id, Phase.ROLLED_BACK, 8, parallelism=4, incarnation="app-3", code="NO_BATCH")
@@ -209,7 +209,7 @@ def test_results_of_a_lost_state_are_adopted() -> None:
 
 
 def test_a_job_that_should_run_is_started() -> None:
-    """A job never started begins with its initial size."""
+    """A job that has never run starts with its initial size."""
     shot = snapshot(1, state=ClusterState.STOPPED, incarnation=None, slots=None)
     _, decision = step(JobState.new(), shot, job(initial_parallelism=3), observed(shot))
     assert decision.command is not None
@@ -220,7 +220,7 @@ def test_a_job_that_should_run_is_started() -> None:
 
 
 def test_a_job_that_died_is_started_at_its_size() -> None:
-    """A crash is repaired, not scaled: the restart keeps the size and sets no cooldown."""
+    """A restart after a crash keeps the size and sets no cooldown."""
     spec = job()
     state, _ = run(spec, steady(4, rate=300, capacity=400))
     dead = snapshot(5, state=ClusterState.FAILED, incarnation="app-1", slots=None)
@@ -245,7 +245,7 @@ def crash_loop(spec: JobSpec, loops: int) -> tuple[JobState, list[Decision]]:
 
 
 def test_a_job_that_keeps_failing_is_left_to_a_person() -> None:
-    """A job that cannot start is not started for ever; a new version of the spec tries again."""
+    """A job that cannot start is not restarted for ever; a new version of the spec allows new attempts."""
     state, decisions = crash_loop(job(), 8)
     assert sum(d.command is not None for d in decisions) == MAX_FAILURES
     assert codes(decisions[-1]) == ["NEEDS_A_HUMAN"]
@@ -269,7 +269,7 @@ def test_during_a_restart_the_decision_says_so() -> None:
 
 
 def test_a_failed_way_back_leaves_the_last_good_size() -> None:
-    """When even the roll-back fails, what may still run has the size it went back to, not the ordered one."""
+    """When even the rollback fails, what may still run has the size it went back to, not the ordered one."""
     spec = job()
     state, ordered = ordered_state(spec)
     back = result(ordered.decision_id, Phase.STARTING, 8, parallelism=4, attempt=2)
@@ -324,7 +324,7 @@ def manual(size: int, version: int = 2, **scaling: Any) -> JobSpec:
 
 
 def test_an_operators_size_is_ordered_once() -> None:
-    """A manual request goes out as a command, past the policy, and is not repeated when done."""
+    """A manual request becomes a command without the policy, and is not repeated once it is done."""
     state, _ = run(job(), steady(3, rate=1, capacity=200))
     shot = snapshot(4)
     state, decision = step(state, shot, manual(6), observed(shot))
@@ -349,7 +349,7 @@ def test_an_operators_size_obeys_the_bounds() -> None:
 
 
 def test_an_operators_size_waits_for_redis() -> None:
-    """A request that had to wait is done later, not dropped."""
+    """A request that had to wait is served later, not dropped."""
     state, _ = run(job(), steady(3, rate=1, capacity=200))
     shot = snapshot(4)
     state, decision = step(state, shot, manual(6), observed(shot, redis=RedisView.UNREACHABLE))
@@ -369,7 +369,7 @@ def test_advise_mode_shows_and_does_nothing() -> None:
 
 
 def test_a_job_outside_its_bounds_is_brought_inside() -> None:
-    """A new minimum above the present size is followed though the policy is content."""
+    """A new minimum above the current size applies even if the policy proposes no change."""
     state, _ = run(job(), steady(8, rate=300, capacity=400))
     shots = steady(8, rate=300, capacity=400, first=8)[:1]
     _, decisions = run(job(version=2, min_parallelism=6), shots, state)
@@ -396,7 +396,7 @@ def test_idle_long_enough_is_scaled_down() -> None:
 
 @pytest.mark.parametrize("part", [Part.END_OFFSETS, Part.COMMITTED_OFFSETS, Part.PROGRESS])
 def test_what_is_missing_never_scales_down(part: Part) -> None:
-    """The same silence, when it is a measurement that is missing, changes nothing (I12)."""
+    """The same silence changes nothing when it comes from a missing measurement (I12)."""
     known = None if part is Part.END_OFFSETS else 1000
     done = None if part is Part.COMMITTED_OFFSETS else 1000
     shots = [snapshot(n, arrived=known, committed=done, missing=[part]) for n in range(20)]

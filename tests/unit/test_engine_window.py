@@ -139,6 +139,6 @@ def test_overhead_and_cost_are_told_apart() -> None:
 
 
 def test_state_survives_the_wire() -> None:
-    """The state comes back from JSON exactly as it went."""
+    """The state survives JSON exactly."""
     state = taken(*steady(40, rate=777, capacity=801))
     assert from_wire(to_wire(state)) == state

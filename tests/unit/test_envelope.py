@@ -146,9 +146,9 @@ def test_a_writer_cannot_add_an_unknown_field(name: str) -> None:
     """Writing is strict: a model, and each value in it, refuses a field the contract does not have."""
     event = EVENTS[name]
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
-        type(event).model_validate({**event.model_dump(), "surprise": 1})
-    with pytest.raises(TypeError, match="surprise"):
-        TrailEntry("p", "C", 1, 2, "s", surprise=1)  # type: ignore[call-arg]
+        type(event).model_validate({**event.model_dump(), "unexpected": 1})
+    with pytest.raises(TypeError, match="unexpected"):
+        TrailEntry("p", "C", 1, 2, "s", unexpected=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("wrong", [{"interval_seconds": "10"}, {"gc_ratio": float("nan")}, {"sequence": 1.0}])

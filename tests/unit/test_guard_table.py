@@ -70,7 +70,7 @@ def state_of(size: int, partitions: int = 200) -> dict[str, Any]:
 
 
 def remembered(**history: Any) -> dict[str, Any]:
-    """Return the state to begin with, with something remembered."""
+    """Return a state with a history, to start from."""
     return {"state": JobState(history=History(**history))}
 
 
@@ -120,7 +120,7 @@ def at_least(size: int) -> Callable[[Decision], bool]:
 
 @dataclass(frozen=True)
 class Row:
-    """One case: how it comes about, what is promised, and the sentence that says so."""
+    """One case: how to make it, what is promised, and the explanation."""
 
     guard: str
     make: Callable[[], Decision]
@@ -135,7 +135,7 @@ def full_pool() -> dict[str, Any]:
 
 
 def behind() -> Neighbour:
-    """Return a job downstream that is 700 s behind and falls back."""
+    """Return a job downstream that is 700 s behind and falling further behind."""
     return Neighbour("reports", upstream=False, topics=("out",), evidence=Evidence(lag_seconds=700.0, lag_trend=5.0))
 
 
@@ -354,7 +354,7 @@ ROWS = [
 
 
 def test_every_guard_has_its_row() -> None:
-    """The table follows the list, so a new guard without a case is a red test."""
+    """The table has a row for each guard in the list, so a new guard without a case fails this test."""
     assert [row.guard for row in ROWS] == [guard.name for guard in GUARDS]
 
 
@@ -370,7 +370,7 @@ def test_a_guard_keeps_its_promise_and_says_so(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.guard)
 def test_without_the_guard_the_promise_breaks(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else keeps the promise: each guard carries its own weight."""
+    """No other guard keeps the promise."""
     monkeypatch.setattr(tidegate.engine.plan, "GUARDS", tuple(guard for guard in GUARDS if guard.name != row.guard))
     decision = row.make()
     assert not row.promise(decision), decision.sentence
@@ -389,7 +389,7 @@ def test_a_slow_task_among_much_other_work_is_no_bound() -> None:
 
 
 def test_the_largest_proposal_of_the_window_counts() -> None:
-    """When the window is over, the size is the largest wanted meanwhile, not the last one."""
+    """When the window is over, the largest size proposed in it counts, not the last one."""
     spec = job(guards=guards(scale_down_window={"seconds": 60}))
     shots = steady(8, rate=40, capacity=400)
     state, _ = decide(spec, shots[:7])
@@ -401,12 +401,12 @@ def test_the_largest_proposal_of_the_window_counts() -> None:
 
 
 def test_a_job_near_its_capacity_grows_though_its_lag_drains_soon() -> None:
-    """250/s of 300/s arrive: the little lag drains in seconds, and the growth is about what comes next."""
+    """250/s of 300/s arrive: the small lag drains within seconds, and the scale-up is meant for later load."""
     assert not held(idle_growth(rate=250, each=5))
 
 
 def test_a_job_upstream_that_is_behind_holds_nothing() -> None:
-    """Only who reads our output would be left with more of it."""
+    """Only a job that reads our output would get more of it."""
     upstream = Neighbour("feeder", upstream=True, topics=("in",), evidence=behind().evidence)
     assert growth(neighbours=(upstream,)).final_parallelism == 16
 
@@ -418,12 +418,12 @@ def test_a_job_further_downstream_that_is_behind_holds_nothing() -> None:
 
 
 def test_memory_pressure_lets_growth_through() -> None:
-    """More executors bring more memory: only a reduction is stopped."""
+    """More executors bring more memory, so only a scale-down is stopped."""
     assert growth(last={"gc_ratio": 0.9}).final_parallelism == 16
 
 
 def test_the_last_changes_of_the_day_are_kept_for_growth() -> None:
-    """With 12 of 48 kept, 36 changes stop a reduction and not a growth."""
+    """With 12 of 48 changes reserved, 36 stop a scale-down but not a scale-up."""
     times = tuple(int(LAST) - 600 - 60 * n for n in range(36, 0, -1))
     assert held(shrinking(**remembered(ordered_at=times)))
     assert growth(**remembered(ordered_at=times)).final_parallelism == 16
@@ -444,7 +444,7 @@ def test_memory_counts_in_the_quota() -> None:
 
 
 def test_orders_are_remembered() -> None:
-    """A growth that goes out is in the history, with what the job could do before it."""
+    """The history has every ordered scale-up, with what the job could do before it."""
     state, decision = decide(job(), steady(7, rate=800, capacity=400, partitions=64))
     assert decision.command is not None
     assert state.history.ordered_at == (int(decision.decided_at.timestamp()),)
@@ -461,7 +461,7 @@ def run_state(
 
 
 def test_state_forces_growth() -> None:
-    """25 GB an executor: the policy is content, and the state asks for 10 executors of 10 GB."""
+    """At 25 GB per executor the policy proposes no change, and the state needs 10 executors of 10 GB."""
     _, decision = run_state(100 * GB)
     assert (decision.proposed_parallelism, decision.final_parallelism) == (4, 10)
     assert decision.status is Status.PENDING_SCALE_UP
@@ -469,21 +469,21 @@ def test_state_forces_growth() -> None:
 
 
 def test_state_that_the_pool_cannot_hold_exhausts_it() -> None:
-    """Growth the state forces goes through the other guards: a full pool says POOL_EXHAUSTED."""
+    """Growth forced by the state passes the other guards too: a full pool gives POOL_EXHAUSTED."""
     _, decision = run_state(100 * GB, pool=Pool(pool_id="default", slots_total=4, slots_used=4, workers_alive=1))
     assert held(decision)
     assert decision.status is Status.POOL_EXHAUSTED
 
 
 def test_a_little_too_much_state_forces_nothing() -> None:
-    """15 GB an executor is the limit, over the 10 GB aimed at; at it nothing is forced."""
+    """With a target of 10 GB per executor, growth is forced above 15 GB, not at 15 GB."""
     assert held(run_state(60 * GB)[1])
     assert run_state(61 * GB)[1].final_parallelism == 7
 
 
 @pytest.mark.parametrize(("gigabytes", "warned"), [(399, False), (400, True), (500, True)])
 def test_state_is_warned_about_from_80_percent(gigabytes: int, warned: bool) -> None:
-    """From 400 GB of 500 GB every decision says so; the job runs on."""
+    """From 400 GB of 500 GB every decision warns, and the job continues."""
     spec = job(guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     _, decision = run_state(gigabytes * GB, spec=spec)
     assert held(decision)
@@ -491,7 +491,7 @@ def test_state_is_warned_about_from_80_percent(gigabytes: int, warned: bool) -> 
 
 
 def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
-    """Past 500 GB it is stopped and stays so; a new version of the spec lets it go on at its own risk."""
+    """Over 500 GB the job is stopped; a new version of the spec lets it continue at its own risk."""
     state, decision = run_state(501 * GB)
     assert decision.command is not None
     assert (decision.command.to_parallelism, decision.status) == (0, Status.STOPPED_STATE_LIMIT)
@@ -513,7 +513,7 @@ def test_over_the_soft_limit_a_job_stops_and_may_be_resumed() -> None:
 
 
 def test_over_the_hard_limit_a_job_fails_for_good() -> None:
-    """Past 1000 GB it is stopped, and no new version of the spec starts it again."""
+    """Over 1000 GB the job is stopped, and no new version of the spec starts it again."""
     state, decision = run_state(1001 * GB)
     assert decision.command is not None
     assert (decision.command.to_parallelism, decision.status) == (0, Status.FAILED_STATE_LIMIT)
@@ -525,7 +525,7 @@ def test_over_the_hard_limit_a_job_fails_for_good() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.ADVISE])
 def test_a_job_tidegate_may_not_touch_is_not_stopped(mode: Mode) -> None:
-    """Paused or in advise mode a job over its limits is only warned about."""
+    """A job over its limits that is paused or in advise mode only gets a warning."""
     _, decision = run_state(
         1001 * GB, spec=job(mode=mode, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     )
@@ -534,7 +534,7 @@ def test_a_job_tidegate_may_not_touch_is_not_stopped(mode: Mode) -> None:
 
 
 def test_orders_of_yesterday_are_forgotten() -> None:
-    """The budget is of any 24 hours: what is older neither counts nor is kept."""
+    """The budget covers any 24 hours: older orders neither count nor are kept."""
     old = tuple(int(LAST - 90_000 + n) for n in range(48))
     state, decision = decide(
         job(), steady(7, rate=800, capacity=400, partitions=64), state=JobState(history=History(ordered_at=old))

@@ -1,4 +1,4 @@
-"""The policies that calculate with capacity: threshold, pid, queueing, forecast, cost and learning."""
+"""The policies that use the capacity: threshold, pid, queueing, forecast, cost and learning."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tidegate.policies.threshold import ThresholdMemory, dstreams_change
 
 
 def test_dstreams_thresholds() -> None:
-    """The mean is cut to whole milliseconds; 0.9 and more grows by the rounded ratio, 0.3 and less gives one back."""
+    """The mean is cut to whole milliseconds; from 0.9 on it adds the rounded ratio, up to 0.3 it removes one slot."""
     given = {"memory": ThresholdMemory(AT - 60), "batch_interval_seconds": 1.0}
     assert propose("threshold", case(evidence(batch_seconds=0.9005)), **given).numbers["ratio"] == 0.9
     assert [dstreams_change(ratio) for ratio in (0.89, 0.9, 1.49, 1.5, 3.2, 0.3, 0.31)] == [0, 1, 1, 2, 3, -1, 0]
 
 
 def test_threshold_looks_once_an_interval() -> None:
-    """Between two looks it says when the next one is; then it goes by batch time over interval."""
+    """Between two checks it says when the next one is due; then batch time over interval decides."""
     rule = policy("threshold", batch_interval_seconds=1.0)
     first = rule.propose(case(evidence(batch_seconds=2.4)), rule.Memory())
     assert (first.size, first.code) == (4, "THRESHOLD_NOT_DUE")
@@ -39,7 +39,7 @@ def test_threshold_looks_once_an_interval() -> None:
 
 
 def test_threshold_can_look_at_lag_too() -> None:
-    """With `lag_up_seconds` a long lag asks for one more although batches are short."""
+    """With `lag_up_seconds`, a long lag adds one slot although batches are short."""
     seen = evidence(utilization=0.2, lag_records=40_000)
     given, memory = case(seen), ThresholdMemory(AT - 60)
     assert propose("threshold", given, memory).size == 3
@@ -47,7 +47,7 @@ def test_threshold_can_look_at_lag_too() -> None:
 
 
 def test_threshold_refuses_crossed_ratios() -> None:
-    """Up must lie above down, or it would flap."""
+    """The upper ratio must be above the lower one, or the size would flap."""
     with pytest.raises(BadOption, match="scaling_up_ratio"):
         policy("threshold", scaling_up_ratio=0.3, scaling_down_ratio=0.3)
 
@@ -93,7 +93,7 @@ def test_erlang_formulas() -> None:
     ("rate", "served", "seconds", "share"), [(8.0, 1.0, 1.0, 0.05), (0.5, 1.0, 0.0, 0.5), (30, 2, 5, 0.01)]
 )
 def test_the_fewest_servers(rate: float, served: float, seconds: float, share: float) -> None:
-    """What is found meets the target, and one server fewer does not."""
+    """The number found meets the target, and one server fewer does not."""
     count = queueing_rules.servers_needed(rate, served, seconds, share, 100)
     assert count is not None
     exceeds = [erlang_c(c, rate / served) * math.exp(-(c * served - rate) * seconds) for c in range(1, count + 1)]
@@ -104,7 +104,7 @@ def test_the_fewest_servers(rate: float, served: float, seconds: float, share: f
 
 
 def test_queueing_asks_for_headroom() -> None:
-    """8 tasks/s at 1/s a slot: more than 8 slots, and lag asks for more still."""
+    """8 tasks/s at 1/s per slot need more than 8 slots, and with lag even more."""
     spec = job(max_parallelism=64)
     seen = evidence(arrival_rate=800.0, true_processing_rate=400.0)  # 100 records/s a slot
     quick = propose("queueing", case(seen, spec=spec), task_records=100.0, target_wait_seconds=1.0)
@@ -114,13 +114,13 @@ def test_queueing_asks_for_headroom() -> None:
 
 
 def test_queueing_says_when_nothing_is_enough() -> None:
-    """More load than the largest size can take asks for the largest, and says so."""
+    """If the load exceeds the largest size, the policy proposes that size and says so."""
     proposal = propose("queueing", case(evidence(arrival_rate=9000.0)), task_records=100.0)
     assert (proposal.size, proposal.code) == (16, "QUEUE_OVERLOAD")
 
 
 def test_smoothing_follows_a_trend() -> None:
-    """A ramp of 10 a step is forecast to go on, damped: above the last value, below the undamped line."""
+    """A ramp of 10 per step is forecast to go on with damping: above the last value, below the undamped line."""
     model = None
     for step in range(60):
         model = forecast_rules.learn(model, 100.0 + 10 * step, 0, 0, forecast_rules.Smoothing())
@@ -130,7 +130,7 @@ def test_smoothing_follows_a_trend() -> None:
 
 
 def test_smoothing_learns_a_season() -> None:
-    """A profile of four buckets comes back: the forecast tells the high bucket from the low ones."""
+    """A profile of four buckets repeats: the forecast distinguishes the high bucket from the low ones."""
     profile, model = (100.0, 500.0, 100.0, 100.0), None
     for step in range(400):
         model = forecast_rules.learn(model, profile[step % 4], step % 4, 4, forecast_rules.Smoothing())
@@ -140,7 +140,7 @@ def test_smoothing_learns_a_season() -> None:
 
 
 def ramp(number: int) -> Case:
-    """Return the case at minute `number` of a load that rises by 20/s a minute from 300/s."""
+    """Return the case at minute `number` of a load that rises by 20/s per minute from 300/s."""
     arrived = sum(60 * (300 + 20 * minute) for minute in range(number))
     window = [Slice(AT + 60 * number, arrived, arrived)]
     seen = evidence(arrival_rate=300.0 + 20 * number, true_processing_rate=400.0)
@@ -148,7 +148,7 @@ def ramp(number: int) -> Case:
 
 
 def test_forecast_is_ahead_of_a_ramp() -> None:
-    """It asks for more than the present load needs, since it expects the load to rise on."""
+    """It proposes more than the present load needs, because it expects the load to keep rising."""
     rule = policy("forecast")
     proposal = rule.propose(ramp(0), rule.Memory())
     for number in range(1, 20):
@@ -159,8 +159,8 @@ def test_forecast_is_ahead_of_a_ramp() -> None:
 
 
 @pytest.mark.parametrize("after", [630.0, 700.0])
-def test_forecast_drops_a_topic_made_anew(after: float) -> None:
-    """An end offset that falls, within a step or after it, is no negative load: the step begins again."""
+def test_forecast_starts_over_with_a_recreated_topic(after: float) -> None:
+    """An end offset that falls, within a step or after it, is no negative load: the step starts again."""
     rule = policy("forecast")
     first = rule.propose(ramp(10), rule.Memory())
     window = [Slice(AT + after, 5, 5)]
@@ -179,12 +179,12 @@ def test_forecast_drops_a_topic_made_anew(after: float) -> None:
     ],
 )
 def test_the_integral_of_lag(lag: float, growth: float, seconds: float, want: float) -> None:
-    """Trapezes and triangles: an emptied queue stays empty."""
+    """The area is made of trapezoids and triangles: an empty queue stays empty."""
     assert lag_integral(lag, growth, seconds) == pytest.approx(want)
 
 
 def test_a_size_costs_slots_lag_and_restart() -> None:
-    """4 slots that keep up cost 4 * 100; a change adds the lag of its pause, worked off after it, and its price."""
+    """4 slots that keep up cost 4 * 100; a change adds its price and the lag from its pause until it is worked off."""
     rule = Cost(CostOptions(horizon_seconds=100.0, target_utilization=1.0))
     work = Workload(arrival=100.0, lag=0, capacity=200.0, per_slot=50.0)
     assert rule.cost(4, 4, work, 10.0) == 400.0
@@ -193,7 +193,7 @@ def test_a_size_costs_slots_lag_and_restart() -> None:
 
 
 def test_cost_weighs_the_restart() -> None:
-    """An overload is worth a restart; one slot saved for a minute is not."""
+    """An overload is worth a restart; saving one slot for a minute is not."""
     assert propose("cost", case(evidence(arrival_rate=800.0))).size > 8
     small = evidence(arrival_rate=100.0)  # 2 slots would do
     assert propose("cost", case(small), horizon_seconds=60.0).size == 4
@@ -218,7 +218,7 @@ def test_q_learning_update() -> None:
 
 
 def test_learning_starts_with_common_sense() -> None:
-    """Loaded and behind it goes up, idle it goes down, in between it stays."""
+    """It scales up when loaded and behind, scales down when idle, and otherwise stays."""
     behind = evidence(utilization=1.0, lag_records=40_000, lag_trend=100.0)
     assert propose("learning", case(behind), exploration=0.0).size == 5
     assert propose("learning", case(evidence(utilization=0.1)), exploration=0.0).size == 3
@@ -226,7 +226,7 @@ def test_learning_starts_with_common_sense() -> None:
 
 
 def test_learning_learns_from_what_came_of_it() -> None:
-    """An action that goes with a long lag loses worth, and only once its epoch is over."""
+    """An action followed by a long lag loses value, but only once its epoch is over."""
     rule = policy("learning", exploration=0.0)
     first = rule.propose(case(evidence(utilization=0.1)), rule.Memory())
     waiting = rule.propose(case(evidence(utilization=0.1), after=30), first.memory)
@@ -241,7 +241,7 @@ def test_learning_learns_from_what_came_of_it() -> None:
 
 
 def test_learning_never_tries_a_step_down_while_behind() -> None:
-    """What is known to hurt is not tried, however the dice fall."""
+    """It never explores an action that is known to hurt, whatever the random numbers."""
     rule = Learning(LearningOptions(exploration=1.0))
     behind = evidence(utilization=0.1, lag_records=40_000)
     for rolls in range(0, 400, 2):
@@ -250,7 +250,7 @@ def test_learning_never_tries_a_step_down_while_behind() -> None:
 
 @pytest.mark.parametrize("name", ["pid", "queueing", "forecast", "cost"])
 def test_an_idle_job_goes_to_its_least_size(name: str) -> None:
-    """Nothing arrives and nothing waits, both measured: capacity need not be known for that."""
+    """If arrivals and lag are measured as zero, the capacity need not be known."""
     idle = evidence(arrival_rate=0.0, processing_rate=0.0, true_processing_rate=None, utilization=0.0, lag_seconds=0.0)
     proposal = propose(name, case(idle))
     assert (proposal.size, proposal.code) == (1, "IDLE")

@@ -22,6 +22,7 @@ from tidegate.events.snapshot import MetricSnapshot, StageTasks
 UNSEEN = (Slice(0.0, None, None),)
 """Stands for a window without a snapshot, about which nothing is known."""
 
+ARRIVED, COMMITTED = Slice._fields.index("arrived"), Slice._fields.index("committed")
 FIT_MIN_BATCHES = 6
 FIT_MIN_SPREAD = 0.05
 """Batches of nearly one size allow no fit: their relative standard deviation must be at least this."""
@@ -70,8 +71,8 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     return Evidence(
         window_seconds=last.at - origin,
         snapshots=len(state.window),
-        arrival_rate=_growth(window, "arrived"),
-        processing_rate=_growth(window, "committed"),
+        arrival_rate=_growth(window, ARRIVED),
+        processing_rate=_growth(window, COMMITTED),
         true_processing_rate=true_rate,
         utilization=min(1.0, busy / covered) if covered > 0 else None,
         lag_records=lag,
@@ -92,16 +93,16 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     )
 
 
-def _growth(window: Sequence[Slice], counter: str) -> float | None:
-    """Return the growth per second between the first and the last known value of a counter."""
+def _growth(window: Sequence[Slice], counter: int) -> float | None:
+    """Return the growth per second between the first and the last known value of a counter, given by its place."""
     first, last = window[0], window[-1]
-    if getattr(first, counter) is None or getattr(last, counter) is None:
-        known = [piece for piece in window if getattr(piece, counter) is not None]
+    if first[counter] is None or last[counter] is None:
+        known = [piece for piece in window if piece[counter] is not None]
         if not known:
             return None
         first, last = known[0], known[-1]
     gap = last.at - first.at
-    return float(getattr(last, counter) - getattr(first, counter)) / gap if gap > 0 else None
+    return float(last[counter] - first[counter]) / gap if gap > 0 else None  # type: ignore[operator]
 
 
 def _fit(sums: BatchSums) -> tuple[float | None, float | None]:

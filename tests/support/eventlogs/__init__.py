@@ -1,4 +1,4 @@
-"""Recorded event logs, and how Spark lays them out on disk: see README.md beside them."""
+"""Recorded event logs, and how Spark lays them out on disk: README.md describes them."""
 
 from __future__ import annotations
 

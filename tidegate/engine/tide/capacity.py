@@ -56,6 +56,9 @@ BETA_RANGE = (0.3, 1.0)
 STAGE_DECAY = 0.8
 """Weight of the past after each snapshot, in the stages' shares of the work."""
 
+OVERHEAD_WEIGHT = 0.1
+"""Weight of the newest snapshot in the overhead that the job's events tell."""
+
 STAGES_KEPT = 4
 SHARE_GRAIN = 20
 """Shares are rounded to a twentieth."""
@@ -76,10 +79,10 @@ def useful_sizes(low: int, high: int, shape: Shape, step: int = 1) -> tuple[int,
     sizes: list[int] = []
     best = 0.0
     for size in range(-(-low // step) * step, high + 1, step):
-        does = effective(size, shape)
-        if does > best * (1 + 1e-9):
+        work = effective(size, shape)
+        if work > best * (1 + 1e-9):
             sizes.append(size)
-            best = does
+            best = work
     return tuple(sizes)
 
 
@@ -108,7 +111,7 @@ def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float |
     if not measured:
         return kept
     mean = max(0.0, sum(measured) / len(measured))
-    return mean if kept is None else kept + 0.1 * (mean - kept)
+    return mean if kept is None else kept + OVERHEAD_WEIGHT * (mean - kept)
 
 
 class SizeFit(NamedTuple):

@@ -2,9 +2,9 @@
 
 Symbols. Rates are in records/s, times in seconds.
 
-    Δ    time between two measured rates        h    how far ahead a forecast looks
-    n    rates seen since the level was set     M    memory of the level (`level_seconds`)
-    D    damping time of a trend (`damping_seconds`)
+    Δ    interval: time between two rates       t    how far ahead a forecast looks
+    M    memory of the level                    n    rates since the level was set, plus `PRIOR_RATES`
+    D    damping time of a trend                m    intervals in the segment of a forecast
     v    variance of the residuals              φ    autocorrelation: share of a residual left one interval later
 
 **Level and trend** are a g-h filter with fading memory (Brookner, "Tracking and Kalman Filtering Made Easy", 1998,
@@ -18,16 +18,16 @@ McKenzie, 1985), and it changes the load by at most `MAX_TREND_GROWTH` and `MAX_
 
 **The residual** is the distance of the newest rate from the level. It is a first-order autoregression, so it decays:
 
-    change(h)    = trend · D · (1 - exp(-h/D))
-    forecast(h)  = level + change(h) + residual · φ^(h/Δ)
+    change(t)    = trend · D · (1 - exp(-t/D))
+    forecast(t)  = level + change(t) + residual · φ^(t/Δ)
 
-**The interval.** A queue feels the sum of the arrivals, that is, their mean over a segment of n intervals. Independent
-noise averages out within a segment, autocorrelated noise does not. With the effective number of independent
-observations among n (Bayley & Hammersley, 1946), the variance of the mean over n intervals around h ahead is
+**The confidence interval.** A queue feels the sum of the arrivals, that is, their mean over a segment of m intervals.
+Independent noise averages out within a segment, autocorrelated noise does not. With the effective number of independent
+observations among m (Bayley & Hammersley, 1946), the variance of the mean over m intervals around t ahead is
 
-    error(h)²    = v · min(1, (1 + φ) / (1 - φ) / n) · (1 - φ^(2h/Δ))  +  v · min(1, (1 + φ) / (1 - φ) · (g - (1 - θ²)))
+    error(t)²    = v · min(1, (1 + φ) / (1 - φ) / m) · (1 - φ^(2t/Δ))  +  v · min(1, (1 + φ) / (1 - φ) · (g - (1 - θ²)))
 
-The factor (1 - φ^(2h/Δ)) removes what the present residual already tells. The second term is the error of the level
+The factor (1 - φ^(2t/Δ)) removes what the present residual already tells. The second term is the error of the level
 itself while it is young: the end of a line through n rates has g times their variance. For an old level it is 0,
 because its error is already part of the residuals.
 

@@ -41,7 +41,7 @@ class TideOptions:
         "what a smaller size would have saved before the job switches to it",
         unit="restart prices",
         ge=0,
-        formerly="patience",  # codespell:ignore patience
+        formerly="patience",
     )
     switching_threshold_max: float = option(
         16.0, "largest value the switching threshold may reach", unit="restart prices", ge=0, formerly="patience_max"
