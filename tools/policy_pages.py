@@ -33,7 +33,7 @@ from tools import policy_texts as texts
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "policies"
 
-LABELS = ("When to choose it", "Set first", "Details")
+LABELS = ("When to choose it", "Set first")
 
 
 class Described(NamedTuple):
@@ -52,11 +52,11 @@ def ours() -> tuple[Any, ...]:
 
 def described(policy: Any) -> Described:
     """Return what a policy says of itself."""
-    title, _, rest = _doc(sys.modules[policy.__module__]).partition("\n")
+    title, rest = _doc(sys.modules[policy.__module__])
     theory, labelled = [], {}
-    for paragraph in rest.strip("\n").split("\n\n"):
+    for paragraph in rest.split("\n\n"):
         label, _, text = paragraph.partition(": ")
-        if label in LABELS:
+        if label in (*LABELS, "Details"):
             labelled[label] = " ".join(text.split())
         else:
             theory.append(paragraph)
@@ -66,7 +66,7 @@ def described(policy: Any) -> Described:
 def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
     made = {
-        "README.md": _index(),
+        "README.md": _page(_index()),
         "guards.md": _page(_guards()),
         "reasons.md": _page(_reason_codes(engine().reasons)),
         "behaviour.md": _page(_behaviour()),
@@ -78,36 +78,23 @@ def _page(lines: Iterable[str]) -> str:
     return "\n".join([*lines, "", texts.GENERATED]) + "\n"
 
 
-def _index() -> str:
-    rows = [
-        (
-            f"[`{policy.name}`]({policy.name}.md)",
-            _first_line(policy),
-            *_labelled(policy, "When to choose it", "Set first"),
-        )
-        for policy in ours()
-    ]
-    lines = [
-        texts.INDEX,
-        *_table(("term", "unit", "meaning"), texts.TERMS),
-        "",
-        texts.CHOICE,
-        *_table(("policy", "decides by", "when to choose it", "set first"), rows),
-        texts.OWN_POLICY,
-    ]
-    return _page("\n".join(lines).splitlines())
-
-
-def _labelled(policy: Any, *labels: str) -> tuple[str, ...]:
-    found = described(policy).labelled
-    return tuple(found.get(label, "") for label in labels)
+def _index() -> Iterator[str]:
+    yield texts.INDEX
+    yield from _table(("term", "unit", "meaning"), texts.TERMS)
+    yield from ("", texts.CHOICE)
+    rows = (
+        (f"[`{p.name}`]({p.name}.md)", _doc(p)[0], *(described(p).labelled.get(label, "") for label in LABELS))
+        for p in ours()
+    )
+    yield from _table(("policy", "decides by", "when to choose it", "set first"), rows)
+    yield texts.OWN_POLICY.rstrip("\n")
 
 
 def _policy(policy: Any) -> Iterator[str]:
     """Yield the page of one policy."""
     told = described(policy)
     yield from (f"# {policy.name}", "", texts.LINKS, "", told.title, "")
-    for label in ("When to choose it", "Set first"):
+    for label in LABELS:
         if label in told.labelled:
             yield from (f"**{label}:** {told.labelled[label]}", "")
     yield from ("## How it works", "", told.theory, "", "## Options", "")
@@ -117,13 +104,12 @@ def _policy(policy: Any) -> Iterator[str]:
     yield from _options(policy.Options, without=behaviour.BehaviourOptions if shared else NoOptions)
     yield from ("", "## Reason codes", "", *_reason_table(policy.reasons))
     for name in re.findall(r"`(\w+)`", told.labelled.get("Details", "")):
-        first, _, rest = _doc(import_module(f"{policy.__module__.rpartition('.')[0]}.{name}")).partition("\n")
-        yield from ("", f"## Details: {name}", "", _sentence(first), "", rest.strip("\n"))
+        first, rest = _doc(import_module(f"{policy.__module__.rpartition('.')[0]}.{name}"))
+        yield from ("", f"## Details: {name}", "", _sentence(first), "", rest)
 
 
 def _behaviour() -> Iterator[str]:
-    title, _, theory = _doc(behaviour).partition("\n")
-    yield from ("# Behaviour", "", texts.LINKS, "", title, "", theory.strip("\n"), "", "## Options", "")
+    yield from ("# Behaviour", "", texts.LINKS, "", "\n\n".join(_doc(behaviour)), "", "## Options", "")
     yield from _options(behaviour.BehaviourOptions)
 
 
@@ -133,17 +119,17 @@ def _guards() -> Iterator[str]:
     yield from _table(heading, (_guard_row(guard) for guard in GUARDS))
     for guard in GUARDS:
         if fields(guard):
-            first, _, theory = _doc(guard).partition("\n")
+            first, theory = _doc(guard)
             yield from ("", f"## {guard.name}", "", first, "")
-            if theory.strip():
-                yield from (theory.strip("\n"), "")
+            if theory:
+                yield from (theory, "")
             yield from _options(guard)
 
 
 def _guard_row(guard: Any) -> tuple[str, ...]:
     name = f"[`{guard.name}`](#{guard.name})" if fields(guard) else f"`{guard.name}`"
     flags = (guard.waits, guard.binds_manual, issubclass(guard, ForcingGuard))
-    return (name, _first_line(guard), ", ".join(sorted(guard.covers)), *("yes" if flag else "" for flag in flags))
+    return (name, _doc(guard)[0], ", ".join(sorted(guard.covers)), *("yes" if flag else "" for flag in flags))
 
 
 def _reason_codes(reasons: Mapping[str, Reason]) -> Iterator[str]:
@@ -211,19 +197,17 @@ def _table(heading: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[st
     yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
-def _first_line(of: Any) -> str:
-    return _doc(of).partition("\n")[0]
-
-
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _doc(of: Any) -> str:
+def _doc(of: Any) -> tuple[str, str]:
+    """Return the first line of a docstring, and the rest."""
     text = inspect.getdoc(of)
     if not text:
         raise ValueError(f"{of} has no docstring, and the pages are made of docstrings")
-    return text
+    first, _, rest = text.partition("\n")
+    return first, rest.strip("\n")
 
 
 def differences() -> list[str]:

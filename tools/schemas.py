@@ -133,12 +133,12 @@ def frozen(topic: Topic) -> Path:
     return Path("golden") / f"{topic.event_type}.schema.json"
 
 
-def broken(folder: Path = HERE) -> list[str]:
-    """Return how the present models break readers of what the frozen schemas in `folder` allowed."""
+def broken() -> list[str]:
+    """Return how the present models break readers of what the frozen schemas allowed."""
     return [
         f"{topic.event_type} {line}"
         for topic in TOPICS
-        for line in breaks(json.loads((folder / frozen(topic)).read_text("utf-8")), json_schema(topic))
+        for line in breaks(json.loads((HERE / frozen(topic)).read_text("utf-8")), json_schema(topic))
     ]
 
 
@@ -155,18 +155,11 @@ def stale(folder: Path = HERE) -> list[str]:
 
 def write(folder: Path = HERE) -> list[Path]:
     """Write every generated file below `folder`; return their paths."""
-    for path, text in artefacts().items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, "utf-8")
-    return [folder / path for path in artefacts()]
-
-
-def freeze(folder: Path = HERE) -> None:
-    """Make the present schemas the frozen ones: an event that is new, or only grew in ways that break no reader."""
-    for topic in TOPICS:
-        file = folder / frozen(topic)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(_json(json_schema(topic)), "utf-8")
+    files = {folder / path: text for path, text in artefacts().items()}
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return list(files)
 
 
 def _json(value: Any) -> str:
@@ -182,8 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     out = sys.stdout.write
     known = all((HERE / frozen(topic)).is_file() for topic in TOPICS)
-    violations = broken() if known else []
-    if violations:
+    if violations := broken() if known else []:
         out("These changes break readers of what was recorded before; add a new major version instead:\n")
         out("".join(f"  {line}\n" for line in violations))
         return 1
@@ -196,7 +188,8 @@ def main(arguments: list[str] | None = None) -> int:
     for path in write():
         out(f"wrote {path.relative_to(HERE.parent)}\n")
     if chosen.freeze:
-        freeze()
+        for topic in TOPICS:
+            (HERE / frozen(topic)).write_text(_json(json_schema(topic)), "utf-8")
         out(f"froze {len(TOPICS)} schemas\n")
     return 0
 

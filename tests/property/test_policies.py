@@ -38,12 +38,14 @@ NOT_MONOTONE = {
     "learning": "it does what it learned, and may have learned otherwise",
     "hpa": "utilization alone does not see lag; with a lag target it is (see LAG_OPTIONS)",
     "threshold": "batch time does not see lag; with `lag_up_seconds` it is",
+    "numaflow": "a size beyond 32 bits overflows and becomes 1; with `fix_pending_overflow` it is",
 }
 LAG_OPTIONS: dict[str, dict[str, Any]] = {
     "hpa": {"target_lag_records_per_slot": 1000},
     "threshold": {"lag_up_seconds": 30.0},
+    "numaflow": {"fix_pending_overflow": True},
 }
-"""Options with which a policy that does not see lag does."""
+"""Options with which more lag never asks such a policy for less."""
 
 PRESENT = {"threshold": ThresholdMemory(looked_at=0.0)}
 """Memory with which a policy judges at once."""
@@ -115,6 +117,13 @@ def test_what_is_not_promised_is_not_so() -> None:
     full = rules.desired_replicas([100.0], [24_000], **given_rule)
     assert (by_time, by_buffer) == (30, 7)
     assert nearly_full > full == 6
+
+
+@pytest.mark.parametrize(("options", "want"), [({}, 33), (LAG_OPTIONS["numaflow"], 37)])
+def test_numaflow_asks_for_less_where_its_size_overflows(options: dict[str, Any], want: int) -> None:
+    """71,582,789 records at 0.06/s ask for more than 2^31 slots: one step down, or one step up with the fix."""
+    seen = evidence(lag_records=71_582_789, processing_rate=0.0625, slots_granted=None)
+    assert ask("numaflow", seen, 35, **options).size == want
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import decide
 from tests.support.engine import check_spec, step
 from tests.support.events import job, observed, steady
 from tidegate.engine.guards import GUARDS
@@ -21,12 +22,9 @@ def overloaded(
     spec: JobSpec, *, last: dict[str, Any] | None = None, seen: dict[str, Any] | None = None, **more: Any
 ) -> Decision:
     """Return the decision at which the policy first asks for more, with changes to the last snapshot and view."""
-    state = JobState.new()
     shots = steady(7, rate=800, capacity=400, **more)
-    for shot in shots[:-1]:
-        state, _ = step(state, shot, spec, observed(shot))
-    final = shots[-1].model_copy(update=last or {})
-    return step(state, final, spec, observed(final, **(seen or {})))[1]
+    shots[-1] = shots[-1].model_copy(update=last or {})
+    return decide(spec, shots, **(seen or {}))[1]
 
 
 def entry(decision: Decision, code: str) -> str:
@@ -86,35 +84,6 @@ def test_a_paused_job_is_left_alone() -> None:
     assert held(decision)
     assert decision.status is Status.FINE
     assert decision.sentence.endswith("but the job is paused.")
-
-
-def test_an_interactive_job_keeps_its_size() -> None:
-    """The first of Autopilot's five answers: interactive jobs are pinned."""
-    decision = overloaded(job(interactive=True))
-    assert held(decision)
-    assert entry(decision, "INTERACTIVE") == "the job is interactive, so it keeps its 4 slots"
-
-
-def test_a_new_run_gets_time_to_settle() -> None:
-    """Nothing changes within the stabilization time."""
-    decision = overloaded(job(guards={"stabilization": {"seconds": 300}}))
-    assert held(decision)
-    assert entry(decision, "STABILIZING") == "the job started 60 s ago and gets 300 s to settle"
-
-
-def test_a_step_limit_cuts_the_change() -> None:
-    """A step limit lets part of the change through."""
-    decision = overloaded(
-        job(
-            guards={
-                "steps": {"up": 2},
-                "cooldown": {"up_seconds": 0, "down_seconds": 0},
-                "stabilization": {"seconds": 0},
-            }
-        )
-    )
-    assert decision.final_parallelism == 6
-    assert entry(decision, "STEP_UP_LIMIT") == "at most 2 slots may be added at a time"
 
 
 def test_the_maximum_limits_the_size() -> None:
@@ -200,13 +169,6 @@ def test_nothing_is_added_while_the_pool_is_unknown() -> None:
     decision = overloaded(job(), free=None)
     assert held(decision)
     assert decision.trail[-1].code == "POOL_UNKNOWN"
-
-
-def test_a_lost_reservation_is_tried_again_later() -> None:
-    """Losing the race for slots stops only this decision."""
-    decision = overloaded(job(), seen={"reservation_refused": True})
-    assert held(decision)
-    assert decision.trail[-1].code == "RESERVATION_LOST"
 
 
 def test_every_guard_says_what_it_needs() -> None:

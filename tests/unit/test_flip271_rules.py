@@ -179,12 +179,12 @@ def test_alignment(current: int, target: int, partitions: int, mode: str, expect
 @pytest.mark.parametrize(
     ("current", "target", "partitions", "mode", "expected"),
     [
-        (2, 20, 15, "EVENLY_SPREAD", (15, True)),  # the legacy rule caps at the partitions
-        (2, 5, 8, "EVENLY_SPREAD", (8, False)),
-        (2, 30, 100, "MAXIMIZE_UTILISATION", (34, False)),
+        (2, 20, 15, "EVENLY_SPREAD", 15),  # the legacy rule caps at the partitions
+        (2, 5, 8, "EVENLY_SPREAD", 8),
+        (2, 30, 100, "MAXIMIZE_UTILISATION", 34),
     ],
 )
-def test_legacy_alignment(current: int, target: int, partitions: int, mode: str, expected: tuple[int, bool]) -> None:
+def test_legacy_alignment(current: int, target: int, partitions: int, mode: str, expected: int) -> None:
     """The rule of release 1.15, which caps a source at its partitions."""
     assert rules.align_legacy(current, target, partitions, mode=mode, limit=1000, lower=1) == expected
 

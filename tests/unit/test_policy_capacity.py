@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from itertools import islice
 
 import pytest
 
@@ -13,16 +13,18 @@ from tidegate.engine.case import Case
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
 from tidegate.policies import forecast_rules, queueing_rules
-from tidegate.policies.cost import lag_integral, size_cost
+from tidegate.policies.cost import Cost, CostOptions, lag_integral
 from tidegate.policies.forecast import ForecastMemory
 from tidegate.policies.learning import Learning, LearningMemory, LearningOptions, splitmix64, uniform, updated
 from tidegate.policies.pid import velocity
-from tidegate.policies.threshold import ThresholdMemory, dstreams_change, dstreams_ratio
+from tidegate.policies.sizing import Workload
+from tidegate.policies.threshold import ThresholdMemory, dstreams_change
 
 
 def test_dstreams_thresholds() -> None:
     """The mean is cut to whole milliseconds; from 0.9 on it adds the rounded ratio, up to 0.3 it removes one slot."""
-    assert dstreams_ratio([900, 901], 1000) == 0.9
+    given = {"memory": ThresholdMemory(AT - 60), "batch_interval_seconds": 1.0}
+    assert propose("threshold", case(evidence(batch_seconds=0.9005)), **given).numbers["ratio"] == 0.9
     assert [dstreams_change(ratio) for ratio in (0.89, 0.9, 1.49, 1.5, 3.2, 0.3, 0.31)] == [0, 1, 1, 2, 3, -1, 0]
 
 
@@ -72,15 +74,19 @@ def test_pid_settles_without_error() -> None:
     assert max(sizes) <= 17  # 1000 / (100 * 0.6): never beyond the far edge of the band
 
 
+def erlang_c(servers: int, load: float) -> float:
+    """Return the probability that an arrival has to wait."""
+    blocked = next(islice(queueing_rules.erlang_b(load), servers - 1, None))
+    return queueing_rules.erlang_c(servers, load, blocked)
+
+
 def test_erlang_formulas() -> None:
-    """Textbook values: M/M/1 waits ρ/(μ-λ), C(2, 1) = 1/3, C(3, 2) = 4/9, B(2, 1) = 1/5."""
-    assert queueing_rules.erlang_b(2, 1.0) == pytest.approx(0.2)
-    assert queueing_rules.erlang_c(1, 0.8) == pytest.approx(0.8)
-    assert queueing_rules.erlang_c(2, 1.0) == pytest.approx(1 / 3)
-    assert queueing_rules.erlang_c(3, 2.0) == pytest.approx(4 / 9)
-    assert queueing_rules.mean_wait(1, 0.8, 1.0) == pytest.approx(4.0)
-    assert queueing_rules.mean_wait(2, 2.0, 1.0) == math.inf
-    assert queueing_rules.wait_exceeds(2, 1.0, 1.0, 1.0) == pytest.approx(math.exp(-1) / 3)
+    """Textbook values: C(1, 4/5) = 4/5, C(2, 1) = 1/3, C(3, 2) = 4/9, B(1, 1) = 1/2, B(2, 1) = 1/5."""
+    assert list(islice(queueing_rules.erlang_b(1.0), 2)) == pytest.approx([0.5, 0.2])
+    assert erlang_c(1, 0.8) == pytest.approx(0.8)
+    assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
+    assert erlang_c(3, 2.0) == pytest.approx(4 / 9)
+    assert erlang_c(2, 2.0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -90,8 +96,9 @@ def test_the_fewest_servers(rate: float, served: float, seconds: float, share: f
     """The number found meets the target, and one server fewer does not."""
     count = queueing_rules.servers_needed(rate, served, seconds, share, 100)
     assert count is not None
-    assert queueing_rules.wait_exceeds(count, rate, served, seconds) <= share
-    assert count == 1 or queueing_rules.wait_exceeds(count - 1, rate, served, seconds) > share
+    exceeds = [erlang_c(c, rate / served) * math.exp(-(c * served - rate) * seconds) for c in range(1, count + 1)]
+    assert exceeds[-1] <= share
+    assert all(other > share for other in exceeds[:-1])
     assert queueing_rules.servers_needed(200.0, 1.0, 1.0, 0.05, 100) is None
     assert queueing_rules.servers_needed(1e6, 1.0, 60.0, 0.05, 3) is None  # far over what an exponent can hold
 
@@ -178,19 +185,11 @@ def test_the_integral_of_lag(lag: float, growth: float, seconds: float, want: fl
 
 def test_a_size_costs_slots_lag_and_restart() -> None:
     """4 slots that keep up cost 4 * 100; a change adds its price and the lag from its pause until it is worked off."""
-    given: dict[str, Any] = {
-        "lag": 0.0,
-        "arriving": 100.0,
-        "per_slot": 50.0,
-        "horizon": 100.0,
-        "restart": 10.0,
-        "slot_price": 1.0,
-        "lag_price": 1.0,
-        "restart_price": 60.0,
-    }
-    assert size_cost(4, 4, **given) == 400.0
+    rule = Cost(CostOptions(horizon_seconds=100.0, target_utilization=1.0))
+    work = Workload(arrival=100.0, lag=0, capacity=200.0, per_slot=50.0)
+    assert rule.cost(4, 4, work, 10.0) == 400.0
     # pause: 0 to 1000 records in 10 s = 5000; then 1000 falls by 200/s: 1000² / 400 = 2500; over 200/s: 37.5 s²
-    assert size_cost(6, 4, **given) == pytest.approx(600 + 37.5 + 60)
+    assert rule.cost(6, 4, work, 10.0) == pytest.approx(600 + 37.5 + 60)
 
 
 def test_cost_weighs_the_restart() -> None:

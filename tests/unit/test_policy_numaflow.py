@@ -21,7 +21,6 @@ from tidegate.policies.numaflow_pressure import MAX_SUMS, DownstreamLag, remembe
 
 def test_the_documented_example() -> None:
     """60,000 pending in 3 s at 5,000/s a pod, so 10,000/s at 2 replicas: 60,000 / (3 * 5,000) = 4."""
-    assert rules.text_desired_replicas(60_000, 5_000, 3) == 4
     assert rules.desired_replicas([10_000], [60_000], target_processing_seconds=3, ready_replicas=2) == 4
 
 
@@ -157,12 +156,22 @@ def test_the_lookback_follows_the_longest_still_spell(current: float, still: flo
     assert rules.next_lookback(current, still, 120) == want
 
 
-def test_the_longest_still_spell() -> None:
-    """A rise ends a spell, a fall starts a new one, and a spell that has not ended counts."""
-    assert rules.longest_still([(0, 5), (10, 5), (30, 6), (40, 7)]) == 30
-    assert rules.longest_still([(0, 5), (10, 2), (50, 3), (55, 4)]) == 40
-    assert rules.longest_still([(0, 5), (10, 6), (100, 6)]) == 90
-    assert rules.longest_still([(0, 0), (100, 0)]) == 0
+@pytest.mark.parametrize(
+    ("counts", "want"),
+    [
+        ({0: 5, 40: 5, 120: 6, 160: 7}, 120.0),
+        ({0: 5, 60: 2, 120: 3}, 60.0),
+        ({0: 5, 10: 6, 100: 6}, 120.0),
+        ({0: 0, 100: 0}, 60.0),
+    ],
+)
+def test_the_longest_still_spell(counts: dict[int, int], want: float) -> None:
+    """A rise ends a spell, a fall starts a new one, and a spell that has not ended counts unless nothing came yet."""
+    numaflow = policy("numaflow", lookback_seconds=60)
+    memory = numaflow.Memory()
+    for at, done in counts.items():
+        memory = numaflow.propose(case(after=at, window=[Slice(AT + at, done, done)]), memory).memory
+    assert memory.lookback == want
 
 
 @pytest.mark.parametrize(("hour", "active"), [(10, True), (20, False), (9, True), (17, False)])

@@ -28,28 +28,28 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tidegate.engine.case import Case
+from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
+from tidegate.events.decision import Figure
 from tidegate.policies import hpa_rules as rules
+from tidegate.policies.rule import Rule, RuleOptions
 from tidegate.policies.sizing import clamp
-
-RATE_POLICY = re.compile(r"(0|[1-9][0-9]{0,8}) (Pods|Percent)/(0|[1-9][0-9]{0,8})s")
-MAX_PERIOD_SECONDS = 1800
-"""The longest `periodSeconds` that Kubernetes permits."""
 
 _ONE = r"[1-9][0-9]{0,8} (?:Pods|Percent)/(?:[1-9][0-9]{0,2}|1[0-7][0-9]{2}|1800)s"
 RATE_POLICIES = rf"^\s*(?:{_ONE}\s*(?:;\s*{_ONE}\s*)*)?$"
-"""The same as a pattern for the JSON Schema."""
+"""The rate policies that Kubernetes permits, as a pattern for the JSON Schema: its longest period is 1800 s."""
 
-LIMITED = Reason("the desired size is {wanted}, and the rate policies allow {size} for now")
-STABILIZED = Reason("the desired size is {wanted}, and the stabilization window allows {size}")
+BEHAVIOUR_REASONS = {
+    "HPA_LIMITED": Reason("the desired size is {wanted}, and the rate policies allow {size} for now"),
+    "HPA_STABILIZED": Reason("the desired size is {wanted}, and the stabilization window allows {size}"),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class BehaviourOptions:
+class BehaviourOptions(RuleOptions):
     """Options of the autoscaler's behaviour, with the defaults of Kubernetes."""
 
     tolerance_up: float = option(0.1, "share above the target that does not change the size", unit="share", ge=0)
@@ -92,15 +92,6 @@ class BehaviourMemory(NamedTuple):
         return self._replace(events=(*self.events, (case.measured_at, final - case.current)))
 
 
-@dataclass(frozen=True, slots=True)
-class Behaved:
-    """A size after the behaviour, the code of what changed it ("" for nothing), and the memory from now on."""
-
-    size: int
-    limited_by: str
-    memory: BehaviourMemory
-
-
 class Behaviour:
     """The behaviour, with its rate policies parsed."""
 
@@ -111,8 +102,8 @@ class Behaviour:
         self.down = _rate_policies("down_policies", options.down_policies)
         self.longest_period = max((policy.period_seconds for policy in self.up + self.down), default=0.0)
 
-    def apply(self, case: Case, memory: BehaviourMemory, proposed: int) -> Behaved:
-        """Return what the behaviour makes of a proposed size at the time of the case."""
+    def apply(self, case: Case, memory: BehaviourMemory, proposed: int) -> tuple[int, str, BehaviourMemory]:
+        """Return (size, code of what changed the proposed one or "", memory from now on)."""
         o, now, current = self.options, case.measured_at, case.current
         # The first recommendation of all is the current size (`recordInitialRecommendation`).
         first = ((now, current),)
@@ -141,7 +132,7 @@ class Behaviour:
             lows=(*lows, (now, proposed)) if o.stabilization_up_seconds > 0 else None,
             events=tuple(_kept(memory.events, now - self.longest_period)),
         )
-        return Behaved(size, limited_by, kept)
+        return size, limited_by, kept
 
     def _limited(self, current: int, proposed: int, events: Sequence[tuple[float, int]], now: float) -> int:
         """Return the proposed size, or as far towards it as the rate policies allow."""
@@ -156,6 +147,34 @@ class Behaviour:
         return proposed
 
 
+B = TypeVar("B", bound=BehaviourOptions)
+
+
+class BehavingRule(Rule[B, BehaviourMemory]):
+    """A rule whose proposed sizes go through the behaviour; it remembers nothing else."""
+
+    def __init__(self, options: B) -> None:
+        super().__init__(options)
+        self.behaviour = Behaviour(options)
+
+    def ordered(
+        self,
+        case: Case,
+        memory: BehaviourMemory,
+        proposal: Proposal[BehaviourMemory],  # noqa: ARG002
+        final: int,
+    ) -> BehaviourMemory:
+        """Remember the scale event."""
+        return memory.with_event(case, final)
+
+    def _behaved(
+        self, case: Case, proposed: int, code: str, numbers: dict[str, Figure], memory: BehaviourMemory
+    ) -> Proposal[BehaviourMemory]:
+        """Return the proposal of what the behaviour makes of a size."""
+        size, limited_by, memory = self.behaviour.apply(case, memory, proposed)
+        return self._proposal(case, size, limited_by or code, numbers | {"size": size}, memory)
+
+
 def _kept(records: Sequence[tuple[float, int]], after: float) -> list[tuple[float, int]]:
     return [record for record in records if record[0] > after]
 
@@ -167,17 +186,10 @@ def _rate_policies(name: str, text: str) -> tuple[rules.RatePolicy, ...]:
 
 
 def _rate_policy(name: str, item: str) -> rules.RatePolicy:
-    found = RATE_POLICY.fullmatch(item)
-    if found is None:
+    if not re.fullmatch(_ONE, item):
         raise BadOption(
-            f"scaling.policy_options.{name}: must be VALUE TYPE/PERIOD with the type Pods or Percent, "
-            f"such as '4 Pods/15s; 100 Percent/15s', found {item!r}"
+            f"scaling.policy_options.{name}: must be VALUE TYPE/PERIOD with a value of at least 1, the type Pods or "
+            f"Percent, and a period from 1 to 1800 s, such as '4 Pods/15s; 100 Percent/15s', found {item!r}"
         )
-    value, kind, period = int(found[1]), found[2], int(found[3])
-    if value < 1:
-        raise BadOption(f"scaling.policy_options.{name}: the value must be at least 1, found {item!r}")
-    if not 1 <= period <= MAX_PERIOD_SECONDS:
-        raise BadOption(
-            f"scaling.policy_options.{name}: the period must be from 1 to {MAX_PERIOD_SECONDS} s, found {item!r}"
-        )
-    return rules.RatePolicy(kind, value, period)
+    value, kind, period = re.split("[ /]", item.removesuffix("s"))
+    return rules.RatePolicy(kind, int(value), int(period))

@@ -31,7 +31,8 @@ from tidegate.engine.memory import NoMemory
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, clamp, measure, restart_seconds
 
 
 def lag_integral(lag: float, growth: float, seconds: float) -> float:
@@ -42,27 +43,6 @@ def lag_integral(lag: float, growth: float, seconds: float) -> float:
     if end >= 0:
         return (lag + end) / 2 * seconds
     return lag * lag / (-2 * growth)  # it is empty after lag / -growth, and stays empty
-
-
-def size_cost(
-    size: int,
-    current: int,
-    *,
-    lag: float,
-    arriving: float,
-    per_slot: float,
-    horizon: float,
-    restart: float,
-    slot_price: float,
-    lag_price: float,
-    restart_price: float,
-) -> float:
-    """Return what a size costs over the horizon, in slot-seconds; rates in records/s, lag in records."""
-    pause = restart if size != current else 0.0
-    waiting = lag_integral(lag, arriving, min(pause, horizon))
-    waiting += lag_integral(lag + arriving * pause, arriving - per_slot * size, horizon - pause)
-    penalty = lag_price * waiting / (per_slot * current)
-    return slot_price * size * horizon + penalty + (restart_price if size != current else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +63,7 @@ class CostOptions:
     sizes: int = option(64, "number of sizes to compare, around the current one", ge=3, le=1024)
 
 
-class Cost:
+class Cost(Rule[CostOptions, NoMemory]):
     """The size whose slots, lag and restart cost least over a horizon."""
 
     name: ClassVar[str] = "cost"
@@ -99,14 +79,6 @@ class Cost:
         "COST_LEAST": Reason("over the next {horizon:.0f} s no other size costs less than the current {current} slots"),
     }
 
-    def __init__(self, options: CostOptions) -> None:
-        self.options = options
-
-    @property
-    def window_seconds(self) -> float:
-        """The window of rates."""
-        return self.options.window_seconds
-
     def propose(self, case: Case, memory: NoMemory) -> Proposal[NoMemory]:
         """Return the cheapest size."""
         o, current = self.options, case.current
@@ -114,26 +86,10 @@ class Cost:
         if isinstance(found, Proposal):
             return found
         restart = restart_seconds(case, o.assumed_restart_seconds)
-        arriving = found.arrival / o.target_utilization
-
-        def cost(size: int) -> float:
-            return size_cost(
-                size,
-                current,
-                lag=float(found.lag),
-                arriving=arriving,
-                per_slot=found.per_slot,
-                horizon=o.horizon_seconds,
-                restart=min(restart, o.horizon_seconds),
-                slot_price=o.slot_price,
-                lag_price=o.lag_price,
-                restart_price=o.restart_price,
-            )
-
         start = clamp(case, current)
         low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
-        costs = {size: cost(size) for size in range(low, high + 1)}
-        stay = costs.get(current, cost(current))
+        costs = {size: self.cost(size, current, found, restart) for size in range(low, high + 1)}
+        stay = self.cost(current, current, found, restart)
         best = min(costs, key=lambda size: (costs[size], size))
         if costs[best] >= stay:
             best = current
@@ -146,8 +102,13 @@ class Cost:
             "restart": restart,
         }
         code = "COST_LEAST" if best == current else "COST_CHEAPER"
-        return Proposal(best, code, numbers, expect(case, best, restart))
+        return self._proposal(case, best, code, numbers)
 
-    def ordered(self, case: Case, memory: NoMemory, proposal: Proposal[NoMemory], final: int) -> NoMemory:  # noqa: ARG002
-        """Remember nothing: each decision weighs the whole horizon."""
-        return memory
+    def cost(self, size: int, current: int, work: Workload, restart: float) -> float:
+        """Return what a size costs over the horizon, in slot-seconds."""
+        o, lag, arriving = self.options, float(work.lag), work.arrival / self.options.target_utilization
+        pause = min(restart, o.horizon_seconds) if size != current else 0.0
+        waiting = lag_integral(lag, arriving, pause)
+        waiting += lag_integral(lag + arriving * pause, arriving - work.per_slot * size, o.horizon_seconds - pause)
+        penalty = o.lag_price * waiting / (work.per_slot * current)
+        return o.slot_price * size * o.horizon_seconds + penalty + (o.restart_price if size != current else 0.0)

@@ -38,11 +38,11 @@ from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
-from tidegate.events.decision import Expectation, Figure
+from tidegate.events.decision import Figure
 from tidegate.policies import flip271_rules as rules
 from tidegate.policies.flip271_metrics import DAY_SECONDS, SourceMetrics, evaluate
 from tidegate.policies.flip271_options import HISTORY, Flip271Options
-from tidegate.policies.sizing import IDLE
+from tidegate.policies.sizing import IDLE, effect
 
 
 class Flip271Memory(NamedTuple):
@@ -149,17 +149,16 @@ class Flip271:
 
     def _decide(self, case: Case, m: SourceMetrics, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         o = self.options
-        low_edge = o.utilization_min if o.utilization_min is not None else o.utilization_target - o.utilization_boundary
-        high_edge = (
-            o.utilization_max if o.utilization_max is not None else o.utilization_target + o.utilization_boundary
-        )
+        target, half = o.utilization_target, o.utilization_boundary
+        low_edge = target - half if o.utilization_min is None else o.utilization_min
+        high_edge = target + half if o.utilization_max is None else o.utilization_max
         if m.backlog:
             up, down = self._capacity(m, 1.0, with_restart=False), math.inf
         else:
             up = self._capacity(m, high_edge, with_restart=False)
             down = self._capacity(m, low_edge, with_restart=True)
         outside = m.tpr < up or m.tpr > down
-        needed = self._capacity(m, o.utilization_target, with_restart=True)
+        needed = self._capacity(m, target, with_restart=True)
         alpha = self._alpha(case, memory)
         factor = rules.scale_factor(
             needed, m.tpr, max_down=o.scale_down_max_factor, max_up=o.scale_up_max_factor, alpha=alpha
@@ -215,7 +214,7 @@ class Flip271:
         if o.alignment_mode.startswith("LEGACY_"):
             lower = min(case.current, case.spec.scaling.min_parallelism)
             mode = o.alignment_mode.removeprefix("LEGACY_")
-            return rules.align_legacy(case.current, size, partitions, mode=mode, limit=limit, lower=lower)[0]
+            return rules.align_legacy(case.current, size, partitions, mode=mode, limit=limit, lower=lower)
         return rules.align(case.current, size, partitions, mode=o.alignment_mode, limit=limit)
 
     def _alpha(self, case: Case, memory: Flip271Memory) -> float:
@@ -242,15 +241,7 @@ class Flip271:
     ) -> Proposal[Flip271Memory]:
         expectation = None
         if math.isfinite(m.tpr) and case.current:
-            capacity = m.tpr / case.current * size
-            waiting = m.lag + (m.target * m.restart_seconds if size != case.current else 0.0)
-            spare = capacity - m.target
-            expectation = Expectation(
-                processing_rate=capacity,
-                lag_seconds=waiting / capacity,
-                catch_up_seconds=waiting / spare if spare > 0 else None,
-                restart_seconds=m.restart_seconds if size != case.current else 0.0,
-            )
+            expectation = effect(case.current, size, m.tpr, m.target, m.lag, m.restart_seconds)
         return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr))
 
 

@@ -44,7 +44,8 @@ def evaluate(case: Case, o: Flip271Options) -> SourceMetrics | None:
         return None
     target = rules.round_metric(max(0.0, input_rate + lag_rate))
     catch_up = rules.round_metric(lag / o.catch_up_duration_seconds) if o.catch_up_duration_seconds else 0.0
-    load = rules.round_metric(rules.mean(_loads(window)))
+    loads = (min(1.0, s.busy_seconds / s.covered_seconds) for s in window[1:] if s.covered_seconds > 0)
+    load = rules.round_metric(rules.mean(loads))
     busy_tpr = rules.busy_true_processing_rate(input_rate, load)
     observed = _observed(window, o)
     tpr = rules.round_metric(rules.true_processing_rate(busy_tpr, observed, o.observed_switch_threshold))
@@ -92,7 +93,3 @@ def _restart_seconds(case: Case, o: Flip271Options) -> float:
 
 def _nan(value: int | None) -> float:
     return math.nan if value is None else float(value)
-
-
-def _loads(window: tuple[Slice, ...]) -> list[float]:
-    return [min(1.0, s.busy_seconds / s.covered_seconds) for s in window[1:] if s.covered_seconds > 0]

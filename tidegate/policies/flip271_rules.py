@@ -127,14 +127,11 @@ def scale_factor(capacity: float, tpr: float, *, max_down: float, max_up: float,
     return min(max(factor, 1 - max_down), 1 + max_up)
 
 
-def scaled_parallelism(
-    current: int, factor: float, *, minimum: int, maximum: int, max_parallelism: int = 2**31 - 1
-) -> int:
+def scaled_parallelism(current: int, factor: float, *, minimum: int, maximum: int) -> int:
     """Return the parallelism for a factor, within the vertex' bounds (`JobVertexScaler.scale`)."""
     low, high = min(current, minimum), max(current, maximum)
-    limit = min(max_parallelism, high)
-    raw = limit if factor * current >= limit else math.ceil(factor * current)
-    return min(max(low, raw), limit)
+    raw = high if factor * current >= high else math.ceil(factor * current)
+    return min(max(low, raw), high)
 
 
 def align(current: int, target: int, partitions: int, *, mode: str, limit: int) -> int:
@@ -152,27 +149,24 @@ def align(current: int, target: int, partitions: int, *, mode: str, limit: int) 
     return target
 
 
-def align_legacy(current: int, target: int, partitions: int, *, mode: str, limit: int, lower: int) -> tuple[int, bool]:
-    """Return (parallelism, limited) by the rule of release 1.15 (`key-group.partitions.adjust.mode`).
+def align_legacy(current: int, target: int, partitions: int, *, mode: str, limit: int, lower: int) -> int:
+    """Return the parallelism by the rule of release 1.15 (`key-group.partitions.adjust.mode`).
 
-    EVENLY_SPREAD and MAXIMIZE_UTILISATION. `limited` is true where the source raises its ScalingLimited event.
+    EVENLY_SPREAD and MAXIMIZE_UTILISATION.
     """
     if partitions <= 0:
-        return target, False
+        return target
     last = min(partitions, limit) if target > current else min(current, partitions, limit)
     for size in range(target, last + 1):
         if partitions % size == 0 or (mode == "MAXIMIZE_UTILISATION" and partitions // size < partitions // target):
-            return size, False
+            return size
     size = min(target, partitions)
     while size > 1 and partitions // size <= partitions // target:
         size -= 1
     if partitions % size != 0:
         size += 1
     size = max(size, lower)
-    beyond = size > current if target > current else size < current
-    if not beyond:
-        return current, True
-    return size, size != target
+    return max(size, current) if target > current else min(size, current)
 
 
 def scalability_coefficient(

@@ -32,7 +32,8 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.forecast_rules import Model, Smoothing, ahead, learn
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, ceil_at, clamp, expect, measure, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, ceil_at, clamp, measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class ForecastMemory(NamedTuple):
     """When the step under way started, epoch seconds, and what had arrived by then."""
 
 
-class Forecast:
+class Forecast(Rule[ForecastOptions, ForecastMemory]):
     """A forecast of the load, with trend and season, divided by the capacity of a slot."""
 
     name: ClassVar[str] = "forecast"
@@ -86,13 +87,8 @@ class Forecast:
     }
 
     def __init__(self, options: ForecastOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self.weights = Smoothing(options.level_weight, options.trend_weight, options.season_weight, options.damping)
-
-    @property
-    def window_seconds(self) -> float:
-        """The window of rates."""
-        return self.options.window_seconds
 
     def propose(self, case: Case, memory: ForecastMemory) -> Proposal[ForecastMemory]:
         """Return the size for the forecast load."""
@@ -119,18 +115,7 @@ class Forecast:
             "wanted": wanted if code == "FORECAST_MARGIN" else size,
             "current": current,
         }
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), memory)
-
-    def ordered(
-        self,
-        case: Case,  # noqa: ARG002
-        memory: ForecastMemory,
-        proposal: Proposal[ForecastMemory],  # noqa: ARG002
-        final: int,  # noqa: ARG002
-    ) -> ForecastMemory:
-        """Keep the model: what arrives does not depend on the size."""
-        return memory
+        return self._proposal(case, size, code, numbers, memory)
 
     def _learned(self, case: Case, memory: ForecastMemory) -> ForecastMemory:
         """Return the memory with the value of the step that has ended, if one has."""

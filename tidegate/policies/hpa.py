@@ -30,8 +30,8 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import hpa_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.behaviour import BEHAVIOUR_REASONS, BehavingRule, BehaviourMemory, BehaviourOptions
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
 REQUEST = 1000
 """What a slot requests, in thousandths of a core."""
@@ -52,8 +52,13 @@ class HpaOptions(BehaviourOptions):
     target_lag_records_per_slot: int = option(0, "lag per slot to aim at; 0: ignored", unit="records", ge=0)
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    @property
+    def window_seconds(self) -> float:
+        """The metric window."""
+        return self.metrics_window_seconds
 
-class Hpa:
+
+class Hpa(BehavingRule[HpaOptions]):
     """The Horizontal Pod Autoscaler's rule: utilization, and lag per slot if a target is set."""
 
     name: ClassVar[str] = "hpa"
@@ -70,18 +75,7 @@ class Hpa:
         "HPA_METRIC_MISSING": Reason(
             "a metric is unknown ({missing}), so the others may not scale the job down to {wanted}"
         ),
-        "HPA_LIMITED": LIMITED,
-        "HPA_STABILIZED": STABILIZED,
-    }
-
-    def __init__(self, options: HpaOptions) -> None:
-        self.options = options
-        self.behaviour = Behaviour(options)
-
-    @property
-    def window_seconds(self) -> float:
-        """The metric window."""
-        return self.options.metrics_window_seconds
+    } | BEHAVIOUR_REASONS
 
     def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
         """Return the size by the algorithm of the autoscaler."""
@@ -105,21 +99,8 @@ class Hpa:
                 return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
             return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
         proposed = clamp(case, proposed)
-        done = self.behaviour.apply(case, memory, proposed)
-        numbers |= {"wanted": proposed, "size": done.size}
-        code = done.limited_by or ("HPA_ON_TARGET" if proposed == case.current else "HPA_RATIO")
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(done.size, code, numbers, expect(case, done.size, restart), done.memory)
-
-    def ordered(
-        self,
-        case: Case,
-        memory: BehaviourMemory,
-        proposal: Proposal[BehaviourMemory],  # noqa: ARG002
-        final: int,
-    ) -> BehaviourMemory:
-        """Remember the scale event."""
-        return memory.with_event(case, final)
+        code = "HPA_ON_TARGET" if proposed == case.current else "HPA_RATIO"
+        return self._behaved(case, proposed, code, numbers | {"wanted": proposed}, memory)
 
     def _by_utilization(self, case: Case, target: int) -> int | None:
         utilization = case.evidence.utilization

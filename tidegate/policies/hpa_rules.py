@@ -8,7 +8,7 @@ with per-direction tolerance (KEP-4951). Quantities are whole milli-units, and d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MAX_REPLICAS = 2**31 - 1
@@ -22,19 +22,9 @@ def within_tolerance(ratio: float, down: float = TOLERANCE, up: float = TOLERANC
     return 1.0 - down <= ratio <= 1.0 + up
 
 
-def utilization_ratio(usage: Sequence[int], request: int, target: int) -> tuple[float, int]:
-    """Return (usage ratio, utilization in whole percent) of pods that each request `request` milli-units.
-
-    `GetResourceUtilizationRatio`: 100 · Σ usage / Σ request, truncated, over the target percentage.
-    """
-    utilization = sum(usage) * 100 // (request * len(usage))
-    return utilization / target, utilization
-
-
-def metric_ratio(values: Sequence[int], target: int) -> tuple[float, int]:
-    """Return (usage ratio, mean value, truncated) of a custom metric per pod (`GetMetricUsageRatio`)."""
-    mean = sum(values) // len(values)
-    return mean / target, mean
+def usage_ratio(usage: Sequence[int], request: int, target: int) -> float:
+    """Return 100 · Σ usage / Σ request, truncated to whole percent, over the target (`GetResourceUtilizationRatio`)."""
+    return sum(usage) * 100 // (request * len(usage)) / target
 
 
 def resource_replicas(
@@ -50,77 +40,25 @@ def resource_replicas(
 ) -> int:
     """Return the replicas for a resource (`GetResourceReplicas`): `usage` in milli-units, of the ready pods.
 
-    `target` is a percentage of `request`. Missing pods count as max(100, target) % of their request on the way
-    down and as 0 on the way up; unready pods count as 0 on the way up and not at all on the way down.
+    Each pod requests `request` milli-units; `target` is a percentage of that. Missing pods count as max(100, target) %
+    of their request on the way down and as 0 on the way up; unready pods count as 0 on the way up and not at all on the
+    way down.
     """
-    ratio, _ = utilization_ratio(usage, request, target)
-    assumed = request * max(100, target) // 100
-
-    def again(filled: Sequence[int]) -> float:
-        return utilization_ratio(filled, request, target)[0]
-
-    return _conservative(current, usage, ratio, assumed, again, unready, missing, down, up)
-
-
-def metric_replicas(
-    current: int,
-    values: Sequence[int],
-    target: int,
-    *,
-    unready: int = 0,
-    missing: int = 0,
-    down: float = TOLERANCE,
-    up: float = TOLERANCE,
-) -> int:
-    """Return the replicas for a custom metric per pod (`GetMetricReplicas`); missing pods count as the target."""
-    ratio, _ = metric_ratio(values, target)
-
-    def again(filled: Sequence[int]) -> float:
-        return metric_ratio(filled, target)[0]
-
-    return _conservative(current, values, ratio, target, again, unready, missing, down, up)
-
-
-def _conservative(
-    current: int,
-    values: Sequence[int],
-    ratio: float,
-    assumed: int,
-    again: Callable[[Sequence[int]], float],
-    unready: int,
-    missing: int,
-    down: float,
-    up: float,
-) -> int:
-    """Return the replicas with every unknown pod counted against the change (`calcPlainMetricReplicas`)."""
-    rebalance = unready > 0 and ratio > 1.0
-    if not rebalance and not missing:
-        return current if within_tolerance(ratio, down, up) else ceil_replicas(ratio * len(values))
-    filled = list(values)
-    if missing:
-        if ratio < 1.0:
-            filled += [assumed] * missing
-        elif ratio > 1.0:
-            filled += [0] * missing
-    if rebalance:
-        filled += [0] * unready
-    ratio_again = again(filled)
+    ratio = usage_ratio(usage, request, target)
+    if not missing and not (unready and ratio > 1.0):
+        return current if within_tolerance(ratio, down, up) else ceil_replicas(ratio * len(usage))
+    filled = list(usage)
+    if ratio < 1.0:
+        filled += [request * max(100, target) // 100] * missing
+    elif ratio > 1.0:
+        filled += [0] * (missing + unready)
+    ratio_again = usage_ratio(filled, request, target)
     flips = (ratio < 1.0 < ratio_again) or (ratio > 1.0 > ratio_again)
     if within_tolerance(ratio_again, down, up) or flips:
         return current
     replicas = ceil_replicas(ratio_again * len(filled))
     against = (ratio_again < 1.0 and replicas > current) or (ratio_again > 1.0 and replicas < current)
     return current if against else replicas
-
-
-def object_replicas(
-    current: int, value: int, target: int, ready: int, *, down: float = TOLERANCE, up: float = TOLERANCE
-) -> int:
-    """Return the replicas for an object or external total (`GetObjectMetricReplicas`); from 0: `ceil(value/target)`."""
-    ratio = value / target
-    if current == 0:
-        return ceil_replicas(ratio)
-    return current if within_tolerance(ratio, down, up) else ceil_replicas(ratio * ready)
 
 
 def per_pod_replicas(

@@ -33,11 +33,9 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
-
-WINDOW_SECONDS = 60.0
-"""The rule uses the newest offsets; only the expected effect needs a window."""
+from tidegate.policies.behaviour import BEHAVIOUR_REASONS, Behaviour, BehaviourMemory, BehaviourOptions
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,11 @@ class KedaOptions(BehaviourOptions):
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    @property
+    def window_seconds(self) -> float:
+        """One minute: the rule uses the newest offsets, and only the expected effect needs a window."""
+        return 60.0
+
     def __post_init__(self) -> None:
         """Refuse what KEDA refuses next to `limit_to_partitions_with_lag`."""
         for name in ("allow_idle_consumers", "ensure_even_distribution_of_partitions"):
@@ -88,7 +91,7 @@ class KedaMemory(NamedTuple):
     """Snapshots in a row at which each of them had not moved."""
 
 
-class Keda:
+class Keda(Rule[KedaOptions, KedaMemory]):
     """KEDA's Kafka scaler: the lag over a threshold per slot."""
 
     name: ClassVar[str] = "keda"
@@ -99,18 +102,11 @@ class Keda:
         "KEDA_LAG": Reason("{lag} records are waiting, which at {threshold} per slot calls for a size of {wanted}"),
         "KEDA_ON_TARGET": Reason("{lag} records are waiting, within tolerance of {threshold} per slot"),
         "KEDA_INACTIVE": Reason("{lag} records are waiting, not more than the activation threshold of {activation}"),
-        "HPA_LIMITED": LIMITED,
-        "HPA_STABILIZED": STABILIZED,
-    }
+    } | BEHAVIOUR_REASONS
 
     def __init__(self, options: KedaOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self.behaviour = Behaviour(options)
-
-    @property
-    def window_seconds(self) -> float:
-        """See `WINDOW_SECONDS`."""
-        return WINDOW_SECONDS
 
     def propose(self, case: Case, memory: KedaMemory) -> Proposal[KedaMemory]:
         """Return the size by KEDA's total lag and the rule of the autoscaler."""
@@ -139,16 +135,12 @@ class Keda:
         else:
             proposed = case.spec.scaling.min_parallelism
         proposed = clamp(case, proposed)
-        done = self.behaviour.apply(case, memory.behaviour, proposed)
+        size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
         code = "KEDA_LAG" if active else "KEDA_INACTIVE"
         if active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        numbers |= {"wanted": proposed, "size": done.size, "activation": o.activation_lag_threshold}
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        expectation = expect(case, done.size, restart)
-        return Proposal(
-            done.size, done.limited_by or code, numbers, expectation, memory._replace(behaviour=done.memory)
-        )
+        numbers |= {"wanted": proposed, "size": size, "activation": o.activation_lag_threshold}
+        return self._proposal(case, size, limited_by or code, numbers, memory._replace(behaviour=behaviour))
 
     def ordered(
         self,

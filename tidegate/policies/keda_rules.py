@@ -60,7 +60,6 @@ def total_lag(
     lags: Sequence[int],
     lag_threshold: int,
     *,
-    partitions: int | None = None,
     allow_idle_consumers: bool = False,
     limit_to_partitions_with_lag: bool = False,
     ensure_even_distribution: bool = False,
@@ -71,10 +70,9 @@ def total_lag(
     rounds it up to 5 consumers (a defect).
     """
     total = sum(lags)
-    count = len(lags) if partitions is None else partitions
     if allow_idle_consumers and not limit_to_partitions_with_lag and not ensure_even_distribution:
         return total
     if ensure_even_distribution:
-        total = next_factor(total, count, lag_threshold) * lag_threshold
-    upper = sum(1 for lag in lags if lag > 0) if limit_to_partitions_with_lag else count
+        total = next_factor(total, len(lags), lag_threshold) * lag_threshold
+    upper = sum(1 for lag in lags if lag > 0) if limit_to_partitions_with_lag else len(lags)
     return upper * lag_threshold if total // lag_threshold > upper else total

@@ -34,7 +34,8 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, unknown
 
 ACTIONS = (-1, 0, 1)
 SITUATIONS = 18
@@ -90,7 +91,7 @@ class LearningMemory(NamedTuple):
     """(when, situation, action, size) of the last action."""
 
 
-class Learning:
+class Learning(Rule[LearningOptions, LearningMemory]):
     """Q-learning: learns by trying what a step up or down is worth."""
 
     name: ClassVar[str] = "learning"
@@ -104,14 +105,6 @@ class Learning:
         ),
         "LEARNING_TRIES": Reason("in this situation ({situation}) the policy tries {action} to learn what it is worth"),
     }
-
-    def __init__(self, options: LearningOptions) -> None:
-        self.options = options
-
-    @property
-    def window_seconds(self) -> float:
-        """The window of rates."""
-        return self.options.window_seconds
 
     def propose(self, case: Case, memory: LearningMemory) -> Proposal[LearningMemory]:
         """Return the size one action away, the best known or one to try."""
@@ -149,19 +142,8 @@ class Learning:
             rolls=rolls + 2,
             acted=(case.measured_at, situation, action, case.current),
         )
-        restart = restart_seconds(case, o.assumed_restart_seconds)
         code = "LEARNING_TRIES" if tried else "LEARNING_KNOWS"
-        return Proposal(size, code, numbers, expect(case, size, restart), kept)
-
-    def ordered(
-        self,
-        case: Case,  # noqa: ARG002
-        memory: LearningMemory,
-        proposal: Proposal[LearningMemory],  # noqa: ARG002
-        final: int,  # noqa: ARG002
-    ) -> LearningMemory:
-        """Keep what was learned; the action is judged at the end of its epoch."""
-        return memory
+        return self._proposal(case, size, code, numbers, kept)
 
     def _situation(self, case: Case, utilization: float, trend: float) -> tuple[int, str, bool]:
         """Return (number of the situation, in words, whether lag is over the objective)."""

@@ -43,7 +43,8 @@ from tidegate.events.decision import Figure
 from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.numaflow_options import NumaflowOptions, cron_windows
 from tidegate.policies.numaflow_pressure import DownstreamLag, remember
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
 
 class NumaflowMemory(NamedTuple):
@@ -59,7 +60,7 @@ class NumaflowMemory(NamedTuple):
     """Lags of the jobs downstream within the lookback."""
 
 
-class Numaflow:
+class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
     """Numaflow's rule: the slots that work off the lag in a given time, step by step."""
 
     name: ClassVar[str] = "numaflow"
@@ -91,18 +92,13 @@ class Numaflow:
     }
 
     def __init__(self, options: NumaflowOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self.windows = cron_windows(options.cron)
         self.limit = rules.buffer_limit(options.buffer_length, options.buffer_usage_limit)
 
-    @property
-    def window_seconds(self) -> float:
-        """The longest the lookback can become."""
-        o = self.options
-        return float(rules.MAX_LOOKBACK_SECONDS if o.adaptive_lookback else o.lookback_seconds)
-
     def propose(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
         """Return the size by one pass of Numaflow's loop."""
+        o, current = self.options, case.current
         memory, lookback = self._lookback(case, memory)
         lags = remember(memory.downstream, case.observed.neighbours, case.measured_at, lookback)
         memory = memory._replace(downstream=lags)
@@ -111,7 +107,6 @@ class Numaflow:
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
         if since < math.inf:
             numbers["since"] = since
-        current = case.current
         if opened and not low <= current <= high:
             size = clamp(case, self._paced(current, max(low, min(current, high)), since))
             return self._proposal(case, size, "NUMAFLOW_WINDOW", numbers, memory)
@@ -125,14 +120,10 @@ class Numaflow:
         numbers |= {
             "rate": rate,
             "pending": pending,
-            "target": self.options.target_processing_seconds,
+            "target": o.target_processing_seconds,
             "desired": desired,
         }
-        if (
-            self.options.rate_limit is not None
-            and desired > current
-            and rules.at_rate_limit(rate, self.options.rate_limit)
-        ):
+        if o.rate_limit is not None and desired > current and rules.at_rate_limit(rate, o.rate_limit):
             return self._proposal(case, current, "NUMAFLOW_RATE_LIMIT", numbers, memory)
         direct, downstream = self._pressure(case, lags)
         size, held = rules.scaled(
@@ -141,13 +132,13 @@ class Numaflow:
             minimum=low,
             maximum=high,
             since_last_scale=since,
-            up_cooldown=self.options.scale_up_cooldown_seconds,
-            down_cooldown=self.options.scale_down_cooldown_seconds,
-            up_step=self.options.replicas_per_scale_up,
-            down_step=self.options.replicas_per_scale_down,
+            up_cooldown=o.scale_up_cooldown_seconds,
+            down_cooldown=o.scale_down_cooldown_seconds,
+            up_step=o.replicas_per_scale_up,
+            down_step=o.replicas_per_scale_down,
             direct_pressure=direct,
             downstream_pressure=downstream,
-            fix_pressure_cooldown=self.options.fix_pressure_cooldown,
+            fix_pressure_cooldown=o.fix_pressure_cooldown,
         )
         numbers["size"] = size = clamp(case, size)
         if held:
@@ -157,22 +148,6 @@ class Numaflow:
         else:
             code = "NUMAFLOW_PENDING"
         return self._proposal(case, size, code, numbers, memory)
-
-    def ordered(
-        self,
-        case: Case,  # noqa: ARG002
-        memory: NumaflowMemory,
-        proposal: Proposal[NumaflowMemory],  # noqa: ARG002
-        final: int,  # noqa: ARG002
-    ) -> NumaflowMemory:
-        """Keep the memory; the cooldown counts from the last action in the state."""
-        return memory
-
-    def _proposal(
-        self, case: Case, size: int, code: str, numbers: Mapping[str, Figure], memory: NumaflowMemory
-    ) -> Proposal[NumaflowMemory]:
-        restart = restart_seconds(case, self.options.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), memory)
 
     def _desired(self, case: Case, rate: float, pending: int) -> int:
         o = self.options
@@ -209,10 +184,9 @@ class Numaflow:
         inside = [piece for piece in case.state.window if piece.at >= case.measured_at - lookback]
         counts = [(piece.at, piece.committed) for piece in inside if piece.committed is not None]
         waiting = [lag for piece in inside if (lag := piece.lag) is not None]
-        newest = inside[-1].lag if inside else None
-        if len(counts) < 2 or newest is None:
-            return None, None if newest is None else max(0, sum(waiting) // len(waiting))
-        rate = (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
+        if not inside or inside[-1].lag is None:
+            return None, None
+        rate = None if len(counts) < 2 else (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
         return rate, max(0, sum(waiting) // len(waiting))
 
     def _lookback(self, case: Case, memory: NumaflowMemory) -> tuple[NumaflowMemory, float]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tidegate.engine.cron import BadCron, Cron
 from tidegate.engine.cron import parse as parse_cron
 from tidegate.engine.options import BadOption, option
+from tidegate.policies.numaflow_rules import MAX_LOOKBACK_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class NumaflowOptions:
         False, "make the step down under back pressure wait for the cooldown, too", formerly="mend_pressure_cooldown"
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
+
+    @property
+    def window_seconds(self) -> float:
+        """The longest that the lookback can become."""
+        return float(MAX_LOOKBACK_SECONDS if self.adaptive_lookback else self.lookback_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ from tidegate.engine.cron import Cron
 
 MAX_INT32 = 2**31 - 1
 MIN_INT32 = -(2**31)
-DEFAULT_LOOKBACK_SECONDS = 120
 MAX_LOOKBACK_SECONDS = 600
-BACK_PRESSURE_THRESHOLD = 0.9
 
 
 def round_half_up(value: float) -> int:
@@ -34,14 +32,6 @@ def int32(value: int) -> int:
 def float_to_int32(value: float) -> int:
     """Return a rounded float as a signed 32-bit number; one that does not fit becomes the least (Go on amd64)."""
     return round_half_up(value) if math.isfinite(value) and value < 2**31 else MIN_INT32
-
-
-def text_desired_replicas(pending: float, single_pod_rate: float, target_processing_seconds: float) -> int:
-    """Return the documentation's formula: `(pending / target seconds) / rate of one pod`, rounded half up.
-
-    60,000 pending in 3 s at 5,000/s a pod (10,000/s at 2 replicas): 4.
-    """
-    return round_half_up((pending / target_processing_seconds) / single_pod_rate)
 
 
 def source_desired(pending: int, rate: float, target_processing_seconds: int, ready_replicas: int) -> float:
@@ -115,7 +105,7 @@ def mono_vertex_desired(
     return min(wanted, pending, MAX_INT32) if pending > 0 else wanted
 
 
-def back_pressure(pending: int, buffer_length_limit: int, threshold: float = BACK_PRESSURE_THRESHOLD) -> bool:
+def back_pressure(pending: int, buffer_length_limit: int, threshold: float) -> bool:
     """Whether a downstream buffer is full enough to cause back pressure: `pending / limit >= threshold`."""
     return pending / buffer_length_limit >= threshold
 
@@ -183,28 +173,13 @@ def window_active(start: Cron, end: Cron, at: datetime) -> bool:
     return ends < starts
 
 
-def longest_still(samples: Sequence[tuple[float, int]]) -> float:
-    """Return the longest time in which a partition's count did not rise (`CalculateLookback`), seconds.
-
-    `samples` are (seconds, count), oldest first. A falling count starts again; a still spell at the end counts unless
-    the count is 0.
-    """
-    longest, seen = 0.0, samples[0]
-    for at, count in samples[1:]:
-        if count > seen[1]:
-            longest = max(longest, at - seen[0])
-        if count != seen[1]:
-            seen = (at, count)
-    return max(longest, samples[-1][0] - seen[0]) if seen[1] != 0 else longest
-
-
-def next_lookback(current: float, still: float, configured: float, most: float = MAX_LOOKBACK_SECONDS) -> float:
+def next_lookback(current: float, still: float, configured: float) -> float:
     """Return the lookback after a longest still spell of `still` seconds (`updateDynamicLookbackSecs`).
 
-    Rounded up to whole minutes; growing never above `most`, otherwise never below what is configured.
+    Rounded up to whole minutes; growing never above 600 s, otherwise never below what is configured.
     """
     wanted = 60.0 * math.ceil(still / 60.0)
-    return min(wanted, most) if wanted > current else max(wanted, configured)
+    return min(wanted, MAX_LOOKBACK_SECONDS) if wanted > current else max(wanted, configured)
 
 
 def lengthens(still: float, configured: float) -> bool:

@@ -29,7 +29,8 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, expect, measure, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, clamp, measure
 
 
 def velocity(errors: tuple[float, float, float], dt: float, gains: tuple[float, float, float]) -> float:
@@ -79,7 +80,7 @@ class PidMemory(NamedTuple):
     """Slots."""
 
 
-class Pid:
+class Pid(Rule[PidOptions, PidMemory]):
     """A PID controller that holds the load at a setpoint."""
 
     name: ClassVar[str] = "pid"
@@ -94,14 +95,6 @@ class Pid:
             "and the controller is at {output:.2f} slots"
         ),
     }
-
-    def __init__(self, options: PidOptions) -> None:
-        self.options = options
-
-    @property
-    def window_seconds(self) -> float:
-        """The window of rates."""
-        return self.options.window_seconds
 
     def propose(self, case: Case, memory: PidMemory) -> Proposal[PidMemory]:
         """Return the controller's output, in whole slots."""
@@ -127,8 +120,7 @@ class Pid:
         code = "PID_IN_BAND" if error == 0.0 and size == case.current else "PID_ADJUSTING"
         numbers: dict[str, Figure] = {"load": load, "setpoint": o.setpoint, "error": error, "output": output}
         kept = PidMemory(case.current, error, last, case.measured_at, output)
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), kept)
+        return self._proposal(case, size, code, numbers, kept)
 
     def ordered(self, case: Case, memory: PidMemory, proposal: Proposal[PidMemory], final: int) -> PidMemory:  # noqa: ARG002
         """Start again at the ordered size: errors at the old size say nothing about the new one."""

@@ -35,7 +35,8 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import queueing_rules as rules
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, clamp, expect, measure, restart_seconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, clamp, measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class QueueingOptions:
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 
-class Queueing:
+class Queueing(Rule[QueueingOptions, NoMemory]):
     """The M/M/c queue: the fewest slots that keep the wait of tasks under a target."""
 
     name: ClassVar[str] = "queueing"
@@ -70,14 +71,6 @@ class Queueing:
         "QUEUE_MARGIN": Reason("a size of {wanted} would be just enough, and too small for a little more load"),
         "QUEUE_RIGHT": Reason("{current} slots keep {percentile:.0%} of the waits under {target:.1f} s"),
     }
-
-    def __init__(self, options: QueueingOptions) -> None:
-        self.options = options
-
-    @property
-    def window_seconds(self) -> float:
-        """The window of rates."""
-        return self.options.window_seconds
 
     def propose(self, case: Case, memory: NoMemory) -> Proposal[NoMemory]:
         """Return the fewest slots that meet the target."""
@@ -108,12 +101,7 @@ class Queueing:
             "target": o.target_wait_seconds,
             "percentile": o.percentile,
         }
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart))
-
-    def ordered(self, case: Case, memory: NoMemory, proposal: Proposal[NoMemory], final: int) -> NoMemory:  # noqa: ARG002
-        """Remember nothing: the window is all that the formula needs."""
-        return memory
+        return self._proposal(case, size, code, numbers)
 
     def _needed(self, case: Case, rate: float, served: float) -> int | None:
         if rate <= 0:

@@ -58,14 +58,18 @@ def restart_seconds(case: Case, assumed: float) -> float:
 
 
 def expect(case: Case, size: int, restart: float) -> Expectation | None:
-    """Return the effect of `size` if the capacity is linear in it; None while the capacity is unknown."""
-    evidence = case.evidence
-    rate, arrival, lag = evidence.true_processing_rate, evidence.arrival_rate, evidence.lag_records
-    if not rate or arrival is None or lag is None or not case.current:
+    """Return the effect of `size` by the evidence; None while the capacity is unknown."""
+    e = case.evidence
+    if not e.true_processing_rate or e.arrival_rate is None or e.lag_records is None or not case.current:
         return None
-    capacity = rate / case.current * size
-    pause = restart if size != case.current else 0.0
-    waiting = max(0, lag) + arrival * pause
+    return effect(case.current, size, e.true_processing_rate, e.arrival_rate, max(0, e.lag_records), restart)
+
+
+def effect(current: int, size: int, capacity_now: float, arrival: float, lag: int, restart: float) -> Expectation:
+    """Return the effect of `size` if the capacity is linear in it; rates in records/s."""
+    capacity = capacity_now / current * size
+    pause = restart if size != current else 0.0
+    waiting = lag + arrival * pause
     spare = capacity - arrival
     return Expectation(
         processing_rate=capacity,

@@ -21,7 +21,7 @@ al., "A review of auto-scaling techniques for elastic applications in cloud envi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -29,12 +29,8 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds
-
-
-def dstreams_ratio(batch_milliseconds: Sequence[int], interval_milliseconds: int) -> float:
-    """Return mean batch time over batch interval, the mean truncated to whole milliseconds, as in Spark."""
-    return (sum(batch_milliseconds) // len(batch_milliseconds)) / interval_milliseconds
+from tidegate.policies.rule import Rule
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
 
 def dstreams_change(ratio: float, up_ratio: float = 0.9, down_ratio: float = 0.3) -> int:
@@ -59,6 +55,11 @@ class ThresholdOptions:
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    @property
+    def window_seconds(self) -> float:
+        """One scaling interval."""
+        return self.scaling_interval_seconds
+
     def __post_init__(self) -> None:
         """Refuse thresholds that overlap."""
         up, down = self.scaling_up_ratio, self.scaling_down_ratio
@@ -73,7 +74,7 @@ class ThresholdMemory(NamedTuple):
     """When the ratio was last looked at, epoch seconds."""
 
 
-class Threshold:
+class Threshold(Rule[ThresholdOptions, ThresholdMemory]):
     """Spark Streaming's rule: batch time over batch interval, against two thresholds."""
 
     name: ClassVar[str] = "threshold"
@@ -92,14 +93,6 @@ class Threshold:
         "THRESHOLD_BETWEEN": Reason("batches take {ratio:.0%} of the available time, between {down:.0%} and {up:.0%}"),
     }
 
-    def __init__(self, options: ThresholdOptions) -> None:
-        self.options = options
-
-    @property
-    def window_seconds(self) -> float:
-        """One scaling interval."""
-        return self.options.scaling_interval_seconds
-
     def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
         """Return the size by the two thresholds, if a decision is due."""
         o, evidence, current = self.options, case.evidence, case.current
@@ -112,25 +105,24 @@ class Threshold:
         if o.batch_interval_seconds is not None:
             milliseconds = None if evidence.batch_seconds is None else int(evidence.batch_seconds * 1000)
             ratio = None if milliseconds is None else milliseconds / (o.batch_interval_seconds * 1000)
-        lagging = o.lag_up_seconds is not None and evidence.lag_seconds is not None
-        unknown_lag = o.lag_up_seconds is not None and evidence.lag_seconds is None
+        lag, most = evidence.lag_seconds, o.lag_up_seconds
+        unknown_lag = most is not None and lag is None
         if ratio is None or unknown_lag:
             missing = "lag in seconds" if unknown_lag else "time taken by batches"
             return Proposal(current, "EVIDENCE_MISSING", {"missing": missing}, memory=ThresholdMemory(started))
         change = dstreams_change(ratio, o.scaling_up_ratio, o.scaling_down_ratio)
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
-        if lagging and change <= 0 and evidence.lag_seconds > o.lag_up_seconds:  # type: ignore[operator]
+        if change <= 0 and most is not None and lag is not None and lag > most:
             change, code = 1, "THRESHOLD_LAG"
         size = clamp(case, current + change)
         numbers = {
             "ratio": ratio,
             "up": o.scaling_up_ratio,
             "down": o.scaling_down_ratio,
-            "lag": evidence.lag_seconds,
-            "lag_up": o.lag_up_seconds,
+            "lag": lag,
+            "lag_up": most,
         }
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), ThresholdMemory(case.measured_at))
+        return self._proposal(case, size, code, numbers, ThresholdMemory(case.measured_at))
 
     def ordered(
         self,

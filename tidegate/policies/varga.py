@@ -30,8 +30,8 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import varga_rules as rules
-from tidegate.policies.behaviour import LIMITED, STABILIZED, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, expect, restart_seconds, unknown
+from tidegate.policies.behaviour import BEHAVIOUR_REASONS, BehavingRule, BehaviourMemory, BehaviourOptions
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,13 @@ class VargaOptions(BehaviourOptions):
     )
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
+    @property
+    def window_seconds(self) -> float:
+        """The metric window."""
+        return self.metrics_window_seconds
 
-class Varga:
+
+class Varga(BehavingRule[VargaOptions]):
     """The rule of Varga, Balassi and Kiss: how fast the lag grows, and how busy the job is."""
 
     name: ClassVar[str] = "varga"
@@ -66,62 +71,35 @@ class Varga:
         "VARGA_ON_TARGET": Reason(
             "a utilization of {utilization:.0%} and a lag trend of {change:.0f} records/s are on target"
         ),
-        "HPA_LIMITED": LIMITED,
-        "HPA_STABILIZED": STABILIZED,
-    }
-
-    def __init__(self, options: VargaOptions) -> None:
-        self.options = options
-        self.behaviour = Behaviour(options)
-
-    @property
-    def window_seconds(self) -> float:
-        """The metric window."""
-        return self.options.metrics_window_seconds
+    } | BEHAVIOUR_REASONS
 
     def propose(self, case: Case, memory: BehaviourMemory) -> Proposal[BehaviourMemory]:
         """Return the size by the larger of both metrics."""
         o, e = self.options, case.evidence
-        absent = unknown(e, "processing_rate", "utilization", "lag_records", "lag_trend")
         if e.utilization is None or e.processing_rate is None or e.lag_trend is None or e.lag_records is None:
-            return Proposal(case.current, "EVIDENCE_MISSING", {"missing": absent})
+            missing = unknown(e, "processing_rate", "utilization", "lag_records", "lag_trend")
+            return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing})
         # A lag that cannot be measured in seconds counts as a long one.
         waits = e.lag_records > 0 and (e.lag_seconds is None or e.lag_seconds > o.lag_threshold_seconds)
         by_use = rules.desired_replicas(
-            case.current, e.utilization, o.target_utilization, self._tolerance(e.utilization)
+            case.current, e.utilization, o.target_utilization, o.tolerance_down, o.tolerance_up
         )
         proposed, code = by_use, "VARGA_UTILIZATION"
         if waits:
-            relative = rules.relative_lag_change_rate(e.lag_trend, e.processing_rate)
-            metric = rules.lag_metric(relative)
-            by_lag = max(case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_up))
+            metric = rules.lag_metric(e.lag_trend, e.processing_rate)
+            by_lag = max(
+                case.current, rules.desired_replicas(case.current, metric, 1.0, o.tolerance_down, o.tolerance_up)
+            )
             if by_lag > by_use:
                 proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
         proposed = clamp(case, proposed)
         if proposed == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
-        done = self.behaviour.apply(case, memory, proposed)
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
             "rate": e.processing_rate,
             "lag": e.lag_records,
             "wanted": by_use if code == "VARGA_CATCHING_UP" else proposed,
-            "size": done.size,
         }
-        restart = restart_seconds(case, o.assumed_restart_seconds)
-        return Proposal(done.size, done.limited_by or code, numbers, expect(case, done.size, restart), done.memory)
-
-    def ordered(
-        self,
-        case: Case,
-        memory: BehaviourMemory,
-        proposal: Proposal[BehaviourMemory],  # noqa: ARG002
-        final: int,
-    ) -> BehaviourMemory:
-        """Remember the scale event."""
-        return memory.with_event(case, final)
-
-    def _tolerance(self, utilization: float) -> float:
-        o = self.options
-        return o.tolerance_up if utilization > o.target_utilization else o.tolerance_down
+        return self._behaved(case, proposed, code, numbers, memory)

@@ -17,27 +17,12 @@ from __future__ import annotations
 from tidegate.policies.hpa_rules import ceil_replicas, within_tolerance
 
 
-def total_lag(records_lag_max: list[float], assigned_partitions: list[int]) -> float:
-    """Return the upper estimate of a source's lag: Σ over subtasks of largest lag · partitions assigned to it."""
-    return sum(lag * count for lag, count in zip(records_lag_max, assigned_partitions, strict=True))
+def lag_metric(lag_derivative: float, total_rate: float) -> float:
+    """Return the factor on the size at which the lag stays constant; 1 if nothing is processed."""
+    return 1.0 + (lag_derivative / total_rate if total_rate else 0.0)
 
 
-def relative_lag_change_rate(lag_derivative: float, total_rate: float) -> float:
-    """Return the growth of the lag relative to what the job processes; 0 if it processes nothing."""
-    return lag_derivative / total_rate if total_rate else 0.0
-
-
-def lag_metric(relative_change: float) -> float:
-    """Return the factor on the size at which the lag stays constant."""
-    return 1.0 + relative_change
-
-
-def utilization(idle: float) -> float:
-    """Return the busy share of time from the idle share (`idleTimeMsPerSecond / 1000`)."""
-    return 1.0 - idle
-
-
-def desired_replicas(current: int, metric: float, target: float, tolerance: float = 0.1) -> int:
-    """Return the Horizontal Pod Autoscaler's answer: `ceil(current · metric / target)`, outside the tolerance."""
+def desired_replicas(current: int, metric: float, target: float, down: float = 0.1, up: float = 0.1) -> int:
+    """Return the Horizontal Pod Autoscaler's answer: `ceil(current · metric / target)`, outside the tolerances."""
     ratio = metric / target
-    return current if within_tolerance(ratio, tolerance, tolerance) else ceil_replicas(current * ratio)
+    return current if within_tolerance(ratio, down, up) else ceil_replicas(current * ratio)

@@ -16,7 +16,6 @@ from tidegate.engine.case import Case
 from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
-from tidegate.events.decision import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +119,4 @@ class Skew(Guard):
         share = max(map(sub, ends, done)) / e.lag_records
         if share < self.partition_share:
             return None
-        values: dict[str, Figure] = {"share": min(1.0, share), "partitions": len(ends)}
-        return Verdict(case.current, "PARTITION_SKEW", values)
+        return Verdict(case.current, "PARTITION_SKEW", {"share": min(1.0, share), "partitions": len(ends)})

@@ -1,8 +1,6 @@
 """Excluded periods: times of the day or week in which nothing changes.
 
-A list separated by `;`. Each item is a daily range `H:MM:SS-H:MM:SS` (its start before its end, so not across
-midnight), a Quartz cron expression, or one of each joined by `&&`, of which both must hold. Any item that holds
-excludes. Times are UTC (Flink takes the server's time zone, which two servers may not share).
+Times are UTC: Flink takes the server's time zone, which two servers may not share.
 
 Source: `flink-autoscaler`, `excluded.periods`; Quartz `CronExpression`.
 """
@@ -46,20 +44,11 @@ def parse_periods(text: str) -> tuple[Period, ...]:
 
 def _period(item: str) -> Period:
     parts = [part.strip() for part in item.split("&&")]
-    if len(parts) > 2:
+    ranges = [part for part in parts if ":" in part]
+    crons = [part for part in parts if ":" not in part]
+    if len(ranges) > 1 or len(crons) > 1:
         raise ValueError(f"at most one daily range and one cron are joined by '&&', found {item!r}")
-    daily: tuple[int, int] | None = None
-    cron: Cron | None = None
-    for part in parts:
-        if ":" in part:
-            if daily is not None:
-                raise ValueError(f"two daily ranges are joined by '&&', found {item!r}")
-            daily = _range(part)
-        elif cron is not None:
-            raise ValueError(f"two cron expressions are joined by '&&', found {item!r}")
-        else:
-            cron = parse_cron(part)
-    return Period(item, daily, cron)
+    return Period(item, _range(ranges[0]) if ranges else None, parse_cron(crons[0]) if crons else None)
 
 
 def _range(text: str) -> tuple[int, int]:

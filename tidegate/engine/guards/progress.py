@@ -10,7 +10,6 @@ from tidegate.engine.case import Case
 from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
-from tidegate.events.decision import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,9 @@ class Ineffective(Guard):
         gain = (e.true_processing_rate - growth.rate) / (expected - growth.rate)
         if gain >= self.threshold:
             return None
-        values: dict[str, Figure] = {"before": growth.before, "after": growth.after, "gain": gain}
-        return Verdict(case.current, "SCALE_UP_INEFFECTIVE", values)
+        return Verdict(
+            case.current, "SCALE_UP_INEFFECTIVE", {"before": growth.before, "after": growth.after, "gain": gain}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,7 @@ class Downstream(Guard):
             if seen is None or seen.lag_seconds is None or seen.lag_trend is None:
                 continue
             if seen.lag_seconds >= self.lag_seconds and seen.lag_trend > 0:
-                values: dict[str, Figure] = {"job": neighbour.job_id, "lag_seconds": seen.lag_seconds}
-                return Verdict(case.current, "DOWNSTREAM_BEHIND", values)
+                return Verdict(
+                    case.current, "DOWNSTREAM_BEHIND", {"job": neighbour.job_id, "lag_seconds": seen.lag_seconds}
+                )
         return None

@@ -1,9 +1,5 @@
 """State and memory: what must not shrink, what must grow, and what must stop.
 
-    memory pressure   garbage collection takes much of the time: nothing is removed (growth would relieve it)
-    state size        about 10 GB of state per executor: keeps a size up, and above 1.5 times that forces growth
-    state limits      warns at 80 % of 500 GB; over it the job is stopped and may be resumed; over 1000 GB it fails
-
 Growth forced by the state passes all other guards too; a pool that cannot provide it gives POOL_EXHAUSTED.
 
 Source: Confluent Cloud documentation, "Flink SQL Autopilot", section on state size. GB are 10^9 bytes.
@@ -77,15 +73,11 @@ class StateSize(ForcingGuard):
 
     def force(self, size: int, case: Case) -> Verdict | None:
         """Ask for the executors that the state needs, once each holds too much; a stop stays a stop."""
-        state, cores, target = (
-            case.evidence.state_bytes,
-            case.spec.application.executor_cores,
-            self.target_gb_per_executor,
-        )
+        state, cores = case.evidence.state_bytes, case.spec.application.executor_cores
         if state is None or not case.current or size == 0:
             return None
         per_executor = state / GB / math.ceil(case.current / cores)
-        needed = self._needed(state, cores)
+        needed, target = self._needed(state, cores), self.target_gb_per_executor
         if per_executor <= target * self.force_factor or size >= needed:
             return None
         values: dict[str, Figure] = {"per_executor_gb": per_executor, "target_gb": target, "needed": needed}

@@ -11,7 +11,6 @@ from tidegate.engine.guard import STARTS_AND_RESCALES, Guard, Verdict
 from tidegate.engine.history import DAY_SECONDS, ORDERS_KEPT
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
-from tidegate.events.decision import Figure
 
 RESTARTS_JUDGED = 3
 """A restart is assumed to take as long as the longest of this many newest ones."""
@@ -73,14 +72,11 @@ class RestartWorth(Guard):
         cost, saving = restart * case.current, freed * horizon
         if cost < saving:
             return None
-        values: dict[str, Figure] = {
-            "restart_seconds": restart,
-            "cost": cost,
-            "freed": freed,
-            "saving": saving,
-            "horizon": horizon,
-        }
-        return Verdict(case.current, "SAVES_TOO_LITTLE", values)
+        return Verdict(
+            case.current,
+            "SAVES_TOO_LITTLE",
+            {"restart_seconds": restart, "cost": cost, "freed": freed, "saving": saving, "horizon": horizon},
+        )
 
 
 @dataclass(frozen=True, slots=True)
