@@ -110,7 +110,7 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
         committed=_total([source.committed_offsets for source in snapshot.sources]),
         covered_seconds=round(max(0.0, at - previous), MICRO) if whole else 0.0,
         busy_seconds=round(busy, MICRO) if whole else 0.0,
-        sums=BatchSums(len(batches), records, duration, squares, products).rounded(MICRO),
+        sums=BatchSums(len(batches), records, round(duration, MICRO), squares, round(products, MICRO)),
         outputs=outputs if outputs_known and batches else None,
     )
     return piece, busy_until, last_batch_id
