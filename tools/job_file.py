@@ -18,7 +18,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from tidegate.engine.guards import GUARDS
-from tidegate.engine.options import option_model
+from tidegate.engine.options import former_names, option_model
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
 
@@ -78,5 +78,9 @@ def _options(owner: Any) -> Schema:
             kind, _ = field.pop("anyOf")
             del field["default"]
             made["properties"][name] = kind | field
+    for name, former in former_names(owner).items():
+        field = {key: value for key, value in made["properties"][name].items() if key != "default"}
+        made["properties"][former] = field | {"description": f"The former name of `{name}`.", "deprecated": True}
+        made.setdefault("allOf", []).append({"not": {"required": [name, former]}})
     made["description"] = inspect.getdoc(owner) or ""
     return made

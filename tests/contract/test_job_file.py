@@ -70,8 +70,8 @@ def changed(path: tuple[str, ...], value: Any) -> Any:
 
 def test_the_examples_are_taken_by_both() -> None:
     """Every job file of the repository is valid for an editor and for `tidegate apply`."""
-    files = [*(ROOT / "deploy").rglob("job.yaml"), *(ROOT / "deploy").rglob("job.json")]
-    assert files
+    files = [*(ROOT / "deploy" / "examples").glob("*.yaml"), *(ROOT / "deploy" / "examples").glob("*.json")]
+    assert {file.name for file in files} == {"job.yaml", "demo.json"}
     for file in files:
         for document in yaml.safe_load_all(file.read_text("utf-8")):
             assert refused(document) == [], file
@@ -84,6 +84,19 @@ def test_the_schema_is_a_schema() -> None:
     Draft202012Validator.check_schema(made)
     for kind, name, option in OPTIONS:
         assert made["$defs"][f"{kind}-{name}"]["properties"][option]["description"], (kind, name, option)
+
+
+def test_a_former_name_is_taken_by_both_unless_the_new_one_is_given_too() -> None:
+    """Files written before an option was renamed stay valid for an editor and for `tidegate apply`."""
+    for options, valid in (
+        ({"patience": 2.0}, True),  # codespell:ignore patience
+        ({"switching_threshold": 2.0}, True),
+        ({"patience": 2.0, "switching_threshold": 2.0}, False),  # codespell:ignore patience
+        ({"patience": -1.0}, False),  # codespell:ignore patience
+    ):
+        document = changed(("scaling", "policy_options"), options)
+        assert (refused(document) == []) is valid, options
+        assert (list(SCHEMA.iter_errors(document)) == []) is valid, options
 
 
 @pytest.mark.parametrize("policy", OURS, ids=lambda policy: policy.name)

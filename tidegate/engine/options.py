@@ -61,7 +61,7 @@ def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
     """
     declared: Any = cls
     model = option_model(declared)
-    names = {f.metadata["formerly"]: f.name for f in fields(declared) if f.metadata["formerly"]}
+    names = {former: name for name, former in former_names(declared).items()}
     if twice := [name for name in raw if names.get(name) in raw]:
         problems = [f"{place}.{name}: is the former name of {names[name]}, which is given too" for name in twice]
         raise BadOption("; ".join(problems))
@@ -75,6 +75,11 @@ def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
         raise BadOption("; ".join(problems)) from None
     except ValueError as error:  # of `__post_init__`
         raise BadOption(f"{place}.{error}") from None
+
+
+def former_names(cls: Any) -> dict[str, str]:
+    """Return the former name of each option that has one."""
+    return {f.name: f.metadata["formerly"] for f in fields(cls) if f.metadata["formerly"]}
 
 
 @cache
