@@ -203,16 +203,21 @@ class ArrivalForecast(NamedTuple):
         independent = (1.0 + phi) / (1.0 - phi) * self.interval
         keep = exp(-self.interval / constants.level)
         level_error = min(1.0, independent / self.interval * (_gain(keep, self.age) - (1.0 - keep * keep)))
+        lowest, highest = -MAX_TREND_FALL * level, MAX_TREND_GROWTH * level
         for start, seconds in spans:
             middle = start + 0.5 * seconds
             left = exp(decay * middle)
-            change = min(max(trend * (1.0 - exp(damping * middle)), -MAX_TREND_FALL * level), MAX_TREND_GROWTH * level)
+            change = trend * (1.0 - exp(damping * middle))
+            if change < lowest:
+                change = lowest
+            if change > highest:
+                change = highest
             rate = level + change + residual * left
             if now is not None:
                 rate *= self._season_ratio(now, middle)
             share = independent / seconds if seconds > independent else 1.0
             error = math.sqrt(variance * (share * (1.0 - left * left) + level_error))
-            found.append((seconds, max(0.0, rate) + deviations * error))
+            found.append((seconds, (rate if rate > 0.0 else 0.0) + deviations * error))
         return found
 
     @property

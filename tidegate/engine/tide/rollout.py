@@ -181,7 +181,7 @@ def late_seconds(lag: float, segments: Sequence[Segment], capacity: float, limit
             late += seconds if after > limit else (lag - limit) / spare
         elif after > limit:
             late += (after - limit) / -spare
-        lag = max(0.0, after)
+        lag = after if after > 0.0 else 0.0
     # The last demand continues until the lag is worked off. If the count ended with the horizon, more lag could make a
     # smaller size look as good as a larger one.
     return late + (lag - limit) / max(spare, MIN_SPARE * capacity) if lag > limit else late
