@@ -136,14 +136,14 @@ class Handler:
             raise _Unwanted("WRONG_KEY", f"{detail} {spec.pipeline_id!r}")
         return spec
 
-    async def _decide(self, record: JobMemory, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
+    async def _decide(self, memory: JobMemory, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
         """Take one decision round: return the state after it and the decision, whose command is reserved."""
         known = Observed(
             at=self.clock.now(),
-            results=record.pending,
+            results=memory.pending,
             neighbours=tuple(self._neighbour(spec, link) for link in self.specs.links(spec.job_id)),
         )
-        round_ = engine().round(record.state, snapshot, spec, known)
+        round_ = engine().round(memory.state, snapshot, spec, known)
         request = next(round_)
         while True:
             reply = await self._reply(request)

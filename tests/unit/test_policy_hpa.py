@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -234,3 +235,11 @@ def test_a_rate_policy_that_can_be_read_fits_the_schema_too(policies: str) -> No
     """An editor that checks `job.yaml` by the JSON Schema accepts what `tidegate apply` accepts."""
     assert check_spec(job(policy="hpa", policy_options={"up_policies": policies})) == []
     assert re.search(RATE_POLICIES, policies)
+
+
+@pytest.mark.parametrize(
+    ("value", "replicas"), [(math.inf, 2**31 - 1), (-math.inf, -(2**31)), (-1e300, -(2**31)), (2.1, 3)]
+)
+def test_replicas_are_an_int32(value: float, replicas: int) -> None:
+    """A ratio over a vanishing rate is infinite, in either direction; the replicas stay within an int32."""
+    assert rules.ceil_replicas(value) == replicas

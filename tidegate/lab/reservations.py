@@ -35,8 +35,7 @@ class MemoryReservations:
         owner, until = self.cooldowns.get(hold.job_id, ("", 0.0))
         if hold.cooldown_until and until > now and owner != hold.decision_id:
             return Answer.COOLDOWN
-        own = self.pools.get(hold.pool_id, {}).get(hold.job_id)
-        again = own is not None and own[1] == hold.decision_id
+        again = self._owns(hold.job_id, hold.pool_id, hold.decision_id)
         wanted = 0 if again else hold.slots
         if wanted and free is not None and self._others(hold.job_id, hold.pool_id, now) + wanted > free:
             return Answer.POOL
@@ -48,17 +47,19 @@ class MemoryReservations:
 
     def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
         """Change the slots of a hold; nothing if the decision does not own them."""
-        pool = self.pools.get(pool_id, {})
-        own = pool.get(job_id)
-        if own is not None and own[1] == decision_id:
-            pool[job_id] = (slots, own[1], own[2])
+        if self._owns(job_id, pool_id, decision_id):
+            _, owner, until = self.pools[pool_id][job_id]
+            self.pools[pool_id][job_id] = (slots, owner, until)
 
     def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
         """Give back the slots of a hold; nothing if the decision does not own them."""
-        pool = self.pools.get(pool_id, {})
-        own = pool.get(job_id)
-        if own is not None and own[1] == decision_id:
-            del pool[job_id]
+        if self._owns(job_id, pool_id, decision_id):
+            del self.pools[pool_id][job_id]
+
+    def _owns(self, job_id: str, pool_id: str, decision_id: str) -> bool:
+        """Whether the decision owns the job's slots in the pool."""
+        held = self.pools.get(pool_id, {}).get(job_id)
+        return held is not None and held[1] == decision_id
 
     def finish(self, round_: Round, now: float) -> tuple[JobState, Decision]:
         """Answer a decision round until it ends; return the state to keep and the decision."""

@@ -152,5 +152,5 @@ def legacy_up_limit(current: int) -> int:
 
 
 def ceil_replicas(value: float) -> int:
-    """Return a number of replicas, rounded up and limited to an int32, infinity included."""
-    return MAX_REPLICAS if value >= MAX_REPLICAS else math.ceil(value)
+    """Return a number of replicas, rounded up and limited to an int32, both infinities included."""
+    return MAX_REPLICAS if value >= MAX_REPLICAS else math.ceil(max(value, -MAX_REPLICAS - 1))
