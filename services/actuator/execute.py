@@ -19,7 +19,7 @@ from services.actuator.checkpoint import CheckpointError
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from services.actuator.fence import Fence, JobFence, Outfenced
-from services.actuator.restart import Action, RestartEvent, RestartState, advance, next_action, resume
+from services.actuator.machine import Action, ActionEvent, CommandState, advance, next_action, resume
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
@@ -35,7 +35,7 @@ FILES_SECONDS = 1.0
 
 _FILE_ERRORS = (ControlError, CheckpointError, OSError)
 
-_ORPHANED = ActionOutcome(RestartEvent.ORPHANED, "The job was removed before the command ended.", "NO_SUCH_JOB")
+_ORPHANED = ActionOutcome(ActionEvent.ORPHANED, "The job was removed before the command ended.", "NO_SUCH_JOB")
 
 Publish = Callable[[ActionResult, str | None], None]
 """Publishes a result, with its trace id, and returns when the broker has acknowledged it."""
@@ -86,11 +86,11 @@ class CommandRunner:
         refused = refusal(command, spec, epoch=epoch, backends=frozenset(self.backends), now=self.clock.now())
         if refused is not None:
             code, sentence = refused
-            return ActionOutcome(RestartEvent.REFUSED, sentence, code)
+            return ActionOutcome(ActionEvent.REFUSED, sentence, code)
         sentence = f"From size {command.from_parallelism} to {command.to_parallelism}."
-        return ActionOutcome(RestartEvent.ADMITTED, sentence)
+        return ActionOutcome(ActionEvent.ADMITTED, sentence)
 
-    def _perform(self, state: RestartState, task: Task, drivers: JobDrivers, *, taken_over: bool) -> ActionOutcome:
+    def _perform(self, state: CommandState, task: Task, drivers: JobDrivers, *, taken_over: bool) -> ActionOutcome:
         """Perform the next action; while the job's files cannot be used, try again for some time.
 
         One job's files must not end the commands of all jobs.
@@ -115,12 +115,12 @@ class CommandRunner:
         try:
             return poll_until(attempt, deadline, FILES_SECONDS, self.clock, wait=task.pause, retry_on=_FILE_ERRORS)
         except Outfenced:
-            return ActionOutcome(RestartEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
+            return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
         except _FILE_ERRORS as error:
-            return ActionOutcome(RestartEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
+            return ActionOutcome(ActionEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
 
     def _actions(
-        self, task: Task, drivers: JobDrivers, state: RestartState, *, maybe_submitted: bool
+        self, task: Task, drivers: JobDrivers, state: CommandState, *, maybe_submitted: bool
     ) -> dict[Action, Callable[[], ActionOutcome]]:
         """Return the function of each action, with its inputs."""
         result = partial(self.log.newest, task.command.command_id)
@@ -139,8 +139,8 @@ class CommandRunner:
         }
 
     def _record(
-        self, command: ScalingCommand, state: RestartState, outcome: ActionOutcome, trace_id: str | None
-    ) -> RestartState:
+        self, command: ScalingCommand, state: CommandState, outcome: ActionOutcome, trace_id: str | None
+    ) -> CommandState:
         """Publish the result of an action and add it to the log; only then has the command moved on."""
         moved = advance(state, outcome.event)
         if moved.phase is None:
@@ -164,6 +164,7 @@ class CommandRunner:
             details=outcome.details,
             checkpoint=outcome.checkpoint,
             run=outcome.run,
+            way=moved.way,
         )
         self.publish(result, trace_id)
         self.log.add(result)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from services.actuator.fence import JobFence
-from services.actuator.restart import RestartEvent
+from services.actuator.machine import ActionEvent
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import CheckpointMark
@@ -27,7 +27,7 @@ class Abandoned(Exception):
 class ActionOutcome:
     """How an action ended: the event for the state machine, and what the result of the new phase will say."""
 
-    event: RestartEvent
+    event: ActionEvent
     sentence: str = ""
     code: str = "OK"
     details: dict[str, Scalar] = field(default_factory=dict)

@@ -40,7 +40,7 @@ def test_each_link_leads_to_a_file_and_a_section_that_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_module_a_page_names_exists(page: Path) -> None:
-    """A path such as `services/actuator/restart.py` in the text is one of the tree."""
+    """A path such as `services/actuator/machine.py` in the text is one of the tree."""
     named = set(CODE.findall(page.read_text("utf-8")))
     assert {name for name in named if not (ROOT / name).is_file()} == set()
 

@@ -36,6 +36,7 @@ from tidegate.events.snapshot import (
     StateOperator,
     snapshot_id,
 )
+from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 
 T = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -169,7 +170,7 @@ def _commands() -> tuple[ScalingCommand, ScalingCommand]:
             issued_at=T + timedelta(seconds=1),
             expires_at=T + timedelta(seconds=121),
             reason="lag of 90 s is above 30 s",
-            **({"manual": True} if manual else {}),
+            manual=manual,
         )
         for version, pipeline, kind, manual in (
             (7, "shop", CommandKind.RESCALE, True),
@@ -328,6 +329,18 @@ def _later() -> dict[str, Wire]:
             run=2,
             **begin,
         ),
+        "result.resized": ActionResult(
+            result_id=result_id(full.command_id, Phase.VERIFIED),
+            phase=Phase.VERIFIED,
+            at=T + timedelta(seconds=14),
+            parallelism=6,
+            downtime_seconds=0.0,
+            way=Way.IN_PLACE,
+            outage_seconds=0.0,
+            delay_seconds=9.25,
+            **begin,
+        ),
+        "command.in_place": _commands()[0].model_copy(update={"way": Way.IN_PLACE, "first_batch_seconds": 12.5}),
     }
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Wire
+from tidegate.events.way import Way
+from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Seconds, Wire
 
 
 class CommandKind(StrEnum):
@@ -37,6 +38,10 @@ class ScalingCommand(Wire):
     issued_at: Instant
     expires_at: Instant
     reason: str
+    way: Way | None = None
+    """With `rescale`: the way the decision reckons with; an older command without it means a restart."""
+    first_batch_seconds: Seconds | None = None
+    """Expected duration of the first batch at the new size: the records that wait over its capacity."""
     manual: bool = False
 
 

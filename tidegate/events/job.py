@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from tidegate.events.way import ALL_WAYS, Way
 from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire
 
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
@@ -36,6 +37,8 @@ class Application(Wire):
     py_files: tuple[Path, ...] = ()
     conf: dict[str, str] = Field(default_factory=dict)
     """Further Spark settings. Those Tidegate owns (`spark.cores.max`, dynamic allocation, event log) win over them."""
+    rescale: tuple[Way, ...] | None = Field(default=None, min_length=1)
+    """The ways to change the size of the running job, in order of preference: all of them when absent."""
     env: dict[str, str] = Field(default_factory=dict)
     checkpoint_location: Path
     event_log_dir: Path
@@ -47,7 +50,19 @@ class Application(Wire):
     stop_deadline_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How long a stop may wait for a batch boundary before the driver is killed."""
     start_deadline_seconds: Annotated[float, Field(gt=0)] = 180.0
-    """How long a start may take to its first committed batch before it is rolled back."""
+    """How long a new run may go without progress, such as a finished task, before it is rolled back."""
+
+    @field_validator("rescale")
+    @classmethod
+    def _ways_differ(cls, ways: tuple[Way, ...] | None) -> tuple[Way, ...] | None:
+        if ways is not None and len(set(ways)) < len(ways):
+            raise ValueError(f"each way may be listed once, found {', '.join(ways)}")
+        return ways
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The allowed ways to change the size of the running job, in order of preference."""
+        return ALL_WAYS if self.rescale is None else self.rescale
 
 
 class Scaling(Wire):

@@ -8,17 +8,23 @@ from typing import Annotated
 from pydantic import Field
 
 from tidegate.events.command import CommandKind
+from tidegate.events.way import Way
 from tidegate.events.wire import Count, Identifier, Instant, Scalar, Seconds, Wire, identity
 
 
 class Phase(StrEnum):
-    """Phases of a command, in the order of the restart protocol; the last four end it."""
+    """Phases of a command; see `services/actuator/machine.py`. The last four end it."""
 
     ACCEPTED = "accepted"
+    RESIZING = "resizing"
+    WARMING = "warming"
+    SWITCHING = "switching"
     STOPPING = "stopping"
     STOPPED = "stopped"
     STARTING = "starting"
     RUNNING = "running"
+    RETIRING = "retiring"
+    RESUMING = "resuming"
     VERIFIED = "verified"
     ROLLED_BACK = "rolled_back"
     FAILED = "failed"
@@ -61,7 +67,7 @@ class ActionResult(Wire):
     kind: CommandKind
     phase: Phase
     attempt: Annotated[int, Field(ge=1)] = 1
-    """1 for the ordered size, 2 for the rollback to the last good one."""
+    """1 for the ordered size, 2 for the rollback to the last good one, 3 if the ordered one proved itself meanwhile."""
     epoch: Count
     at: Instant
     parallelism: Count
@@ -75,6 +81,12 @@ class ActionResult(Wire):
     """Driver id of the cluster, once submitted."""
     downtime_seconds: Seconds | None = None
     """With `verified` and `rolled_back`: last commit before the stop to first commit after the start."""
+    way: Way | None = None
+    """How the size is changed, from the phase after `accepted` on; may differ from the command's."""
+    outage_seconds: Seconds | None = None
+    """With `verified` and `rolled_back`: time without commits beyond the job's normal pace, first batch not counted."""
+    delay_seconds: Seconds | None = None
+    """With `verified` and `rolled_back`: from the order until the new size did its first work."""
     details: dict[str, Scalar] = Field(default_factory=dict)
     """Measured figures of the phase, such as `stop_seconds` or `last_batch_id`. Nothing is read back from them."""
     checkpoint: CheckpointMark | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.actuator.restart import RestartEvent
+from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
 
@@ -10,6 +10,6 @@ from tidegate.events.command import CommandKind
 def announce(task: Task) -> ActionOutcome:
     """Take the fence, unless STOP has taken it already."""
     if task.command.kind is CommandKind.STOP:
-        return ActionOutcome(RestartEvent.DONE, "The job is stopped.")
+        return ActionOutcome(ActionEvent.DONE, "The job is stopped.")
     token = task.fence.hold()
-    return ActionOutcome(RestartEvent.ANNOUNCED, f"Run {token} may start.", run=token.run)
+    return ActionOutcome(ActionEvent.ANNOUNCED, f"Run {token} may start.", run=token.run)

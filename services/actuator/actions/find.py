@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.actuator.actions.foreign import refuse_foreign
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
-from services.actuator.restart import RestartEvent
+from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
 from tidegate.launcher.control import ControlError
@@ -23,7 +23,7 @@ def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
     try:
         return task.answer(lambda: _look(task, drivers), seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
     except _CANNOT_TELL as error:
-        return ActionOutcome(RestartEvent.UNKNOWN, f"Cannot tell what runs: {error}.", "STOP_FAILED")
+        return ActionOutcome(ActionEvent.UNKNOWN, f"Cannot tell what runs: {error}.", "STOP_FAILED")
 
 
 def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
@@ -32,12 +32,12 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     newest = live[-1].submission_id if live else None
     if live and kind is CommandKind.START:
         sentence = f"The job already runs as {newest}; nothing was changed."
-        return ActionOutcome(RestartEvent.REFUSED, sentence, "ALREADY_RUNNING", submission_id=newest)
+        return ActionOutcome(ActionEvent.REFUSED, sentence, "ALREADY_RUNNING", submission_id=newest)
     if not (live and kind is CommandKind.STOP):
         # a driver of ours that has not named its application yet looks foreign
         refused = refuse_foreign(task, drivers, allowed=sum("application_id" not in driver.facts for driver in live))
         if refused is not None:
             return refused
     if live:
-        return ActionOutcome(RestartEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
-    return ActionOutcome(RestartEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)
+        return ActionOutcome(ActionEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
+    return ActionOutcome(ActionEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)

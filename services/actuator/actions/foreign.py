@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.actuator.drivers import JobDrivers
-from services.actuator.restart import RestartEvent
+from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
 
@@ -34,4 +34,4 @@ def refuse_foreign(task: Task, drivers: JobDrivers, *, allowed: int = 0) -> Acti
             "; two drivers must not write to one checkpoint. Stop it by hand: a job in mode active is then started"
             " from its checkpoint at the next snapshot."
         )
-    return ActionOutcome(RestartEvent.REFUSED, sentence, "FOREIGN_DRIVER")
+    return ActionOutcome(ActionEvent.REFUSED, sentence, "FOREIGN_DRIVER")

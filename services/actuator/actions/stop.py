@@ -10,7 +10,7 @@ import contextlib
 
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
-from services.actuator.restart import RestartEvent
+from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 
 LOOK_SECONDS = 0.2
@@ -43,7 +43,7 @@ def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
     if not ended:
         although = ", although it was killed" if killed else ""
         sentence = f"The old driver did not end within {took:.0f} s{although}{trouble}."
-        return ActionOutcome(RestartEvent.WOULD_NOT_STOP, sentence, "STOP_FAILED")
+        return ActionOutcome(ActionEvent.WOULD_NOT_STOP, sentence, "STOP_FAILED")
 
     drivers.forget_old_runs()
     mark, clean = read_mark(task.spec.application.checkpoint_location)
@@ -55,7 +55,7 @@ def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
         else "stopped inside a batch, which will run again"
     )
     return ActionOutcome(
-        RestartEvent.GONE,
+        ActionEvent.GONE,
         f"The old driver {how} after {took} s.",
         details={"clean": clean, "stop_seconds": took, "killed": bool(killed)},
         checkpoint=mark,

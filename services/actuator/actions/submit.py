@@ -13,7 +13,7 @@ import contextlib
 from services.actuator.actions.foreign import refuse_foreign
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.drivers import NO_ANSWER, JobDrivers
-from services.actuator.restart import RestartEvent
+from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 
 ARRIVAL_SECONDS = 60.0
@@ -39,7 +39,7 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
             lambda: refuse_foreign(task, drivers), NO_ANSWER_SECONDS, ASK_AGAIN_SECONDS, retry_on=NO_ANSWER
         )
     except NO_ANSWER as error:
-        return ActionOutcome(RestartEvent.NOT_SUBMITTED, f"Cannot tell what runs: {error}.", "NOT_SUBMITTED")
+        return ActionOutcome(ActionEvent.NOT_SUBMITTED, f"Cannot tell what runs: {error}.", "NOT_SUBMITTED")
     if refused is not None:
         return refused
     task.check()
@@ -48,13 +48,13 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
         submission_id = drivers.submit(token, parallelism)
     except BackendRefused as error:
         sentence = f"The cluster did not accept the new driver: {error}."
-        return ActionOutcome(RestartEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
+        return ActionOutcome(ActionEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
     except BackendUnreachable as error:
         # the request may have arrived although the answer did not
         sentence = f"The cluster does not answer: {error}."
-        return _adopt(task, drivers) or ActionOutcome(RestartEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
+        return _adopt(task, drivers) or ActionOutcome(ActionEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")
     return ActionOutcome(
-        RestartEvent.SUBMITTED,
+        ActionEvent.SUBMITTED,
         f"Submitted as {submission_id}.",
         details={"submit_seconds": round(task.clock.monotonic() - started, 3)},
         submission_id=submission_id,
@@ -78,7 +78,7 @@ def _adopt(task: Task, drivers: JobDrivers) -> ActionOutcome | None:
     if not facts:
         return None
     return ActionOutcome(
-        RestartEvent.SUBMITTED,
+        ActionEvent.SUBMITTED,
         "The driver had been submitted before.",
         details={"adopted": True},
         submission_id=facts.get("submission_id"),

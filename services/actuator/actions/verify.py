@@ -12,7 +12,7 @@ from datetime import datetime
 
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.drivers import NO_ANSWER, JobDrivers
-from services.actuator.restart import RestartEvent
+from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult, CheckpointMark, QueryCommit
 from tidegate.events.wire import Scalar
@@ -48,7 +48,7 @@ def _wait_for_commit(
 ) -> ActionOutcome:
     if before is None or running.run is None:
         sentence = "An older version of Tidegate stopped the job and did not record what to compare the new run with."
-        return ActionOutcome(RestartEvent.SILENT, sentence, "NOT_VERIFIED")
+        return ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED")
     token = Token(task.command.epoch, running.run)
     check = _DriverCheck(drivers, task.clock)
 
@@ -61,13 +61,13 @@ def _wait_for_commit(
                 return replace(committed, incarnation=application_id)
             if "idle_at" in facts:
                 sentence = "The queries run and have no data to process."
-                return ActionOutcome(RestartEvent.COMMITTED, sentence, incarnation=application_id)
+                return ActionOutcome(ActionEvent.COMMITTED, sentence, incarnation=application_id)
         failure = check.failure(facts.get("submission_id") or running.submission_id)
-        return None if failure is None else ActionOutcome(RestartEvent.SILENT, failure, "NOT_VERIFIED")
+        return None if failure is None else ActionOutcome(ActionEvent.SILENT, failure, "NOT_VERIFIED")
 
     limit = task.spec.application.start_deadline_seconds
     return task.until(look, limit - _seconds(running.at, task.clock.now()), LOOK_SECONDS) or ActionOutcome(
-        RestartEvent.SILENT, f"The new driver committed no batch within {limit:g} s.", "NOT_VERIFIED"
+        ActionEvent.SILENT, f"The new driver committed no batch within {limit:g} s.", "NOT_VERIFIED"
     )
 
 
@@ -77,7 +77,7 @@ def _first_commit(checkpoint_location: str, before: CheckpointMark) -> ActionOut
         known = before.queries.get(checkpoint.path.name, QueryCommit())
         if known.query_id is not None and checkpoint.query_id != known.query_id:
             sentence = f"{checkpoint.path} belongs to query {checkpoint.query_id}; before, it was {known.query_id}."
-            return ActionOutcome(RestartEvent.SILENT, sentence, "OTHER_QUERY")
+            return ActionOutcome(ActionEvent.SILENT, sentence, "OTHER_QUERY")
         first = checkpoint.first_commit_after(known.batch_id)
         if first is None:
             continue
@@ -87,7 +87,7 @@ def _first_commit(checkpoint_location: str, before: CheckpointMark) -> ActionOut
             downtime = round(max(0.0, at - before.last_commit_at.timestamp()), 3)
             after = f" {downtime:.1f} s after the last commit of the old one"
         return ActionOutcome(
-            RestartEvent.COMMITTED,
+            ActionEvent.COMMITTED,
             f"The new driver committed batch {batch_id}{after}.",
             details={"first_batch_id": batch_id, "first_commit_at": at},
             downtime_seconds=downtime,
