@@ -176,7 +176,7 @@ def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: P
         draw_run(
             line,
             out,
-            restarts_at=[command.issued_at.timestamp() - epoch for command in recording.commands],
+            changes_at=[command.issued_at.timestamp() - epoch for command in recording.commands],
             objective_seconds=job.scaling.lag_objective_seconds,
             title=f"{job.job_id} under {job.scaling.policy}",
         )
