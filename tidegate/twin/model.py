@@ -79,7 +79,7 @@ class InPlaceCosts:
     """Extra time of a new executor's first tasks, when its code and Python workers are cold."""
     shrink_seconds: float = 1.2
     """How long decommissioned executors take to leave."""
-    boundary_seconds: float = 30.0
+    boundary_seconds: float = 5.0
     """How long a shrink waits for a batch boundary before executors leave in the middle of a batch."""
 
 

@@ -22,15 +22,15 @@ from tidegate.twin.job import Job, JobEvent, Life
 
 
 def execute(command: ScalingCommand, job: Job, epoch: float, report: Report, at: float) -> Execution:
-    """Start a command: accept it and go the way it names, or the next one that the job can go; or reject it."""
+    """Start a command: accept it and go the way it names, or else the first one that is possible; or reject it."""
     way = _way(command, job)
     execution = _EXECUTIONS[way or Way.RESTART](command, job, epoch, report)
     refusal = _refusal(command, job, epoch + at)
     if refusal is not None:
         execution.reject(at, *refusal)
     elif way is None:
-        sentence = f"the job can only be changed by {', '.join(job.model.ways)}, and its pool has no room for that"
-        execution.reject(at, "NO_WAY", sentence)
+        execution.emit(Phase.ACCEPTED, at)
+        execution.reject(at, "NO_WAY", "the job can only hand over, and its pool has no room for both sizes")
     else:
         execution.accept(at)
     return execution
@@ -47,11 +47,14 @@ def _refusal(command: ScalingCommand, job: Job, now: float) -> tuple[str, str] |
 
 
 def _way(command: ScalingCommand, job: Job) -> Way | None:
-    """Return the way to go: the command's, or the next one in the job's order; None if none is left."""
+    """Return the way to go: the command's if the job can go it, or the first possible one of the job's; None: none.
+
+    The pool must have room for both drivers of a handover.
+    """
     if command.kind is not CommandKind.RESCALE or command.way is None:
         return Way.RESTART
     ways = job.model.ways
-    for way in ways[ways.index(command.way) :] if command.way in ways else ways:
+    for way in (command.way, *ways) if command.way in ways else ways:
         if way is not Way.HANDOVER or job.pool.free >= command.to_parallelism:
             return way
     return None
