@@ -314,14 +314,14 @@ class _Fluid:
 def _gaps(model: JobModel, way: Way, sizes: Array, state_seconds: Array, seconds: float) -> tuple[_Gap, _Gap]:
     """Return what a growth and a shrink cost in a way; `state_seconds` is the state's load time at each step."""
     restart, place, handover = model.restart, model.in_place, model.handover
-    start = restart.start_seconds + restart.start_jitter_seconds / 2
     none, new, old = np.zeros((len(sizes), len(sizes))), sizes[None, :], sizes[:, None]
     if way is Way.RESTART:
+        start = restart.start_seconds + restart.start_jitter_seconds / 2
         fixed = restart.exit_seconds + start + restart.first_batch_seconds
         whole = _Gap.of(0.0, fixed + state_seconds, none, seconds)
         return whole, whole
     if way is Way.HANDOVER:
-        lead = start + handover.warm_seconds
+        lead = handover.warm_seconds
         pause = handover.switch_seconds + handover.first_batch_seconds + state_seconds
         whole = _Gap.of(lead, pause, new * lead + old * restart.exit_seconds, seconds)
         return whole, whole

@@ -160,12 +160,6 @@ class Job:
         """How long a new run takes to read its state back."""
         return self.state_bytes / self.model.restart.load_bytes_per_second if self.state_bytes else 0.0
 
-    def start_seconds(self, slots: int) -> float:
-        """Return how long the next driver takes from its submission until it could read its state."""
-        restart = self.model.restart
-        jitter = restart.start_jitter_seconds * self.noise.uniform(1, self.runs + 1)
-        return restart.start_seconds + restart.start_slot_seconds * slots + jitter
-
     @property
     def due_at(self) -> float:
         """When the next event, including a death, is due."""
@@ -182,13 +176,14 @@ class Job:
         """Submit the job with a size. A `warm` job has already been running for a long time when the world starts."""
         self.pool.ask(self.model.job_id, slots, at)
         self.usable_slots, self.spare_slots, self.batch, self.cold_seconds = None, 0, None, 0.0
-        started = self.start_seconds(slots) + self.load_seconds
         self.runs += 1
         self.run = Incarnation(self.runs, at, commits=1 if warm else 0)
         if warm:
             self.life, self.next_at = Life.RUNNING, at
             return
         restart = self.model.restart
+        jitter = restart.start_jitter_seconds * self.noise.uniform(1, self.runs)
+        started = restart.start_seconds + restart.start_slot_seconds * slots + jitter + self.load_seconds
         self.cold_seconds = restart.first_batch_seconds + restart.first_batch_slot_seconds * slots
         self.life, self.next_at = Life.STARTING, at + started
 
@@ -202,38 +197,39 @@ class Job:
 
     # ---- a change in place
 
-    def resize(self, at: float, slots: int, usable: int | None = None) -> bool:
-        """Change the size under the running query; return whether the running batch uses new slots.
+    def resize(self, at: float, slots: int, usable: int | None = None) -> float:
+        """Change the size under the running query.
 
-        Only `usable` slots take tasks for now; None: all of them. New slots are cold.
+        Return when new slots finish their first task in the running batch; infinite if they get none of it. Only
+        `usable` slots take tasks for now; None: all of them. New slots are cold.
         """
         before = self.slots
         self.pool.ask(self.model.job_id, slots, at)
         self.usable_slots = usable
         if self.slots == before:
-            return False
+            return math.inf
         cold = self.model.in_place.first_batch_seconds if self.slots > before else 0.0
-        used = self._replan(at, SlotChange(0.0, self.slots, cold))
-        if not used:
+        worked_at = self._replan(at, SlotChange(0.0, self.slots, cold))
+        if math.isinf(worked_at):
             self.cold_seconds += cold
-        return used
+        return worked_at
 
-    def _replan(self, at: float, change: SlotChange) -> bool:
-        """Give the tasks of the running batch that wait to other slots; return whether that changes its end."""
+    def _replan(self, at: float, change: SlotChange) -> float:
+        """Give the waiting tasks of the running batch to the changed slots; return when a new one finishes a task."""
         batch = self.batch
         work_ends_at = batch.started_at + batch.overhead_seconds + batch.work_seconds if batch is not None else at
         if batch is None or at >= work_ends_at:
-            return False
+            return math.inf
         since = max(0.0, at - batch.started_at - batch.overhead_seconds)
         batch.slots.append(replace(change, at=since))
         stages = [
             _costs(stage, batch.takes, batch.records, stage.record_cost_seconds * batch.factor)
             for stage in self.model.stages
         ]
-        before, batch.work_seconds = batch.work_seconds, changing_makespan(stages, batch.slots, self.model.slowdown)
+        batch.work_seconds, worked = changing_makespan(stages, batch.slots, self.model.slowdown)
         batch.ends_at = max(at, batch.started_at + batch.overhead_seconds + batch.work_seconds)
         self.next_at = min(batch.ends_at, self.run.stop_by or math.inf)
-        return not math.isclose(before, batch.work_seconds)
+        return batch.started_at + batch.overhead_seconds + worked
 
     # ---- a handover
 

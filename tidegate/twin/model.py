@@ -3,7 +3,7 @@
     batch    = overhead + sum over stages of makespan(tasks, slots) * slowdown(slots), times noise
     slowdown = 1 + contention (n - 1) + coherency n (n - 1)          n: busy slots
     restart  = exit + start + start per slot * slots + state bytes / load rate, all without a commit
-    handover = start + start per slot * slots + warm-up, while the first driver goes on,
+    handover = warm-up + warm-up per slot * slots, while the first driver goes on,
                then switch + state bytes / load rate without a commit
     in place = registration + seconds until new executors work, while all others go on
 
@@ -85,10 +85,12 @@ class InPlaceCosts:
 
 @dataclass(frozen=True, slots=True)
 class HandoverCosts:
-    """How long a handover takes, in addition to the start, exit and state load of a restart."""
+    """How long a handover takes, in addition to the exit and the state load of a restart."""
 
-    warm_seconds: float = 10.0
-    """From the second driver's start until it has exercised its sources, code and Python workers."""
+    warm_seconds: float = 30.0
+    """From the order until the second driver has started and has exercised its sources, code and Python workers."""
+    warm_slot_seconds: float = 0.0
+    """The same, per slot."""
     switch_seconds: float = 1.0
     """From the first driver's batch boundary until the second driver's queries have started."""
     first_batch_seconds: float = 0.5

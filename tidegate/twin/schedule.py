@@ -43,31 +43,33 @@ class SlotChange:
 
 def changing_makespan(
     stages: Sequence[Sequence[float]], changes: Sequence[SlotChange], slowdown: Callable[[int], float]
-) -> float:
+) -> tuple[float, float]:
     """Return the seconds that stages of tasks take, one stage after another, while the slots change.
 
-    The first change is at 0. Added slots take tasks that wait; a removed slot finishes its task first. Idle slots go
-    before busy ones. `slowdown` is the factor on a task's cost when so many slots are busy.
+    The second figure says when a slot of the last change first finishes a task; infinite: none does. The first change
+    is at 0. Added slots take tasks that wait; a removed slot finishes its task first. Idle slots go before busy ones.
+    `slowdown` is the factor on a task's cost when so many slots are busy.
     """
     slots, later = changes[0].slots, deque(changes[1:])
-    free = [0.0] * slots  # when each slot is free
-    start = 0.0
+    free = [(0.0, False)] * slots  # when each slot is free, and whether the last change added it
+    start, worked = 0.0, math.inf
     for costs in stages:
         end = start
         for cost in costs:
-            while later and later[0].at <= free[0]:
+            while later and later[0].at <= free[0][0]:
                 change = later.popleft()
                 for _ in range(slots - change.slots):
-                    end = max(end, heapq.heappop(free))
+                    end = max(end, heapq.heappop(free)[0])
                 for _ in range(change.slots - slots):
-                    heapq.heappush(free, max(start, change.at) + change.cold_seconds)
+                    heapq.heappush(free, (max(start, change.at) + change.cold_seconds, not later))
                 slots = change.slots
-            finished = free[0] + cost * slowdown(min(slots, len(costs)))
-            heapq.heapreplace(free, finished)
-            end = max(end, finished)
+            at, new = free[0]
+            finished = at + cost * slowdown(min(slots, len(costs)))
+            heapq.heapreplace(free, (finished, new))
+            end, worked = max(end, finished), min(worked, finished if new else math.inf)
         start = end
-        free = [max(start, at) for at in free]  # sorted or not, a floor keeps the heap's order
-    return start
+        free = sorted((max(start, at), new) for at, new in free)
+    return start, worked
 
 
 def even_makespan(cost: float, tasks: int, slots: int) -> float:

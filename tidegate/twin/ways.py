@@ -122,7 +122,7 @@ class InPlaceExecution(Execution):
         """Order executors: new ones work after a while; others leave at a batch boundary, if one comes soon."""
         job, costs = self.job, self.job.model.in_place
         self._before = job.size
-        self._working_at = math.inf
+        self._offered_at = math.inf
         self._leaving = False
         self.emit(Phase.RESIZING, at)
         if self.size < self._before:
@@ -140,8 +140,8 @@ class InPlaceExecution(Execution):
         self.due_at = math.inf
         if self.size < self._before:
             self._shrink(at)
-        elif not math.isinf(self._working_at):
-            self._verified(at, self._working_at)  # nothing to process: the slots are there
+        elif not math.isinf(self._offered_at):
+            self._verified(at)
         elif self.job.resizes in self.job.model.faults.failed_growths:
             self._roll_back(at)
         else:
@@ -154,25 +154,27 @@ class InPlaceExecution(Execution):
             return
         if self.size < self._before and not self._leaving:
             self._shrink(at)
-        elif self.job.finished[-1].started_at >= self._working_at:
-            self._verified(at, self.job.finished[-1].started_at)
+        elif self.job.finished[-1].started_at >= self._offered_at:
+            self._verified(at)
 
     def _grow(self, at: float) -> None:
-        """Use what the pool has granted. If the running batch can use it, the growth has ended."""
+        """Use what the pool has granted. It works once it has finished a task, or if there is nothing to process."""
         job = self.job
-        self.size = job.size
-        used = job.resize(at, self.size)
-        self._working_at = at
-        if used or self.size == self._before:
-            self._verified(at, at)
+        self.size, self._offered_at = job.size, at
+        worked_at = job.resize(at, self.size)
+        if not math.isinf(worked_at):
+            self.due_at = worked_at
+        elif self.size == self._before or (job.batch is None and not job.lag(at)):
+            self._verified(at)
         else:
-            self.due_at = at + (job.model.start_deadline_seconds if job.batch is not None or job.lag(at) else 0.0)
+            self.due_at = at + job.model.start_deadline_seconds
 
     def _shrink(self, at: float) -> None:
         job = self.job
         if self._leaving:
             job.resize(at, self.size)
-            self._verified(at, at)
+            self.details["registered_seconds"] = self.since_order(at)
+            self._verified(at)
         else:
             self._leaving = True
             job.resize(at, self._before, self.size)
@@ -183,20 +185,17 @@ class InPlaceExecution(Execution):
         self.job.resize(at, self.size)
         sentence = "the new executors died before they worked"
         self.emit(Phase.RESIZING, at, code="EXECUTORS_DIED", sentence=sentence)
-        self._end(Phase.ROLLED_BACK, at, at, "EXECUTORS_DIED", sentence)
+        self._end(Phase.ROLLED_BACK, at, "EXECUTORS_DIED", sentence)
 
-    def _verified(self, at: float, worked_at: float) -> None:
+    def _verified(self, at: float) -> None:
         ordered = self.command.to_parallelism
+        self.details["working_seconds"] = self.since_order(at)
         if self.size == ordered:
-            self._end(Phase.VERIFIED, at, worked_at, "OK", "")
+            self._end(Phase.VERIFIED, at, "OK", "")
         else:
-            sentence = f"the cluster granted {self.size} of {ordered} slots"
-            self._end(Phase.VERIFIED, at, worked_at, "GRANTED_FEWER", sentence)
+            self._end(Phase.VERIFIED, at, "GRANTED_FEWER", f"the cluster granted {self.size} of {ordered} slots")
 
-    def _end(self, phase: Phase, at: float, worked_at: float, code: str, sentence: str) -> None:
-        delay = self.since_order(worked_at)
-        if phase is Phase.VERIFIED and self.size > self._before:
-            self.details["working_seconds"] = delay
+    def _end(self, phase: Phase, at: float, code: str, sentence: str) -> None:
         self.end(
             phase,
             at,
@@ -205,7 +204,7 @@ class InPlaceExecution(Execution):
             sentence=sentence,
             downtime_seconds=0.0,
             outage_seconds=0.0,
-            delay_seconds=delay,
+            delay_seconds=self.since_order(at),
         )
 
 
@@ -219,7 +218,8 @@ class HandoverExecution(Execution):
         job = self.job
         self.emit(Phase.WARMING, at)
         self._first = job.run
-        self.due_at = at + job.start_seconds(self.size) + job.model.handover.warm_seconds
+        costs = job.model.handover
+        self.due_at = at + costs.warm_seconds + costs.warm_slot_seconds * self.size
         self._second = job.warm_up(at, self.size)
         self._code, self._sentence = "OK", ""
         self._figures: dict[str, object] = {}
