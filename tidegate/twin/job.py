@@ -15,14 +15,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from tidegate.twin.batch import Batch, StageSums, task_costs
-from tidegate.twin.model import JobModel
+from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.schedule import SlotChange, even_makespan, makespan
+from tidegate.twin.schedule import SlotChange, changing_makespan, even_makespan, makespan
 from tidegate.twin.topic import TwinTopic
 
 IDLE_SECONDS = 1.0
@@ -49,6 +48,38 @@ class JobEvent(Enum):
     COMMITTED = "committed"
     STOPPED = "stopped"
     DIED = "died"
+
+
+@dataclass(slots=True)
+class Batch:
+    """One micro-batch, running or finished."""
+
+    batch_id: int
+    started_at: float
+    ends_at: float
+    takes: list[list[int]]
+    """Records per source and partition."""
+    records: int
+    outputs: int
+    overhead_seconds: float
+    work_seconds: float
+    """The part that processes records, at the end of the batch."""
+    factor: float
+    """The batch's noise."""
+    slots: list[SlotChange]
+    """The slots of its tasks: those at its start, then each change."""
+    left_to_write: int = 0
+
+
+@dataclass(slots=True)
+class StageSums:
+    """Sums over the tasks of one stage since the last snapshot."""
+
+    tasks: int = 0
+    runs: int = 0
+    busy_seconds: float = 0.0
+    median_seconds: float = 0.0
+    slowest_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -178,13 +209,27 @@ class Job:
         if self.slots == before:
             return math.inf
         cold = self.model.in_place.first_batch_seconds if self.slots > before else 0.0
-        worked_at = math.inf
-        if self.batch is not None and at < self.batch.tasks_end_at:
-            worked_at = self.batch.replan(at, SlotChange(0.0, self.slots, cold), self.model)
-            self.next_at = min(self.batch.ends_at, self.run.stop_by or math.inf)
+        worked_at = self._replan(at, SlotChange(0.0, self.slots, cold))
         if math.isinf(worked_at):
             self.cold_seconds += cold
         return worked_at
+
+    def _replan(self, at: float, change: SlotChange) -> float:
+        """Give the waiting tasks of the running batch to the changed slots; return when a new one finishes a task."""
+        batch = self.batch
+        work_ends_at = batch.started_at + batch.overhead_seconds + batch.work_seconds if batch is not None else at
+        if batch is None or at >= work_ends_at:
+            return math.inf
+        since = max(0.0, at - batch.started_at - batch.overhead_seconds)
+        batch.slots.append(replace(change, at=since))
+        stages = [
+            _costs(stage, batch.takes, batch.records, stage.record_cost_seconds * batch.factor)
+            for stage in self.model.stages
+        ]
+        batch.work_seconds, worked = changing_makespan(stages, batch.slots, self.model.slowdown)
+        batch.ends_at = max(at, batch.started_at + batch.overhead_seconds + batch.work_seconds)
+        self.next_at = min(batch.ends_at, self.run.stop_by or math.inf)
+        return batch.started_at + batch.overhead_seconds + worked
 
     # ---- a handover
 
@@ -303,7 +348,7 @@ class Job:
                 each = cost * records / tasks
                 seconds, busy, median, slowest = even_makespan(each, tasks, slots), each * tasks, each, each
             else:
-                costs = task_costs(stage, takes, records, cost)
+                costs = _costs(stage, takes, records, cost)
                 ordered = sorted(costs)
                 seconds, busy = makespan(costs, slots), sum(costs)
                 median, slowest = ordered[len(ordered) // 2], ordered[-1]
@@ -356,3 +401,10 @@ class Job:
         interval = self.model.trigger_interval_seconds
         phase = self.epoch % interval if interval else 0.0
         return at if interval == 0 else (math.floor((at + phase) / interval + 1e-9) + 1) * interval - phase
+
+
+def _costs(stage: StageModel, takes: list[list[int]], records: int, record_seconds: float) -> list[float]:
+    """Return the seconds of each task of a stage, in the order of the tasks."""
+    if stage.tasks is None:
+        return [count * record_seconds for counts in takes for count in counts if count]
+    return [weight * record_seconds * records for weight in stage.weights(())]

@@ -18,9 +18,8 @@ from tidegate.events.snapshot import (
     StateOperator,
     snapshot_id,
 )
-from tidegate.twin.batch import Batch
 from tidegate.twin.execution import incarnation
-from tidegate.twin.job import Job, Life
+from tidegate.twin.job import Batch, Job, Life
 
 MAX_BATCHES = 200
 """The most micro-batches that one snapshot may hold by the contract."""
