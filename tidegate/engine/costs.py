@@ -42,7 +42,7 @@ class ClosedWay(NamedTuple):
 def note_cost(costs: tuple[MeasuredCost, ...], new: MeasuredCost) -> tuple[MeasuredCost, ...]:
     """Return the costs with a new one; of each way the newest are kept."""
     of_way = [cost for cost in costs if cost.way is new.way]
-    dropped = of_way[: len(of_way) - COSTS_KEPT + 1]
+    dropped = of_way[: max(0, len(of_way) - COSTS_KEPT + 1)]
     return (*(cost for cost in costs if cost not in dropped), new)
 
 

@@ -104,19 +104,12 @@ class Cooldown(Guard):
 
     up_seconds: float = option(60.0, "time after a change before the next scale-up", unit="s", ge=0)
     down_seconds: float = option(300.0, "time after a change before the next scale-down", unit="s", ge=0)
-    in_place_up_seconds: float = option(
-        15.0, "the same before a scale-up in place; at most `up_seconds`", unit="s", ge=0
-    )
-    in_place_down_seconds: float = option(
-        60.0, "the same before a scale-down in place; at most `down_seconds`", unit="s", ge=0
-    )
+    in_place: float = option(0.25, "share of these times that holds before a change in place", unit="share", ge=0, le=1)
 
     def limits(self, way: Way | None) -> tuple[float, float]:
         """Return the time before a scale-up and before a scale-down in some way."""
-        if way is not Way.IN_PLACE:
-            return self.up_seconds, self.down_seconds
-        up, down = self.in_place_up_seconds, self.in_place_down_seconds
-        return min(up, self.up_seconds), min(down, self.down_seconds)
+        share = self.in_place if way is Way.IN_PLACE else 1.0
+        return share * self.up_seconds, share * self.down_seconds
 
     def hold_seconds(self, way: Way | None) -> float:
         """Return how long Redis holds the job's cooldown after a change: the shorter direction's time."""
