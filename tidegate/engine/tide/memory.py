@@ -50,7 +50,7 @@ class TideMemory(NamedTuple):
     regret: float = 0.0
     """Slot-seconds that a smaller size would have saved so far."""
     threshold: float | None = None
-    """Switching threshold learned, in restart prices; None: the option's."""
+    """Switching threshold learned, in prices of a change; None: the option's."""
     reduction: Reduction | None = None
     trial: GrowthTrial | None = None
     review: GrowthReview = NO_REVIEW
@@ -72,7 +72,7 @@ class TideMemory(NamedTuple):
         elif fresh and case.current and batches < 0:
             batches = 0
         elif fresh and case.current and case.newest is not None:
-            batches = min(batches + len(fresh), MAX_BATCHES)
+            batches = min(batches + int(case.newest.sums.batches), MAX_BATCHES)
             overhead = learn_overhead(overhead, fresh)
             sizes = learn(sizes, case.current, case.newest.sums, overhead or 0.0)
         if case.snapshot.stages:
