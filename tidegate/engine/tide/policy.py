@@ -86,15 +86,8 @@ class Tide:
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
-            return self._idle(case, memory) or self._learning(case, memory)
-        model = fit_model(
-            memory.sizes,
-            case.current,
-            shape_of(memory.stages, evidence.partitions),
-            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
-            self._kept_up_with(case) or 0.0,
-            memory.limits,
-        )
+            return self._early(case, memory) or self._idle(case, memory) or self._learning(case, memory)
+        model = self._model(case, memory)
         if model is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
         if memory.review.running:
@@ -123,6 +116,34 @@ class Tide:
         arrived = case.state.window[-1].arrived if case.state.window else None
         lag = float(case.evidence.lag_records or 0)
         return memory._replace(review=memory.review.after_growth(case.current, case.measured_at, arrived, lag))
+
+    def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
+        return fit_model(
+            memory.sizes,
+            case.current,
+            shape_of(memory.stages, case.evidence.partitions),
+            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
+            self._kept_up_with(case) or 0.0,
+            memory.limits,
+        )
+
+    def _early(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
+        """Return a larger size if the tasks of a long running batch show that the present one is too small.
+
+        What they show is an upper bound of a run that is still cold. So a job grows on it and never shrinks, and the
+        scale-up is not judged against it.
+        """
+        evidence, seen = case.evidence, memory.with_running(case)
+        if seen is None or evidence.lag_records is None or seen.forecast.at is None:
+            return None
+        model = self._model(case, seen)
+        proposal = None if model is None else self._weigh(case, seen, model, float(evidence.lag_records))
+        if proposal is None or proposal.size <= case.current:
+            return None
+        tasks: dict[str, Figure] = {"finished": evidence.running_tasks_finished, "tasks": evidence.running_tasks}
+        return proposal._replace(
+            code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory, capacity=None
+        )
 
     def _prices(self, case: Case) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
