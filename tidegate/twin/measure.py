@@ -78,7 +78,7 @@ def measured(job: Job, sequence: int, interval_seconds: int, epoch: float) -> Me
         current_batch_started_at=_instant(epoch + running.started_at) if running is not None else None,
         stages=stages,
         state_operators=_state(job) if Part.PROGRESS is not absent else (),
-        slots_granted=None if absent is Part.CAPACITY else job.pool.granted(model.job_id),
+        slots_granted=None if absent is Part.CAPACITY else job.size,
         gc_ratio=_gc_ratio(job) if stages else None,
         pool=None if absent is Part.CAPACITY else job.pool.view(),
         missing=(absent,) if absent is not None else (),
@@ -152,7 +152,7 @@ def _state(job: Job) -> tuple[StateOperator, ...]:
 
 def _gc_ratio(job: Job) -> float | None:
     """Return the share of time in garbage collection, which grows with live over free memory (Appel, 1987)."""
-    slots = job.pool.granted(job.model.job_id)
+    slots = job.size
     if slots == 0 or job.model.memory_bytes_per_slot == 0:
         return None
     live = min(0.99, job.state_bytes / (slots * job.model.memory_bytes_per_slot))

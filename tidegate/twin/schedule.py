@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tidegate.twin.model import JobModel
@@ -26,6 +28,48 @@ def makespan(costs: Sequence[float], slots: int) -> float:
     for cost in costs[slots:]:
         heapq.heapreplace(ends, ends[0] + cost)
     return max(ends)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChange:
+    """A change of the slots that a running batch may use."""
+
+    at: float
+    """Seconds since the batch's first task could start."""
+    slots: int
+    cold_seconds: float = 0.0
+    """How long new slots warm up before they take their first task."""
+
+
+def changing_makespan(
+    stages: Sequence[Sequence[float]], changes: Sequence[SlotChange], slowdown: Callable[[int], float]
+) -> tuple[float, float]:
+    """Return the seconds that stages of tasks take, one stage after another, while the slots change.
+
+    The second figure says when a slot of the last change first finishes a task; infinite: none does. The first change
+    is at 0. Added slots take tasks that wait; a removed slot finishes its task first. Idle slots go before busy ones.
+    `slowdown` is the factor on a task's cost when so many slots are busy.
+    """
+    slots, later = changes[0].slots, deque(changes[1:])
+    free = [(0.0, False)] * slots  # when each slot is free, and whether the last change added it
+    start, worked = 0.0, math.inf
+    for costs in stages:
+        end = start
+        for cost in costs:
+            while later and later[0].at <= free[0][0]:
+                change = later.popleft()
+                for _ in range(slots - change.slots):
+                    end = max(end, heapq.heappop(free)[0])
+                for _ in range(change.slots - slots):
+                    heapq.heappush(free, (max(start, change.at) + change.cold_seconds, not later))
+                slots = change.slots
+            at, new = free[0]
+            finished = at + cost * slowdown(min(slots, len(costs)))
+            heapq.heapreplace(free, (finished, new))
+            end, worked = max(end, finished), min(worked, finished if new else math.inf)
+        start = end
+        free = sorted((max(start, at), new) for at, new in free)
+    return start, worked
 
 
 def even_makespan(cost: float, tasks: int, slots: int) -> float:
