@@ -27,6 +27,8 @@ class RunningWork(NamedTuple):
     """Slot-seconds per record of the tasks that read."""
     record_seconds: float
     """The same, with those of the later stages once everything is read; the true figure is at least this."""
+    records_done: float
+    """Records whose reading is done although they are not committed, the mean over queries that read the same topic."""
     records: int
     """Records of the largest batch, with as many in the tasks to come as in those that have finished."""
     reading: int
@@ -53,7 +55,7 @@ def running_work(batches: Sequence[RunningBatch], topics: int) -> RunningWork | 
     told = [batch for batch in batches if batch.records_read and batch.read_seconds > 0]
     if not told:
         return None
-    records = [batch.records_read for batch in told]
+    records = [b.records_read for b in told]
     if topics > 1:
         records = [sum(records)] * len(told)
     largest = max(told, key=lambda batch: batch.records_read * batch.read_tasks / batch.read_tasks_finished)
@@ -62,6 +64,7 @@ def running_work(batches: Sequence[RunningBatch], topics: int) -> RunningWork | 
         tasks_finished=sum(batch.tasks_finished for batch in batches),
         read_seconds=sum(batch.read_seconds / read for batch, read in zip(told, records, strict=True)),
         record_seconds=sum(_work(batch) / read for batch, read in zip(told, records, strict=True)),
+        records_done=sum(b.records_read for b in told) / (len(batches) if topics == 1 else 1),
         records=int(largest.records_read * largest.read_tasks / largest.read_tasks_finished),
         reading=largest.read_tasks,
         slot_seconds_left=_left(batches),

@@ -16,15 +16,18 @@ from pydantic import AfterValidator, Field
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
+from tidegate.events.way import Way
 from tidegate.events.wire import Count, Identifier, Instant, Wire, identity, value
 
 Figure = str | bool | int | float | None
 
 
 class Status(StrEnum):
-    """Scaling status; the first four are those of Confluent's Autopilot."""
+    """Scaling status; all but `LATE` and the state limits are those of Confluent's Autopilot."""
 
     FINE = "FINE"
+    LATE = "LATE"
+    """The job is late, or does not run although it should, and nothing will change."""
     PENDING_SCALE_UP = "PENDING_SCALE_UP"
     PENDING_SCALE_DOWN = "PENDING_SCALE_DOWN"
     POOL_EXHAUSTED = "POOL_EXHAUSTED"
@@ -103,7 +106,14 @@ class Expectation:
     lag_seconds: float | None = None
     catch_up_seconds: float | None = None
     restart_seconds: float | None = None
+    """Outage of a restart; 0 where nothing restarts."""
     core_seconds: float | None = None
+    way: Way | None = None
+    """How the size should be changed; absent without a change."""
+    outage_seconds: float | None = None
+    """Expected time without commits."""
+    delay_seconds: float | None = None
+    """Expected time from the order until the new size works."""
 
 
 @value

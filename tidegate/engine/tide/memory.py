@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.case import Case
-from tidegate.engine.running import long_work
+from tidegate.engine.running import RunningWork, long_work
 from tidegate.engine.state import Slice
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.engine.tide.capacity import SizeFit, effective, learn, learn_overhead, learn_stages, shape_of
@@ -61,7 +61,7 @@ class TideMemory(NamedTuple):
     regret: float = 0.0
     """Slot-seconds that a smaller size would have saved so far."""
     threshold: float | None = None
-    """Switching threshold learned, in restart prices; None: the option's."""
+    """Switching threshold learned, in prices of a change; None: the option's."""
     reduction: Reduction | None = None
     trial: GrowthTrial | None = None
     review: GrowthReview = NO_REVIEW
@@ -93,17 +93,11 @@ class TideMemory(NamedTuple):
             stages = learn_stages(stages, case.snapshot.stages)
         return TideMemory(forecast, limits, sizes, stages, overhead, incarnation, batches, *self[7:])
 
-    def with_running(self, case: Case) -> TideMemory | None:
+    def with_running(self, case: Case, work: RunningWork) -> TideMemory:
         """Return the memory as if the running batch had ended in the way its finished tasks suggest.
 
-        It counts as one batch, and only for this decision. None if the batch is short, or tells nothing yet.
+        It counts as one batch, and only for this decision.
         """
-        shot = case.snapshot
-        work = long_work(shot, len(case.state.topics))
-        if work is None or not shot.running or not case.current:
-            return None
-        if case.measured_at - shot.running[0].started_at.timestamp() < EARLY_INTERVALS * shot.interval_seconds:
-            return None
         stages = self.stages or ((work.reading, 1.0),)
         reading = sum(busy for tasks, busy in stages if tasks == work.reading)
         share = reading / sum(busy for _, busy in stages) if reading > 0 else 1.0
@@ -116,6 +110,15 @@ class TideMemory(NamedTuple):
             sizes=learn(self.sizes, case.current, sums, overhead),
             limits=self.limits._replace(largest=max(self.limits.largest, records)),
         )
+
+
+def early_work(case: Case) -> RunningWork | None:
+    """Return the work of the running batches; None if they are short, or tell nothing yet."""
+    shot = case.snapshot
+    if not shot.running or not case.current:
+        return None
+    age = case.measured_at - shot.running[0].started_at.timestamp()
+    return long_work(shot, len(case.state.topics)) if age >= EARLY_INTERVALS * shot.interval_seconds else None
 
 
 def newest_rate(window: tuple[Slice, ...]) -> float | None:
