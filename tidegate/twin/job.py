@@ -21,7 +21,7 @@ from enum import Enum
 from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.schedule import SlotChange, changing_makespan, even_makespan, makespan
+from tidegate.twin.schedule import SlotChange, TaskRun, changing_makespan, even_makespan, makespan, task_runs
 from tidegate.twin.topic import TwinTopic
 
 IDLE_SECONDS = 1.0
@@ -222,14 +222,20 @@ class Job:
             return math.inf
         since = max(0.0, at - batch.started_at - batch.overhead_seconds)
         batch.slots.append(replace(change, at=since))
-        stages = [
-            _costs(stage, batch.takes, batch.records, stage.record_cost_seconds * batch.factor)
-            for stage in self.model.stages
-        ]
-        batch.work_seconds, worked = changing_makespan(stages, batch.slots, self.model.slowdown)
+        batch.work_seconds, worked = changing_makespan(self._stage_costs(batch), batch.slots, self.model.slowdown)
         batch.ends_at = max(at, batch.started_at + batch.overhead_seconds + batch.work_seconds)
         self.next_at = min(batch.ends_at, self.run.stop_by or math.inf)
         return batch.started_at + batch.overhead_seconds + worked
+
+    def task_runs(self, batch: Batch) -> list[list[TaskRun]]:
+        """Return the runs of all tasks of the running batch, by stage."""
+        return task_runs(self._stage_costs(batch), batch.slots, self.model.slowdown)
+
+    def _stage_costs(self, batch: Batch) -> list[list[float]]:
+        return [
+            _costs(stage, batch.takes, batch.records, stage.record_cost_seconds * batch.factor)
+            for stage in self.model.stages
+        ]
 
     # ---- a handover
 

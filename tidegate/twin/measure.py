@@ -13,6 +13,7 @@ from tidegate.events.snapshot import (
     MetricSnapshot,
     MicroBatch,
     Part,
+    RunningBatch,
     SourceOffsets,
     StageTasks,
     StateOperator,
@@ -76,6 +77,7 @@ def measured(job: Job, sequence: int, interval_seconds: int, epoch: float) -> Me
         batches=tuple(_batch(batch, epoch) for batch in shown),
         batches_left_out=len(finished) - len(shown) if Part.PROGRESS is not absent else 0,
         current_batch_started_at=_instant(epoch + running.started_at) if running is not None else None,
+        running=_running(job, running, at, interval_seconds) if Part.TASKS is not absent else None,
         stages=stages,
         state_operators=_state(job) if Part.PROGRESS is not absent else (),
         slots_granted=None if absent is Part.CAPACITY else job.size,
@@ -118,6 +120,38 @@ def _batch(batch: Batch, epoch: float) -> MicroBatch:
         add_batch_seconds=min(batch.work_seconds, batch.ends_at - batch.started_at),
         input_records=batch.records,
         output_records=batch.outputs,
+    )
+
+
+def _running(job: Job, batch: Batch | None, at: float, interval_seconds: int) -> tuple[RunningBatch, ...] | None:
+    """Return the running batch by its finished tasks; the first stage reads.
+
+    None for one shorter than an interval: the engine asks nothing of it, and simulated hours stay cheap.
+    """
+    if batch is None or at - batch.started_at < interval_seconds:
+        return None
+    since = at - batch.started_at - batch.overhead_seconds
+    stages = job.task_runs(batch)
+    ended = [[task.seconds for task in stage if task.finished <= since] for stage in stages]
+    started = 1
+    while started < len(stages) and len(ended[started - 1]) == len(stages[started - 1]):
+        started += 1
+    first, read = job.model.stages[0], [task.finished <= since for task in stages[0]]
+    counts = [float(count) for takes in batch.takes for count in takes if count]
+    records = counts if first.tasks is None else [weight * batch.records for weight in first.weights(())]
+    return (
+        RunningBatch(
+            batch_id=batch.batch_id,
+            started_at=_instant(job.epoch + batch.started_at),
+            tasks=sum(map(len, stages[:started])),
+            tasks_finished=sum(map(len, ended)),
+            busy_seconds=sum(map(sum, ended)),
+            read_tasks=len(stages[0]),
+            read_tasks_finished=len(ended[0]),
+            records_read=round(sum(count for count, done in zip(records, read, strict=True) if done)),
+            read_seconds=sum(ended[0]),
+            slowest_read_seconds=max(ended[0], default=0.0),
+        ),
     )
 
 

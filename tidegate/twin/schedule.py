@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from tidegate.twin.model import JobModel
 
@@ -41,19 +42,41 @@ class SlotChange:
     """How long new slots warm up before they take their first task."""
 
 
+class TaskRun(NamedTuple):
+    """One task of a running batch."""
+
+    finished: float
+    """Seconds since the batch's first task could start."""
+    seconds: float
+    new: bool
+    """Whether a slot of the last change ran it."""
+
+
 def changing_makespan(
     stages: Sequence[Sequence[float]], changes: Sequence[SlotChange], slowdown: Callable[[int], float]
 ) -> tuple[float, float]:
     """Return the seconds that stages of tasks take, one stage after another, while the slots change.
 
-    The second figure says when a slot of the last change first finishes a task; infinite: none does. The first change
-    is at 0. Added slots take tasks that wait; a removed slot finishes its task first. Idle slots go before busy ones.
-    `slowdown` is the factor on a task's cost when so many slots are busy.
+    The second figure says when a slot of the last change first finishes a task; infinite: none does.
+    """
+    tasks = [task for stage in task_runs(stages, changes, slowdown) for task in stage]
+    worked = min((task.finished for task in tasks if task.new), default=math.inf)
+    return max((task.finished for task in tasks), default=0.0), worked
+
+
+def task_runs(
+    stages: Sequence[Sequence[float]], changes: Sequence[SlotChange], slowdown: Callable[[int], float]
+) -> list[list[TaskRun]]:
+    """Return the runs of all tasks, by stage, in their order, while the slots change.
+
+    The first change is at 0. Added slots take tasks that wait; a removed slot finishes its task first. Idle slots go
+    before busy ones. `slowdown` is the factor on a task's cost when so many slots are busy.
     """
     slots, later = changes[0].slots, deque(changes[1:])
     free = [(0.0, False)] * slots  # when each slot is free, and whether the last change added it
-    start, worked = 0.0, math.inf
+    start, runs = 0.0, []
     for costs in stages:
+        stage = []
         end = start
         for cost in costs:
             while later and later[0].at <= free[0][0]:
@@ -64,12 +87,14 @@ def changing_makespan(
                     heapq.heappush(free, (max(start, change.at) + change.cold_seconds, not later))
                 slots = change.slots
             at, new = free[0]
-            finished = at + cost * slowdown(min(slots, len(costs)))
-            heapq.heapreplace(free, (finished, new))
-            end, worked = max(end, finished), min(worked, finished if new else math.inf)
+            seconds = cost * slowdown(min(slots, len(costs)))
+            heapq.heapreplace(free, (at + seconds, new))
+            stage.append(TaskRun(at + seconds, seconds, new))
+            end = max(end, at + seconds)
+        runs.append(stage)
         start = end
         free = sorted((max(start, at), new) for at, new in free)
-    return start, worked
+    return runs
 
 
 def even_makespan(cost: float, tasks: int, slots: int) -> float:
