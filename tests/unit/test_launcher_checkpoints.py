@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_spark import FakeQuery, FakeWriter
-from tidegate.launcher.checkpoints import CheckpointPlaces, describe
+from tidegate.launcher.checkpoints import CheckpointPlaces
 
 START = DataStreamWriter.start
 
@@ -66,14 +66,17 @@ def test_a_query_that_cannot_be_restarted_keeps_a_temporary_place(
     fields: dict[str, str], kwargs: dict[str, str], temporary: bool
 ) -> None:
     """Spark refuses to start a memory sink from a checkpoint, unless it writes complete results."""
-    found = _placed(FakeWriter("/ck", options={"queryName": "t"}, **fields), None, **kwargs)
+    places = CheckpointPlaces()
+    found = _placed(FakeWriter("/ck", options={"queryName": "t"}, **fields), places, **kwargs)
     assert (found is not None) is temporary
     if found is not None:
-        assert Path(found).name.startswith("temporary-")
-        Path(found).rmdir()
+        place = Path(found.removeprefix("file://"))
+        assert place.name.startswith("temporary-")
+        place.rmdir()
+        assert places.describe(FakeQuery(checkpoint=f"file:{place}")) == [], "nothing is lost with it"
 
 
 def test_a_query_says_where_its_checkpoint_is() -> None:
     """The report has what Spark made of the location, not what was asked for."""
-    found = describe(FakeQuery("q-1", name="counts", checkpoint="file:/ck/counts"))
-    assert found == {"id": "q-1", "name": "counts", "checkpoint": "file:/ck/counts"}
+    found = CheckpointPlaces().describe(FakeQuery("q-1", name="counts", checkpoint="file:/ck/counts"))
+    assert found == [{"id": "q-1", "name": "counts", "checkpoint": "file:/ck/counts"}]

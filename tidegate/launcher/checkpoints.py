@@ -7,7 +7,8 @@ run does not find it. Without the setting, some sinks make do with a temporary f
 of the queries without a name: the first one of a run has its checkpoint at the location itself, the n-th one in the
 folder `query-<n>` below. So the order in which a script starts such queries must stay the same; names are safer.
 
-A query that cannot be restarted from a checkpoint keeps its temporary folder: with a checkpoint it would start once.
+A memory sink cannot be restarted from a checkpoint unless it writes complete results. It keeps a temporary folder, and
+is not reported: what it wrote is gone with the driver anyway.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class CheckpointPlaces:
     def __init__(self) -> None:
         self._unnamed = 0
         self._given: set[str] = set()
+        self._temporary: set[str] = set()
 
     def place(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Give the query that `start(writer, *args, **kwargs)` will start a checkpoint that stays, if it has none."""
@@ -42,18 +44,19 @@ class CheckpointPlaces:
             return
         if (asked.get("format") or _private(writer, "source")) == "memory":
             if str(asked.get("outputMode") or _private(writer, "outputMode")).lower() != "complete":
-                writer.option(_OPTION, tempfile.mkdtemp(prefix="temporary-"))
+                place = tempfile.mkdtemp(prefix="temporary-")
+                self._temporary.add(f"file:{place}")
+                writer.option(_OPTION, f"file://{place}")
         elif not asked.get("queryName") and not options.get("queryName").isDefined():
             self._unnamed += 1
             place = location if self._unnamed == 1 else f"{location.rstrip('/')}/query-{self._unnamed}"
             self._given.add(place)
             writer.option(_OPTION, place)
 
-
-def describe(query: Any) -> dict[str, Any]:
-    """Return id and name of a query, and where it really keeps its checkpoint."""
-    execution = execution_of(query)
-    return {"id": query.id, "name": query.name, "checkpoint": execution.resolvedCheckpointRoot()}
+    def describe(self, query: Any) -> list[dict[str, Any]]:
+        """Return id and name of a query, and where it really keeps its checkpoint; nothing for a memory sink."""
+        place = execution_of(query).resolvedCheckpointRoot()
+        return [] if place in self._temporary else [{"id": query.id, "name": query.name, "checkpoint": place}]
 
 
 def _private(writer: Any, name: str) -> Any:

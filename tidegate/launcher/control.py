@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+STOP_EXTENSION = 0.5
+"""By this share of its deadline, a stop may wait longer for a batch that is nearly done."""
 _RUNNING = re.compile(r"running-(\d+)-(\d+)\.json")
 
 

@@ -28,8 +28,8 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.launcher.boundary import stop_at_boundary
-from tidegate.launcher.checkpoints import CheckpointPlaces, describe
-from tidegate.launcher.control import Control, ControlError, Token
+from tidegate.launcher.checkpoints import CheckpointPlaces
+from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Token
 from tidegate.launcher.failure import explanation, secrets_of
 from tidegate.launcher.progress import RunProgress, running_batch
 
@@ -38,8 +38,6 @@ FENCED = 75
 
 _DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
 _WATCH_SECONDS = 0.1
-EXTENSION = 0.5
-"""A stop waits for a batch that is nearly done for up to this share of its deadline longer."""
 _LEAVE_SECONDS = 5.0
 """How long a script may go on after its queries have ended."""
 
@@ -127,7 +125,7 @@ class Launch:
         return query
 
     def _report_query(self, query: Any) -> None:
-        self.report(queries=[*self._facts["queries"], describe(query)])
+        self.report(queries=[*self._facts["queries"], *self._places.describe(query)])
 
     def watch(self) -> None:
         """Wait for the stop marker, then stop all queries. Runs in its own thread until the driver ends."""
@@ -191,7 +189,7 @@ class Launch:
 
     def _extend(self, query: Any, seconds: float) -> float:
         """Return how much longer than `seconds` the running batch may take: something only if it is nearly done."""
-        limit = seconds * EXTENSION
+        limit = seconds * STOP_EXTENSION
         try:
             batch = running_batch(self._context, query)
             remaining = None if batch is None else batch.remaining_seconds(time.time())
