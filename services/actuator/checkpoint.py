@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from urllib.parse import unquote, urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
+
+_PACE_COMMITS = 10
 
 
 class CheckpointError(RuntimeError):
@@ -35,6 +39,17 @@ class QueryCheckpoint:
     def clean(self) -> bool:
         """Whether every batch that was started is committed."""
         return self.newest_offset == self.newest_commit
+
+    @property
+    def position(self) -> tuple[str, str | None, int | None, int | None]:
+        """What changes when somebody works on the checkpoint."""
+        return self.name, self.query_id, self.newest_offset, self.newest_commit
+
+    @property
+    def pace_seconds(self) -> float:
+        """The median time between the newest commits, by one and the same clock; 0 before the second one."""
+        times = [self.commit_times[batch] for batch in sorted(self.commit_times)[-_PACE_COMMITS:]]
+        return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
 
     def first_commit_after(self, batch_id: int | None) -> tuple[int, float] | None:
         """Return (batch id, instant) of the oldest commit newer than `batch_id`, or None."""
@@ -83,6 +98,16 @@ def read_mark(location: str) -> tuple[CheckpointMark, bool]:
         last_commit_at=datetime.fromtimestamp(max(times), UTC) if times else None,
     )
     return mark, all(c.clean for c in checkpoints)
+
+
+def committed_since(before: CheckpointMark, now: CheckpointMark) -> int | None:
+    """Return a batch that a query has committed between two marks; None if there is none."""
+    for name, newest in now.queries.items():
+        known = before.queries.get(name, QueryCommit())
+        same = known.query_id in (None, newest.query_id)
+        if same and newest.batch_id is not None and (known.batch_id is None or newest.batch_id > known.batch_id):
+            return newest.batch_id
+    return None
 
 
 def _is_checkpoint(path: Path) -> bool:

@@ -128,7 +128,13 @@ class CommandRunner:
             Action.FIND: lambda: find(task, drivers),
             Action.STOP: lambda: stop(task, drivers, self._failed_from(task.command, state)),
             Action.ANNOUNCE: lambda: announce(task),
-            Action.SUBMIT: lambda: submit(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
+            Action.SUBMIT: lambda: submit(
+                task,
+                drivers,
+                state.parallelism,
+                result(Phase.STOPPED).checkpoint,
+                maybe_submitted=maybe_submitted,
+            ),
             Action.VERIFY: lambda: verify(
                 task,
                 drivers,
