@@ -126,7 +126,9 @@ class CommandRunner:
         result = partial(self.log.newest, task.command.command_id)
         return {
             Action.FIND: lambda: find(task, drivers),
-            Action.STOP: lambda: stop(task, drivers, self._failed_from(task.command, state)),
+            Action.STOP: lambda: stop(
+                task, drivers, self._failed_from(task.command, state), may_refuse=state.attempt == 1
+            ),
             Action.ANNOUNCE: lambda: announce(task),
             Action.SUBMIT: lambda: submit(
                 task,
