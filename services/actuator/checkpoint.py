@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
 
-_PACE_COMMITS = 10
+_PACE_COMMITS = 20
 
 
 class CheckpointError(RuntimeError):
@@ -45,10 +45,10 @@ class QueryCheckpoint:
         """What changes when somebody works on the checkpoint."""
         return self.name, self.query_id, self.newest_offset, self.newest_commit
 
-    @property
-    def pace_seconds(self) -> float:
-        """The median time between the newest commits, by one and the same clock; 0 before the second one."""
-        times = [self.commit_times[batch] for batch in sorted(self.commit_times)[-_PACE_COMMITS:]]
+    def pace(self, batch_id: int | None = None) -> float:
+        """Return the median time between the newest commits, or those before a batch, in seconds; 0 of less than two."""
+        batches = [n for n in sorted(self.commit_times) if batch_id is None or n < batch_id]
+        times = [self.commit_times[n] for n in batches[-_PACE_COMMITS:]]
         return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
 
     def first_commit_after(self, batch_id: int | None) -> tuple[int, float] | None:

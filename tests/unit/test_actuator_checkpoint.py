@@ -66,9 +66,10 @@ def test_a_link_leads_to_the_same_place(tmp_path: Path) -> None:
 def test_the_pace_is_the_median_time_between_commits(tmp_path: Path) -> None:
     """A pause does not count, and one commit has no pace."""
     _commits(tmp_path / "ck", 1000, 1002, 1004, 1100, 1102)
-    assert read_checkpoints(str(tmp_path / "ck"))[0].pace_seconds == 2
+    (checkpoint,) = read_checkpoints(str(tmp_path / "ck"))
+    assert (checkpoint.pace(), checkpoint.pace(3), checkpoint.pace(1)) == (2, 2, 0)
     _commits(tmp_path / "new", 1000)
-    assert read_checkpoints(str(tmp_path / "new"))[0].pace_seconds == 0
+    assert read_checkpoints(str(tmp_path / "new"))[0].pace() == 0
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def _changes(task: Task) -> bool:
     before = read_checkpoints(location)
     if not before:
         return False
-    pace = max(checkpoint.pace_seconds for checkpoint in before)
+    pace = max(checkpoint.pace() for checkpoint in before)
     seconds = min(max(2 * pace, SHORTEST_WATCH_SECONDS), LONGEST_WATCH_SECONDS)
     positions = [checkpoint.position for checkpoint in before]
     return task.until(lambda: [c.position for c in read_checkpoints(location)] != positions, seconds, ASK_SECONDS)
