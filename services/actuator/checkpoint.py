@@ -46,7 +46,7 @@ class QueryCheckpoint:
         return self.name, self.query_id, self.newest_offset, self.newest_commit
 
     def pace(self, batch_id: int | None = None) -> float:
-        """Return the median time between the newest commits, or those before a batch, in seconds; 0 of less than two."""
+        """Return the median time in seconds between the newest commits, or those before a batch; 0 without two."""
         batches = [n for n in sorted(self.commit_times) if batch_id is None or n < batch_id]
         times = [self.commit_times[n] for n in batches[-_PACE_COMMITS:]]
         return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
