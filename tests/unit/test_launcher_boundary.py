@@ -11,7 +11,11 @@ import pytest
 
 from tidegate.launcher.boundary import stop_at_boundary
 
-ADDING_BATCH = ["o.a.s.SQLExecution$.withNewExecutionId", "MicroBatchExecution.runBatch", "ProcessingTimeExecutor.execute"]
+ADDING_BATCH = [
+    "o.a.s.SQLExecution$.withNewExecutionId",
+    "MicroBatchExecution.runBatch",
+    "ProcessingTimeExecutor.execute",
+]
 
 
 class Engine:
