@@ -11,11 +11,7 @@ import pytest
 
 from tidegate.launcher.boundary import stop_at_boundary
 
-ADDING_BATCH = [
-    "o.a.s.SQLExecution$.withNewExecutionId",
-    "MicroBatchExecution.runBatch",
-    "ProcessingTimeExecutor.execute",
-]
+ADDING_BATCH = ["x.SQLExecution$.withNewExecutionId", "MicroBatchExecution.runBatch", "TriggerExecutor.execute"]
 
 
 class Engine:
