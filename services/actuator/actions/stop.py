@@ -1,17 +1,28 @@
 """STOP: end every driver of the job, at a batch boundary if possible, by force if not.
 
 First a marker in the control directory asks the drivers to stop at a batch boundary. Whatever is alive after the stop
-deadline and a grace period is killed. If that does not help either, the command fails.
+deadline and a grace period is killed. If that does not help either, the command fails. A driver whose batch is nearly
+done at the deadline says so, and the stop waits for half the deadline longer.
+
+A run that is stopped because it seemed to fail may commit a batch before it ends. Then its size works after all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 
-from services.actuator.checkpoint import read_mark
+from services.actuator.actions.elsewhere import CODE, elsewhere
+from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
+from tidegate.events.command import CommandKind
+from tidegate.events.result import CheckpointMark
+from tidegate.events.wire import Scalar
+from tidegate.launcher.control import STOP_EXTENSION
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
 """Between two looks at a driver that is stopping. Each look asks the cluster; each pause adds to the downtime."""
@@ -22,13 +33,28 @@ KILL_SECONDS = 30.0
 KILL_AGAIN_SECONDS = 1.0
 
 
-def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
-    """Take the fence for a new run, then end every older one."""
+def stop(
+    task: Task, drivers: JobDrivers, failed_from: CheckpointMark | None = None, *, may_refuse: bool = False
+) -> ActionOutcome:
+    """Take the fence for a new run, then end every older one.
+
+    `failed_from` is where the checkpoint stood when the run started that now seems to have failed. `may_refuse` says
+    that nothing has been changed yet: a rescale then leaves a job alone that would not go on where it stopped.
+    """
+    astray = _astray(task, drivers) if may_refuse and task.command.kind is CommandKind.RESCALE else None
+    if astray is not None:
+        return ActionOutcome(ActionEvent.WOULD_NOT_STOP, f"{astray} The job runs on as it was.", CODE)
     started = task.clock.monotonic()
     drivers.request_stop(task.fence.take(), task.command.command_id)
     seconds = task.spec.application.stop_deadline_seconds + GRACE_SECONDS
+    extended = 0.0
     with contextlib.suppress(*NO_ANSWER):
-        task.until(lambda: _none_will_obey(drivers), seconds, LOOK_SECONDS, retry_on=NO_ANSWER)
+        if not task.until(lambda: _none_will_obey(drivers), seconds, LOOK_SECONDS, retry_on=NO_ANSWER):
+            extended = _extension(task, drivers)
+        if extended:
+            log.info("job %s: the running batch is nearly done; the stop waits %g s longer", task.spec.job_id, extended)
+            task.until(lambda: _none_will_obey(drivers), extended, LOOK_SECONDS, retry_on=NO_ANSWER)
+            seconds += extended
 
     killed: set[str] = set()
     seconds -= task.clock.monotonic() - started
@@ -54,12 +80,28 @@ def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
         if clean
         else "stopped inside a batch, which will run again"
     )
-    return ActionOutcome(
-        ActionEvent.GONE,
-        f"The old driver {how} after {took} s.",
-        details={"clean": clean, "stop_seconds": took, "killed": bool(killed)},
-        checkpoint=mark,
-    )
+    details: dict[str, Scalar] = {"clean": clean, "stop_seconds": took, "killed": bool(killed)}
+    if extended:
+        details["extended_seconds"] = extended
+    event, sentence = ActionEvent.GONE, f"The old driver {how} after {took} s."
+    batch_id = None if failed_from is None else committed_since(failed_from, mark)
+    if batch_id is not None:
+        event = ActionEvent.GONE_AFTER_COMMIT
+        sentence += f" It had committed batch {batch_id} after all, so its size works and is started again."
+    return ActionOutcome(event, sentence, details=details, checkpoint=mark)
+
+
+def _astray(task: Task, drivers: JobDrivers) -> str | None:
+    """Return a sentence if a live driver keeps a checkpoint elsewhere than the spec says, else None."""
+    with contextlib.suppress(*NO_ANSWER):
+        return next(filter(None, (elsewhere(task.spec, driver.facts) for driver in drivers.live())), None)
+    return None
+
+
+def _extension(task: Task, drivers: JobDrivers) -> float:
+    """Return how many more seconds the live drivers have given their running batches."""
+    said = [float(driver.facts.get("stop_extended_seconds", 0.0)) for driver in drivers.live()]
+    return min(max(said, default=0.0), task.spec.application.stop_deadline_seconds * STOP_EXTENSION)
 
 
 def _none_will_obey(drivers: JobDrivers) -> bool:
