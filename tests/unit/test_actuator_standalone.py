@@ -98,7 +98,7 @@ def test_a_submission_carries_script_and_size() -> None:
     assert asked[0].url == "http://master:6066/v1/submissions/create"
     body = json.loads(asked[0].content)
     assert body["mainClass"] == "org.apache.spark.deploy.SparkSubmit"
-    assert "spark.cores.max=4" in body["appArgs"]
+    assert "spark.dynamicAllocation.initialExecutors=4" in body["appArgs"]
     assert body["appArgs"][-1] == "/jobs/rates.py"
     with pytest.raises(BackendRefused, match="no more drivers"):
         _answering({"success": False, "message": "no more drivers"}).submit(run)

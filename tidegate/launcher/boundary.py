@@ -16,15 +16,26 @@ from moving on while we look:
 Between two looks the thread may go from "between triggers" to waiting for the lock, having checked the state just
 before we set it. Then the state goes back to ACTIVE, and we look again. All calls on the lock come from one Python
 thread, which py4j ties to one thread of the JVM.
+
+`between_batches` uses the same lock to do something while no query runs a batch, and ends none. A query that has
+committed its batch and is about to construct the next one waits for the lock, so it is held between two batches.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from enum import Enum
 from typing import Any
 
+from pyspark import SparkContext
+
 _LOOK_SECONDS = 0.005
+_HOLD_SECONDS = 0.1
+"""How long a query may be kept from committing, or from starting its next batch, while the others are not there yet."""
+_LOCK_MILLISECONDS = 500
+"""How long to wait for a query that holds its lock itself: it asks its sources for new records, or commits."""
 
 
 class Place(Enum):
@@ -37,7 +48,7 @@ class Place(Enum):
 
 
 def place_of(frames: list[str]) -> Place:
-    """Return where a query is, from the `class.method` frames of its thread, innermost first."""
+    """Return where a query is, from the frames of its thread, innermost first, each with class and method."""
 
     def any_frame(part: str) -> bool:
         return any(part in frame for frame in frames)
@@ -73,6 +84,50 @@ def stop_at_boundary(query: Any, deadline: float) -> bool:
     return clean
 
 
+def between_batches(queries: Iterable[Any], seconds: float, act: Callable[[], None]) -> float | None:
+    """Call `act` while all of `queries` are between two batches, which they cannot leave before it returns.
+
+    Returns for how many seconds the queries were held. Returns None, and has not called `act`, if they were not
+    between two batches at the same moment within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    engines = [_engine_of(query) for query in queries]
+    if None in engines:
+        return None
+    while True:
+        with ExitStack() as locks:
+            if all(_lock(engine, locks) for engine in engines):
+                since = time.monotonic()
+                if _wait_at_boundary(engines):
+                    act()
+                    return time.monotonic() - since
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_LOOK_SECONDS)
+
+
+def _lock(engine: Any, locks: ExitStack) -> bool:
+    milliseconds = SparkContext._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
+    lock = engine.awaitProgressLock()
+    if not lock.tryLock(_LOCK_MILLISECONDS, milliseconds):
+        return False
+    locks.callback(lock.unlock)
+    return True
+
+
+def _wait_at_boundary(engines: list[Any]) -> bool:
+    """Wait until every query is between two batches, as long as none of them runs one; the caller holds the locks."""
+    until = time.monotonic() + _HOLD_SECONDS
+    while True:
+        places = {place_of(_stack(engine)) for engine in engines}
+        # one that constructs its next batch cannot have begun: it waits for the lock
+        if places <= {Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING}:
+            return True
+        if Place.ADDING_BATCH in places or time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_SECONDS)
+
+
 def _engine_of(query: Any) -> Any | None:
     """Return the JVM's MicroBatchExecution behind a PySpark query, or None for an engine of another kind."""
     wrapper = query._jsq
@@ -81,9 +136,9 @@ def _engine_of(query: Any) -> Any | None:
 
 
 def _stack(engine: Any) -> list[str]:
-    return [
-        f"{frame.getClassName()}.{frame.getMethodName()}" for frame in engine.queryExecutionThread().getStackTrace()
-    ]
+    # as one text: a call for each frame would take longer than a query stays where it is
+    frames = engine.queryExecutionThread().getStackTrace()
+    return str(SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(frames)).split(", ")
 
 
 def _ask_to_end(engine: Any, deadline: float) -> bool:

@@ -7,6 +7,7 @@ from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
+from services.actuator.ways import choose_way
 from tidegate.events.command import CommandKind
 from tidegate.launcher.control import ControlError
 
@@ -38,6 +39,8 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
         refused = refuse_foreign(task, drivers, allowed=sum("application_id" not in driver.facts for driver in live))
         if refused is not None:
             return refused
+    if live and kind is CommandKind.RESCALE:
+        return choose_way(task, live)
     if live:
         return ActionOutcome(ActionEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
     return ActionOutcome(ActionEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)
