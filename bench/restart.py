@@ -39,6 +39,7 @@ from services.actuator.settings import ActuatorSettings
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 from tidegate.launcher.control import Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.kafka import Publisher, ensure_topics
@@ -242,6 +243,7 @@ def _spec(info: StackInfo, folder: Path, source: str, job_id: str) -> JobSpec:
             event_log_dir=str(folder / "events"),
             control_dir=str(folder / "control"),
             start_deadline_seconds=WAIT_SECONDS,
+            rescale=(Way.RESTART,),
         ),
     )
 

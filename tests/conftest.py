@@ -33,6 +33,7 @@ ON_SPARK = (
     "tests/e2e/",
     "tests/faults/test_actuator_kill.py",
     "tests/integration/test_actuator.py",
+    "tests/integration/test_actuator_resize.py",
     "tests/integration/test_collector.py",
     "tests/integration/test_stack.py",
 )

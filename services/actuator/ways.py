@@ -1,6 +1,6 @@
 """Which way the size of a running job is changed: the first allowed one that is possible.
 
-The command's own way comes first, because the decision reckoned with it; then those of the spec, in its order.
+The command's own way comes first, because the decision assumed it; then those of the spec, in its order.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_a_restart_after_a_change_in_place_leaves_the_order_behind(world: FakeWo
 
 
 def test_the_way_of_the_command_comes_first(world: FakeWorld) -> None:
-    """The decision reckoned with one way; it is gone if the spec allows it."""
+    """The decision assumed one way; it is taken if the spec allows it."""
     assert world.carry(command(way=Way.RESTART)) is Phase.VERIFIED
     world.rescale = IN_PLACE_ONLY
     assert world.carry(command(to=3, epoch=8, command_id="d", way=Way.RESTART)) is Phase.VERIFIED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,14 +41,16 @@ class Driver:
     seconds: float = 0.0
     at_boundary: bool = True
     orders: int = 0
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self.keeper = self.restart()
 
     def restart(self) -> SizeKeeper:
         """Return what a driver that starts has."""
-        self.keeper = SizeKeeper(self.control, RUN, lambda: self.spark, lambda: self.queries, lambda: self.seconds)
-        return self.keeper
+        return SizeKeeper(
+            self.control, RUN, lambda: self.spark, lambda: self.queries, self.stopping, lambda: self.seconds
+        )
 
     def order(self, parallelism: int, for_run: Token = RUN) -> None:
         """Order a size, as a newer command than before."""
@@ -69,7 +72,9 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """A driver with two executors."""
     driver = Driver(Control(tmp_path, "job"))
 
-    def between(_queries: list[Any], seconds: float, act: Callable[[], None]) -> float | None:
+    def between(
+        _queries: list[Any], seconds: float, act: Callable[[], None], _stopping: threading.Event
+    ) -> float | None:
         if not driver.at_boundary:
             driver.seconds += seconds
             return None
@@ -110,7 +115,7 @@ def test_executors_that_the_batch_has_no_tasks_for_count_after_a_whole_batch(dri
     driver.spark.busy = False
     driver.order(4)
     assert "working_at" not in driver.look(6)
-    driver.queries[0].lastProgress["batchId"] += 1  # it may have begun before they came
+    driver.queries[0].lastProgress["batchId"] += 1  # it may have started before they came
     assert "working_at" not in driver.look()
     driver.queries[0].lastProgress["batchId"] += 1
     told = driver.look()
@@ -192,7 +197,7 @@ def test_a_driver_that_starts_again_comes_back_with_the_last_size(driver: Driver
     driver.order(5)
     driver.look(8)
     driver.spark = FakeSpark(application_id="app-2")
-    driver.restart()
+    driver.keeper = driver.restart()
     assert driver.look(8)["slots"] == 5
 
 
@@ -291,14 +296,11 @@ def _query(name: str, held: list[str], places: list[str], *, free: bool = True) 
     return types.SimpleNamespace(_jsq=engine)
 
 
-BETWEEN = "Array(o.a.s.ProcessingTimeExecutor.execute(a.scala:1))"
-LOCKED = (
-    "Array(o.a.s.MicroBatchExecution.constructNextBatch(a.scala:1), o.a.s.ProcessingTimeExecutor.execute(a.scala:1))"
-)
-RUNNING = "Array(o.a.s.SQLExecution$.withNewExecutionId(a.scala:1), o.a.s.MicroBatchExecution.runBatch(a.scala:1))"
-COMMITTING = (
-    "Array(o.a.s.MicroBatchExecution.executeOneBatch(a.scala:1), o.a.s.ProcessingTimeExecutor.execute(a.scala:1))"
-)
+BETWEEN = "Array(ProcessingTimeExecutor.execute(a.scala:1))"
+LOCKED = "Array(java.util.concurrent.locks.ReentrantLock.lock(a.java:1), MicroBatchExecution.constructNextBatch(a:1))"
+RUNNING = "Array(SQLExecution$.withNewExecutionId(a.scala:1), MicroBatchExecution.runBatch(a.scala:1))"
+COMMITS = "Array(java.util.concurrent.locks.ReentrantLock.lock(a.java:1), MicroBatchExecution.runBatch(a.scala:1))"
+FINISHES = "Array(MicroBatchExecution.executeOneBatch(a:1), ProcessingTimeExecutor.execute(a.scala:1))"
 
 
 @pytest.mark.parametrize(
@@ -306,10 +308,10 @@ COMMITTING = (
     [
         ([BETWEEN], [BETWEEN], True),
         ([LOCKED], [BETWEEN], True),
-        ([COMMITTING, COMMITTING, LOCKED], [BETWEEN], True),
+        ([RUNNING, COMMITS, FINISHES, LOCKED], [BETWEEN], True),
         ([RUNNING, RUNNING, BETWEEN], [LOCKED], True),
         ([RUNNING], [BETWEEN], False),
-        ([COMMITTING], [COMMITTING], False),
+        ([COMMITS], [RUNNING], False),
     ],
 )
 def test_queries_are_held_between_two_batches(
@@ -323,10 +325,10 @@ def test_queries_are_held_between_two_batches(
     held: list[str] = []
     seen: list[list[str]] = []
     queries = [_query("a", held, list(first)), _query("b", held, list(second))]
-    seconds = between_batches(queries, 0.3, lambda: seen.append(list(held)))
+    seconds = between_batches(queries, 0.3, lambda: seen.append(list(held)), threading.Event())
     assert seen == ([["a", "b"]] if acts else [])
     assert (seconds is not None) is acts
     assert held == []
     blocked = _query("a", held, [BETWEEN], free=False)
-    assert between_batches([blocked], 0.05, lambda: seen.append([])) is None
+    assert between_batches([blocked], 0.05, lambda: seen.append([]), threading.Event()) is None
     assert held == []

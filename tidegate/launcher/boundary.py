@@ -17,12 +17,14 @@ Between two looks the thread may go from "between triggers" to waiting for the l
 before we set it. Then the state goes back to ACTIVE, and we look again. All calls on the lock come from one Python
 thread, which py4j ties to one thread of the JVM.
 
-`between_batches` uses the same lock to do something while no query runs a batch, and ends none. A query that has
-committed its batch and is about to construct the next one waits for the lock, so it is held between two batches.
+`between_batches` uses the same lock to do something while no query runs a batch, and ends none. A query that is about
+to construct its next batch waits for the lock, so it stays between two batches. One that is about to commit its batch
+waits too: it is let go, and since the lock is fair, the lock comes back just after the commit.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -32,8 +34,8 @@ from typing import Any
 from pyspark import SparkContext
 
 _LOOK_SECONDS = 0.005
-_HOLD_SECONDS = 0.1
-"""How long a query may be kept from committing, or from starting its next batch, while the others are not there yet."""
+_HOLD_SECONDS = 1.0
+"""How long a query may be kept from its next batch while other queries are still running theirs."""
 _LOCK_MILLISECONDS = 500
 """How long to wait for a query that holds its lock itself: it asks its sources for new records, or commits."""
 
@@ -84,26 +86,30 @@ def stop_at_boundary(query: Any, deadline: float) -> bool:
     return clean
 
 
-def between_batches(queries: Iterable[Any], seconds: float, act: Callable[[], None]) -> float | None:
+def between_batches(
+    queries: Iterable[Any], seconds: float, act: Callable[[], None], stopping: threading.Event
+) -> float | None:
     """Call `act` while all of `queries` are between two batches, which they cannot leave before it returns.
 
     Returns for how many seconds the queries were held. Returns None, and has not called `act`, if they were not
-    between two batches at the same moment within `seconds`.
+    between two batches at the same moment within `seconds`, or if the queries are being stopped.
     """
     deadline = time.monotonic() + seconds
+
+    def give_up() -> bool:
+        return stopping.is_set() or time.monotonic() > deadline
+
     engines = [_engine_of(query) for query in queries]
     if None in engines:
         return None
     while True:
         with ExitStack() as locks:
-            if all(_lock(engine, locks) for engine in engines):
-                since = time.monotonic()
-                if _wait_at_boundary(engines):
-                    act()
-                    return time.monotonic() - since
-        if time.monotonic() >= deadline:
+            since = _wait_at_boundary(engines, give_up) if all(_lock(engine, locks) for engine in engines) else None
+            if since is not None:
+                act()
+                return time.monotonic() - since
+        if give_up():
             return None
-        time.sleep(_LOOK_SECONDS)
 
 
 def _lock(engine: Any, locks: ExitStack) -> bool:
@@ -115,16 +121,26 @@ def _lock(engine: Any, locks: ExitStack) -> bool:
     return True
 
 
-def _wait_at_boundary(engines: list[Any]) -> bool:
-    """Wait until every query is between two batches, as long as none of them runs one; the caller holds the locks."""
-    until = time.monotonic() + _HOLD_SECONDS
+def _wait_at_boundary(engines: list[Any], give_up: Callable[[], bool]) -> float | None:
+    """Return since when the first query has waited between two batches, once all do; the caller holds the locks.
+
+    Returns None if the locks must be let go first: a query waits to commit, or has waited here for too long.
+    """
+    since = None
     while True:
-        places = {place_of(_stack(engine)) for engine in engines}
-        # one that constructs its next batch cannot have begun: it waits for the lock
-        if places <= {Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING}:
-            return True
-        if Place.ADDING_BATCH in places or time.monotonic() > until:
-            return False
+        stacks = [_stack(engine) for engine in engines]
+        # one that constructs its next batch cannot have started it: it waits for the lock
+        busy = [s for s in stacks if place_of(s) not in (Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING)]
+        now = time.monotonic()
+        if len(busy) == len(stacks) > 0:
+            since = None
+        elif since is None:
+            since = now
+        if not busy:
+            return since
+        commits = any("ReentrantLock.lock" in frame for stack in busy for frame in stack)
+        if commits or give_up() or (since is not None and now - since > _HOLD_SECONDS):
+            return None
         time.sleep(_LOOK_SECONDS)
 
 

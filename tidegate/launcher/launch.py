@@ -125,7 +125,7 @@ class Launch:
 
     def hold_size(self) -> None:
         """Hold the executors at the ordered number until a stop. Runs in its own thread."""
-        keeper = SizeKeeper(self._control, self._token, _executors, self._running_queries)
+        keeper = SizeKeeper(self._control, self._token, _executors, self._running_queries, self._stopping)
         while not self._stopping.wait(LOOK_SECONDS):
             try:
                 keeper.look()

@@ -12,7 +12,7 @@ How far it has come is in the run's `sized` file:
     executors                    by id: cores and finished tasks
     registered_at                since when there are exactly as many as ordered; absent while there are not
     working_at                   when the new size worked first, which is as soon as one of these holds:
-                                 each executor has finished a task; a batch began and ended with all of them (`unused`
+                                 each executor has finished a task; a batch started and ended with all of them (`unused`
                                  had none of its tasks); or the queries had nothing to do (`idle`)
     lost                         by id: why executors died since the order
     tasks_failed, held_seconds   tasks that failed since the order; how long queries were held between two batches
@@ -23,9 +23,12 @@ Whatever fails is tried again at the next look; the launcher keeps it from the u
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from tidegate.launcher.boundary import between_batches
@@ -35,59 +38,54 @@ from tidegate.launcher.executors import Executor, Executors
 LOOK_SECONDS = 0.25
 HELD_LOOK_SECONDS = 5.0
 """Between two looks once the ordered size works."""
-BOUNDARY_SECONDS = 5.0
+BOUNDARY_SECONDS = 30.0
 """How long executors that are to leave wait for a moment between two batches."""
-SPREAD_SECONDS = 1.0
+SPREAD_SECONDS = 5.0
 """How long one look waits for such a moment in order to spread the state; later looks try again."""
 IDLE_SECONDS = 5.0
 """For how long queries must have had nothing to do."""
 
 
+@dataclass
 class SizeKeeper:
     """Obeys the orders for the size of one run."""
 
-    def __init__(
-        self,
-        control: Control,
-        token: Token,
-        executors: Callable[[], Executors | None],
-        queries: Callable[[], list[Any]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._control = control
-        self._token = token
-        self._executors = executors
-        """Returns None while the script has no Spark session."""
-        self._queries = queries
-        """Returns the queries that run."""
-        self._clock = clock
-        self._change: _Change | None = None
-        self._leaving: set[str] = set()
-        self._look_at = 0.0
+    control: Control
+    token: Token
+    executors: Callable[[], Executors | None]
+    """Returns None while the script has no Spark session."""
+    queries: Callable[[], list[Any]]
+    """Returns the queries that run."""
+    stopping: threading.Event
+    """Set when the run is being stopped, which must not wait for a change of size."""
+    clock: Callable[[], float] = time.monotonic
+    _change: _Change | None = field(init=False, default=None)
+    _leaving: set[str] = field(init=False, default_factory=set)
+    _look_at: float = field(init=False, default=0.0)
 
     def look(self) -> None:
         """Begin with a new order, or go on with the last one."""
-        order = self._control.size_order()
-        if order is None or order.for_run != self._token:
+        order = self.control.size_order()
+        if order is None or order.for_run != self.token:
             return
         change = self._change
         known = change is not None and change.order.token >= order.token
-        if known and self._clock() < self._look_at:
+        if known and self.clock() < self._look_at:
             return
-        executors = self._executors()
+        executors = self.executors()
         if executors is None:
             return
         if change is None or not known or change.application_id != executors.application_id:
             change = self._change = _Change(order, executors)
             self._leaving &= {executor.id for executor in executors.listed()}
-        queries = self._queries()
+        queries = self.queries()
         if change.error is None:
             self._go_on(change, executors, queries)
-        change.report(self._control, self._token)
+        change.report(self.control, self.token)
         if change.must_spread:
             self._spread(change, executors, queries)
         if change.ended:
-            self._look_at = self._clock() + HELD_LOOK_SECONDS
+            self._look_at = self.clock() + HELD_LOOK_SECONDS
 
     def _go_on(self, change: _Change, executors: Executors, queries: list[Any]) -> None:
         listed = executors.listed()
@@ -95,19 +93,21 @@ class SizeKeeper:
         if surplus > 0:
             self._shrink(change, executors, queries)
             listed = executors.listed()
-        change.see(listed, self._leaving, queries, self._clock())
+        change.see(listed, self._leaving, queries, self.clock())
 
     def _spread(self, change: _Change, executors: Executors, queries: list[Any]) -> None:
-        """Give the new executors their share of the state."""
-        runs = [query.runId for query in queries if (query.lastProgress or {}).get("stateOperators")]
-
-        def spread() -> None:
-            for run_id in runs:
-                executors.forget_state_places(run_id)
-
-        held = between_batches(queries, SPREAD_SECONDS, spread) if runs else 0.0
-        change.must_spread = held is None
-        change.held_seconds += held or 0.0
+        """Give the new executors their share of the state, query by query."""
+        change.must_spread = False
+        for query in queries:
+            if query.runId in change.spread or not (query.lastProgress or {}).get("stateOperators"):
+                continue
+            forget = partial(executors.forget_state_places, query.runId)
+            held = between_batches([query], SPREAD_SECONDS, forget, self.stopping)
+            if held is None:
+                change.must_spread = True
+            else:
+                change.spread.add(query.runId)
+                change.held_seconds += held
 
     def _shrink(self, change: _Change, executors: Executors, queries: list[Any]) -> None:
         """Let the executors leave that hold least: those with the fewest tasks, of these the newest."""
@@ -117,7 +117,7 @@ class SizeKeeper:
             least = sorted(stay, key=lambda one: (one.running_tasks, -int(one.id)))
             self._leaving.update(executors.decommission([one.id for one in least[: len(stay) - change.count]]))
 
-        held = between_batches(queries, BOUNDARY_SECONDS, leave)
+        held = between_batches(queries, BOUNDARY_SECONDS, leave, self.stopping)
         if held is None:
             leave()
         change.held_seconds += held or 0.0
@@ -131,6 +131,7 @@ class _Change:
         self.application_id = executors.application_id
         self.count, rest = divmod(order.parallelism, executors.cores)
         self.must_spread = False
+        self.spread: set[str] = set()
         self.held_seconds = 0.0
         self.error: str | None = None
         if executors.limit is None:
@@ -174,6 +175,7 @@ class _Change:
         elif "registered_at" not in self._facts:
             self._facts["registered_at"] = _now()
             self.must_spread = self.count > self._alive or bool(lost)
+            self.spread.clear()
             self._batches = {query.runId: _batch(query) for query in queries}
             self._idle_since = None
         if "registered_at" in self._facts and "working_at" not in self._facts:
@@ -186,7 +188,7 @@ class _Change:
         elif self._idle_since is None:
             self._idle_since = now
         idle = self._idle_since is not None and now - self._idle_since >= IDLE_SECONDS
-        # the batch after the last one may have begun before the executors came; the next one began with all of them
+        # the batch after the last one may have started before the executors came; the next one started with all of them
         used = any(_batch(query) >= self._batches.get(query.runId, -1) + 2 for query in queries)
         if not unused or used or idle:
             self._facts |= {"working_at": _now(), "unused": unused, "idle": bool(unused) and not used}
