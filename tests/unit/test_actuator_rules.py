@@ -226,6 +226,7 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
     conf = {
         "spark.cores.max": "99",
         "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.cachedExecutorIdleTimeout": "1s",
         "spark.eventLog.enabled": "false",
         "a": "b",
     }
@@ -235,6 +236,7 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
     found = run.spark_conf()
     assert found["spark.cores.max"] == "6"
     assert found["spark.dynamicAllocation.enabled"] == "false"
+    assert "spark.dynamicAllocation.cachedExecutorIdleTimeout" not in found
     assert found["spark.eventLog.enabled"] == "true"
     assert found["spark.eventLog.dir"] == "file:///events"
     assert found["a"] == "b"

@@ -53,7 +53,8 @@ class Submission:
     def spark_conf(self) -> dict[str, str]:
         """Return the Spark settings of the run; Tidegate's own settings win over the spec's."""
         app = self.spec.application
-        return app.conf | {
+        theirs = {name: value for name, value in app.conf.items() if not name.startswith("spark.dynamicAllocation.")}
+        return theirs | {
             "spark.executor.cores": str(app.executor_cores),
             "spark.executor.memory": f"{app.executor_memory_mb}m",
             "spark.driver.memory": f"{app.driver_memory_mb}m",
