@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from bench.counting import CountingJob
-from tests.support.provider import WORKER_SLOTS, ProcessProvider, StackProvider
+from tests.support.provider import ProcessProvider, StackProvider
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
+
+MEMORY_MB, GRANTED = 1600, 4
+"""The worker has 8 GB, less the driver's: room for four executors of that size, although it has eight slots."""
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
     """A job of two slots that has committed; a restart is not allowed, so a fault cannot hide behind one."""
     if not isinstance(stack, ProcessProvider):
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
-    job = CountingJob(stack.need(spark=True), tmp_path, most=WORKER_SLOTS + 4, rescale=(Way.IN_PLACE,))
+    job = CountingJob(stack.need(spark=True), tmp_path, most=8, rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB)
     try:
         assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
         assert job.granted() == 2, "the ordered size, although the application may have more"
@@ -38,7 +41,7 @@ def test_a_stateful_job_grows_and_shrinks_without_a_stop(job: CountingJob) -> No
     """2 to 4, 4 to 1 and to more than there is: sizes as ordered or granted, no failed task, every row once."""
     assert job.wait_for_batches(2)
     ends = []
-    for size, granted in ((4, 4), (1, 1), (WORKER_SLOTS + 4, WORKER_SLOTS)):
+    for size, granted in ((4, 4), (1, 1), (8, GRANTED)):
         end = job.carry_out(CommandKind.RESCALE, size)
         print(size, end.delay_seconds, end.outage_seconds, end.details)
         assert (end.phase, end.parallelism, end.way) == (Phase.VERIFIED, granted, Way.IN_PLACE), end

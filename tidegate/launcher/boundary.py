@@ -99,12 +99,23 @@ def between_batches(
     def give_up() -> bool:
         return stopping.is_set() or time.monotonic() > deadline
 
-    engines = [_engine_of(query) for query in queries]
-    if None in engines:
+    found = [_engine_of(query) for query in queries]
+    engines = [engine for engine in found if engine is not None]
+    if len(engines) < len(found):
         return None
+    # looked up once: between commit and next batch there is only time for a few calls to the JVM
+    locks = [engine.awaitProgressLock() for engine in engines]
+    threads = [engine.queryExecutionThread() for engine in engines]
+    milliseconds, describe = SparkContext._jvm.java.util.concurrent.TimeUnit.MILLISECONDS, _describer()
     while True:
-        with ExitStack() as locks:
-            since = _wait_at_boundary(engines, give_up) if all(_lock(engine, locks) for engine in engines) else None
+        with ExitStack() as held:
+            since = None
+            for lock in locks:
+                if not lock.tryLock(_LOCK_MILLISECONDS, milliseconds):
+                    break
+                held.callback(lock.unlock)
+            else:
+                since = _wait_at_boundary(lambda: [_frames(thread, describe) for thread in threads], give_up)
             if since is not None:
                 act()
                 return time.monotonic() - since
@@ -112,23 +123,14 @@ def between_batches(
             return None
 
 
-def _lock(engine: Any, locks: ExitStack) -> bool:
-    milliseconds = SparkContext._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
-    lock = engine.awaitProgressLock()
-    if not lock.tryLock(_LOCK_MILLISECONDS, milliseconds):
-        return False
-    locks.callback(lock.unlock)
-    return True
-
-
-def _wait_at_boundary(engines: list[Any], give_up: Callable[[], bool]) -> float | None:
+def _wait_at_boundary(look: Callable[[], list[list[str]]], give_up: Callable[[], bool]) -> float | None:
     """Return since when the first query has waited between two batches, once all do; the caller holds the locks.
 
     Returns None if the locks must be let go first: a query waits to commit, or has waited here for too long.
     """
     since = None
     while True:
-        stacks = [_stack(engine) for engine in engines]
+        stacks = look()
         # one that constructs its next batch cannot have started it: it waits for the lock
         busy = [s for s in stacks if place_of(s) not in (Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING)]
         now = time.monotonic()
@@ -152,9 +154,18 @@ def _engine_of(query: Any) -> Any | None:
 
 
 def _stack(engine: Any) -> list[str]:
+    return _frames(engine.queryExecutionThread(), _describer())
+
+
+def _frames(thread: Any, describe: Callable[[Any], Any]) -> list[str]:
     # as one text: a call for each frame would take longer than a query stays where it is
-    frames = engine.queryExecutionThread().getStackTrace()
-    return str(SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(frames)).split(", ")
+    return str(describe(thread.getStackTrace())).split(", ")
+
+
+def _describer() -> Callable[[Any], Any]:
+    """Return the function of Scala that describes an array."""
+    describe: Callable[[Any], Any] = SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf
+    return describe
 
 
 def _ask_to_end(engine: Any, deadline: float) -> bool:
