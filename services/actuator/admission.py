@@ -26,6 +26,12 @@ CODES: dict[str, str] = {
     "NOT_SUBMITTED": "the cluster did not accept the new driver",
     "NOT_VERIFIED": "the new driver ended, or committed no batch in time",
     "CHECKPOINT_ELSEWHERE": "a query keeps its checkpoint elsewhere than the spec says; the job is not restarted",
+    "NO_WAY": "none of the ways that the spec allows can change the size of the running job",
+    "GRANTED_FEWER": "the cluster had fewer slots than ordered; the job runs at the size that was granted",
+    "EXECUTORS_DIED": "new executors died as they came; the job keeps the size that worked last",
+    "NOT_WORKING": "the ordered executors did not come, or did no work, in time",
+    "NO_ANSWER": "the running driver did not obey the order for a size, or nobody can tell what runs",
+    "DRIVER_ENDED": "the driver ended while its executors were being changed",
     "OTHER_QUERY": "the checkpoint belongs to another query than before",
 }
 

@@ -108,6 +108,10 @@ class JobDrivers:
         """Return what the cluster says about a driver; one that it does not know may yet come."""
         return self.backend.state(self.spec, submission_id)
 
+    def granted(self, application_id: str) -> int | None:
+        """Return how many task slots the cluster has granted to an application; None if it does not say."""
+        return self.backend.granted(self.spec, application_id)
+
     def submit(self, token: Token, parallelism: int) -> str:
         """Start a driver; return its id. After `BackendUnreachable` it may have been started or not."""
         return self.backend.submit(Submission(self.spec, token, parallelism))

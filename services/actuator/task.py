@@ -36,6 +36,10 @@ class ActionOutcome:
     downtime_seconds: float | None = None
     checkpoint: CheckpointMark | None = None
     run: int | None = None
+    parallelism: int | None = None
+    """The size that was reached, where it is not the ordered one."""
+    outage_seconds: float | None = None
+    delay_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,10 @@ from tidegate.launcher.boundary import stop_at_boundary
 from tidegate.launcher.checkpoints import CheckpointPlaces
 from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Token
 from tidegate.launcher.event_log import EventLogFlusher
+from tidegate.launcher.executors import SparkExecutors
 from tidegate.launcher.failure import explanation, secrets_of
 from tidegate.launcher.progress import RunProgress, running_batch
+from tidegate.launcher.sizing import LOOK_SECONDS, SizeKeeper
 
 FENCED = 75
 """Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
@@ -120,7 +122,8 @@ class Launch:
                 self._context = writer._spark.sparkContext
                 application_id = self._context.applicationId
                 if application_id != self._facts.get("application_id"):  # a script may start a new session
-                    self.report(application_id=application_id, started_at=_now(), queries=[])
+                    limits = _limits(self._context)
+                    self.report(application_id=application_id, started_at=_now(), queries=[], **limits)
             except Fenced as fenced:
                 self._say(fenced.text)
                 raise
@@ -154,6 +157,20 @@ class Launch:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+    def hold_size(self) -> None:
+        """Hold the executors at the ordered number until a stop. Runs in its own thread."""
+        keeper = SizeKeeper(self._control, self._token, _executors, self._running_queries, self._stopping)
+        while not self._stopping.wait(LOOK_SECONDS):
+            try:
+                keeper.look()
+            except Exception as error:  # noqa: BLE001 - the user's script must go on, whatever Spark or a disk says
+                self._complain(f"cannot hold the ordered size: {type(error).__name__}: {error}")
+
+    def _running_queries(self) -> list[Any]:
+        with self._lock:
+            queries = list(self._queries)
+        return [query for query in queries if query.isActive]
 
     def finish(self) -> None:
         """After the script has ended, wait for a stop in progress, so that the exit does not cut off a batch."""
@@ -300,6 +317,7 @@ def main(argv: Sequence[str]) -> int:
         return FENCED
     patch(launch)
     threading.Thread(target=launch.watch, name="tidegate-stop", daemon=True).start()
+    threading.Thread(target=launch.hold_size, name="tidegate-size", daemon=True).start()
     _make_way(found.script, found.args)
     try:
         runpy.run_path(found.script, run_name="__main__")
@@ -323,6 +341,23 @@ def _make_way(script: str, args: list[str]) -> None:
     sys.path[0] = str(Path(script).resolve().parent)
     for name in [name for name in sys.modules if name.partition(".")[0] == "tidegate"]:
         del sys.modules[name]
+
+
+def _executors() -> SparkExecutors | None:
+    """Return the executors of the script's Spark session, if it has one."""
+    context = SparkContext._active_spark_context
+    return None if context is None or context._jsc is None else SparkExecutors(context)
+
+
+def _limits(context: Any) -> dict[str, int]:
+    """Return how many slots the application can be given, and in which steps; nothing if its size is fixed."""
+    try:
+        executors = SparkExecutors(context)
+    except Exception:  # noqa: BLE001 - the script may run on a Spark of another kind, and must go on
+        return {}
+    if executors.limit is None:
+        return {}
+    return {"executor_cores": executors.cores, "max_parallelism": executors.limit * executors.cores}
 
 
 def _process_id(pid: int) -> str:
