@@ -73,7 +73,7 @@ class JobFence:
 
     def hold(self) -> Token:
         """Return the run that this actuator has taken the fence for; take it now if it has not."""
-        return self.token or self.take()
+        return self.token if self.token is not None and self.token == self.newest() else self.take()
 
     def newest(self) -> Token | None:
         """Return the newest run that any actuator has taken the fence for."""

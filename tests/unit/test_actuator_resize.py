@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.actuator.backends import DriverState
+from services.actuator.fence import JobFence
 from services.actuator.task import Abandoned
 from tests.support.fake_executors import FakeSpark
 from tests.unit.test_actuator_execute import Died, FakeWorld, Waiting
@@ -273,6 +274,19 @@ def test_an_order_does_not_fence_the_running_driver(world: FakeWorld) -> None:
     fence = world.control.fence()
     assert fence is not None
     assert fence[0] == Token(1, 1)
+
+
+def test_an_order_is_not_the_fence(world: FakeWorld) -> None:
+    """An actuator that has ordered a size must still take the fence before it starts a run."""
+    fence = JobFence(world, world.control, "rates", 7, "a")
+    assert fence.order(Token(1, 1), 4, "c") == Token(7, 1)
+    assert not fence.lost()
+    assert fence.hold() == Token(7, 2)
+    assert fence.hold() == Token(7, 2)
+    assert world.control.fence() == (Token(7, 2), "a")
+    assert not fence.lost()
+    assert not world.control.order_size(SizeOrder(Token(7, 1), "a", Token(1, 1), 4), "c")
+    assert not world.control.raise_fence(Token(7, 1), "a")
 
 
 def test_a_cluster_that_does_not_answer_leads_to_no_order(world: FakeWorld) -> None:

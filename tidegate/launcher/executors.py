@@ -65,7 +65,7 @@ class SparkExecutors:
         self._jvm = context._jvm
         self._spark = context._jsc.sc()
         self.application_id = str(context.applicationId)
-        conf = context.getConf()
+        conf = context._conf  # getConf() copies all settings, one call each
         self.cores = int(conf.get("spark.executor.cores", "1"))
         resizable = (
             str(context.master).startswith("spark://")
