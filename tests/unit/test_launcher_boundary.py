@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.launcher.boundary import stop_at_boundary
 
-ADDING_BATCH = ["x.SQLExecution$.withNewExecutionId", "MicroBatchExecution.runBatch", "TriggerExecutor.execute"]
+ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
 
 class Engine:
@@ -42,15 +42,8 @@ class Engine:
         return True
 
     def queryExecutionThread(self) -> Any:
-        frames = [
-            types.SimpleNamespace(
-                getClassName=lambda name=frame: name.rpartition(".")[0],
-                getMethodName=lambda name=frame: name.rpartition(".")[2],
-            )
-            for frame in ADDING_BATCH
-        ]
         alive = self.now < self.batch_ends_at and self.stopped_at is None
-        return types.SimpleNamespace(isAlive=lambda: alive, getStackTrace=lambda: frames)
+        return types.SimpleNamespace(isAlive=lambda: alive, getStackTrace=lambda: ADDING_BATCH)
 
     def stop(self) -> None:
         self.stopped_at = self.now
@@ -81,6 +74,7 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
     engine = Engine(batch_ends_at)
     monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
     monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
+    monkeypatch.setattr("tidegate.launcher.boundary._describer", lambda: str)
     asks: list[float] = []
 
     def extend() -> float:
