@@ -77,9 +77,9 @@ def test_the_oracle_knows_what_a_change_of_size_costs_in_each_way() -> None:
     costs = [found[way].cost for way in (Way.IN_PLACE, Way.HANDOVER, Way.RESTART)]
     assert costs == sorted(costs)
     assert all(each.violated_seconds <= 10 for each in found.values())
-    assert [found[way].restarts for way in Way] == [0, 0, 2]
-    assert found[Way.HANDOVER].handovers >= 2
-    assert found[Way.IN_PLACE].in_place >= 2
+    assert [found[way].restarts > 0 for way in Way] == [False, False, True]
+    assert [found[way].handovers > 0 for way in Way] == [False, True, False]
+    assert [found[way].in_place > 0 for way in Way] == [True, False, False]
 
 
 def test_the_oracle_is_not_afraid_of_noise() -> None:

@@ -79,11 +79,14 @@ class Execution:
         self._last_commit_at = self.job.last_commit_at
 
     def first_commit(self, at: float) -> dict[str, object]:
-        """Return the result's figures at the first commit after the change; the first batch itself does not count."""
+        """Return the result's figures at the first commit after the change.
+
+        The delay ends with that commit, as the actuator sees it. The outage leaves out the first batch itself.
+        """
         if self.command.kind is not CommandKind.RESCALE:
             return {}
         first = self.job.finished[-1].started_at if self.job.last_commit_at == at else at
-        found: dict[str, object] = {"delay_seconds": self.since_order(first)}
+        found: dict[str, object] = {"delay_seconds": self.since_order(at)}
         if self._last_commit_at is not None:
             found["downtime_seconds"] = at - self._last_commit_at
             found["outage_seconds"] = max(0.0, first - self._last_commit_at - self._usual_wait)
