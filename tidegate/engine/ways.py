@@ -35,14 +35,18 @@ CHANGES = {Way.IN_PLACE: "a change in place", Way.HANDOVER: "a handover", Way.RE
 ADVERBS = {Way.IN_PLACE: "in place", Way.HANDOVER: "by handover", Way.RESTART: "by restart"}
 
 
-class WayCost(NamedTuple):
-    """What a change of size costs, in seconds."""
+class PlannedChange(NamedTuple):
+    """How a size would be changed, and what that is expected to cost, in seconds."""
 
+    way: Way
     outage: float
     delay: float
 
 
-ASSUMED = {Way.IN_PLACE: WayCost(0.0, 15.0), Way.HANDOVER: WayCost(3.0, 30.0)}
+ASSUMED = {
+    Way.IN_PLACE: PlannedChange(Way.IN_PLACE, 0.0, 15.0),
+    Way.HANDOVER: PlannedChange(Way.HANDOVER, 3.0, 30.0),
+}
 """Costs until one was measured. Those of a restart differ from job to job, so the policies have an option for them."""
 
 
@@ -56,9 +60,9 @@ def measured(state: JobState, way: Way) -> list[MeasuredCost]:
     return [cost for cost in state.costs if cost.way is way]
 
 
-def assumed(way: Way, restart_seconds: float) -> WayCost:
-    """Return the cost of a way until one was measured; `restart_seconds` is that of a restart."""
-    return WayCost(restart_seconds, restart_seconds) if way is Way.RESTART else ASSUMED[way]
+def assumed(way: Way, restart_seconds: float) -> PlannedChange:
+    """Return a change in a way of which none was measured; `restart_seconds` is the cost of a restart."""
+    return PlannedChange(way, restart_seconds, restart_seconds) if way is Way.RESTART else ASSUMED[way]
 
 
 def closed_by(state: JobState, spec: JobSpec, way: Way, at: float) -> str | None:
