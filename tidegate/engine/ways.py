@@ -57,7 +57,7 @@ def checksum(location: str) -> int:
 
 def measured(state: JobState, way: Way) -> list[MeasuredCost]:
     """Return what the newest changes in a way have cost, oldest first."""
-    return [cost for cost in state.costs if cost.way is way]
+    return [cost for cost in state.changes.costs if cost.way is way]
 
 
 def assumed(way: Way, restart_seconds: float) -> PlannedChange:
@@ -67,7 +67,7 @@ def assumed(way: Way, restart_seconds: float) -> PlannedChange:
 
 def closed_by(state: JobState, spec: JobSpec, way: Way, at: float) -> str | None:
     """Return why a way is closed; None if it is open."""
-    for each in state.closed:
+    for each in state.changes.closed:
         if each.way is not way:
             continue
         if each.code == FELL_BACK:
@@ -84,7 +84,7 @@ def open_ways(case: Case) -> tuple[Way, ...]:
     ways = ALL_WAYS if application.rescale is None else application.rescale
     if application.backend == "local" and application.master.startswith("local["):
         ways = tuple([way for way in ways if way is not Way.IN_PLACE])
-    if case.state.closed:
+    if case.state.changes.closed:
         ways = tuple([way for way in ways if closed_by(case.state, case.spec, way, case.decided_at) is None])
     return ways
 
