@@ -163,8 +163,8 @@ def test_a_verified_restart_teaches_size_and_downtime() -> None:
     state, decision = step(state, shot, spec, observed(shot, results=(done,)))
     assert state.in_flight is None
     assert decision.current_parallelism == 8
-    assert [tuple(cost) for cost in state.costs] == [(Way.RESTART, int(START.timestamp()) + 80, 17.5, 17.5)]
-    assert state.closed == ()
+    assert [tuple(cost) for cost in state.changes.costs] == [(Way.RESTART, int(START.timestamp()) + 80, 17.5, 17.5)]
+    assert state.changes.closed == ()
 
 
 def test_what_is_rejected_is_ordered_again_only_after_the_cooldown() -> None:

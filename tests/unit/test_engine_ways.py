@@ -11,10 +11,10 @@ import pytest
 from tests.support.cases import AT, case, decide
 from tests.support.engine import step
 from tests.support.events import batch, job, observed, result, snapshot, steady
-from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
+from tidegate.engine.costs import COSTS_KEPT, MeasuredCost, Shortfall
 from tidegate.engine.guards.timing import Cooldown
 from tidegate.engine.reservations import hold_for
-from tidegate.engine.state import JobState, Shortfall, from_wire, to_wire
+from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.engine.ways import RETRY_SECONDS, way_to
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Status
@@ -117,21 +117,20 @@ def test_the_cost_of_each_way_is_learned() -> None:
     """Outage and delay are kept per way, the newest few; older results tell a downtime, and it was a restart."""
     state, decision = ordered()
     state, _ = after(state, snapshot(9, slots=16), verified(decision))
-    assert state.costs == (MeasuredCost(Way.IN_PLACE, int(AT) + 80, 0.0, 9.0),)
+    assert state.changes.costs == (MeasuredCost(Way.IN_PLACE, int(AT) + 80, 0.0, 9.0),)
     for number in range(10, 20):
         told = result("other", Phase.VERIFIED, number, downtime_seconds=float(number), incarnation=f"app-{number}")
         state, _ = after(state, snapshot(number, incarnation=f"app-{number}"), told)
-    assert [cost.outage for cost in state.costs if cost.way is Way.RESTART] == [15.0, 16.0, 17.0, 18.0, 19.0]
-    assert len(state.costs) == COSTS_KEPT + 1
-    assert from_wire(json.loads(json.dumps(to_wire(state)))).costs == state.costs
+    assert [cost.outage for cost in state.changes.costs if cost.way is Way.RESTART] == [15.0, 16.0, 17.0, 18.0, 19.0]
+    assert len(state.changes.costs) == COSTS_KEPT + 1
+    assert from_wire(json.loads(json.dumps(to_wire(state)))).changes == state.changes
 
 
 def test_what_an_older_engine_learned_of_restarts_is_kept() -> None:
     """Its state had restarts with their downtime, and commands without a way."""
     old = to_wire(JobState.new()) | {"restarts": [[AT, 17.5]], "in_flight": ["c", "rescale", 6, AT, AT + 9, "ordered"]}
-    del old["costs"]
     state = from_wire(old)
-    assert state.costs == (MeasuredCost(Way.RESTART, int(AT), 17.5, 17.5),)
+    assert state.changes.costs == (MeasuredCost(Way.RESTART, int(AT), 17.5, 17.5),)
     assert state.in_flight is not None
     assert state.in_flight.way is None
 
@@ -152,22 +151,22 @@ def fallen_back(**more: Any) -> JobState:
 def test_a_way_that_fell_back_is_not_assumed_again() -> None:
     """Not in this run, and not within an hour; the restart counts in the budget. A new spec opens the way."""
     state = fallen_back()
-    assert [cost.way for cost in state.costs] == [Way.RESTART]
+    assert [cost.way for cost in state.changes.costs] == [Way.RESTART]
     assert state.history.ordered_at == (int(AT) + 80,)
-    kept: dict[str, Any] = {"closed": state.closed, "incarnation": "app-2"}
+    kept: dict[str, Any] = {"changes": state.changes, "incarnation": "app-2"}
     assert way_to(case(after=200.0, **kept), 8) is Way.HANDOVER
     assert way_to(case(after=2 * RETRY_SECONDS, **kept), 8) is Way.HANDOVER
     assert way_to(case(after=200.0, **(kept | {"incarnation": "app-3"})), 8) is Way.HANDOVER
     assert way_to(case(after=2 * RETRY_SECONDS, **(kept | {"incarnation": "app-3"})), 8) is Way.IN_PLACE
     renewed, _ = after(state, snapshot(10, slots=16, incarnation="app-2"), spec=job(version=2))
-    assert renewed.closed == ()
+    assert renewed.changes.closed == ()
 
 
 def test_a_rejected_command_says_nothing_about_its_way() -> None:
     """Nothing was tried."""
     state, decision = ordered()
     state, _ = after(state, snapshot(9), result(decision.decision_id, Phase.REJECTED, 8))
-    assert (state.closed, state.costs) == ((), ())
+    assert (state.changes.closed, state.changes.costs) == ((), ())
 
 
 def elsewhere(kind: CommandKind = CommandKind.START) -> JobState:
@@ -214,8 +213,8 @@ def test_what_the_pool_gave_is_what_is_asked_for() -> None:
     told = verified(decision, parallelism=8, code="GRANTED_FEWER")
     state, decision = after(state, snapshot(9, slots=8, partitions=64, free=10), told)
     assert decision.current_parallelism == 8
-    assert (state.shortfall, state.costs) == (Shortfall(AT + 80, 8, 10), ())
-    assert from_wire(json.loads(json.dumps(to_wire(state)))).shortfall == state.shortfall
+    assert (state.changes.shortfall, state.changes.costs) == (Shortfall(AT + 80, 8, 10), ())
+    assert from_wire(json.loads(json.dumps(to_wire(state)))).changes == state.changes
 
     def asked(first: int, free: int) -> list[int]:
         now, sizes = state, []

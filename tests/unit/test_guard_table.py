@@ -16,7 +16,7 @@ import pytest
 import tidegate.engine.plan
 from tests.support.cases import AT, decide
 from tests.support.events import START, batch, job, snapshot, steady
-from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ClosedWay, MeasuredCost
+from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.history import STOPPED, Growth, History
 from tidegate.engine.state import InFlight, JobState
@@ -103,7 +103,7 @@ def idle_growth(rate: int = 100, each: int = 25) -> Decision:
         committed_offsets=end.committed_offsets,
     )
     cost = MeasuredCost(Way.IN_PLACE, int(AT) - 900, 0.0, 25.0)
-    state = JobState(costs=(cost,), incarnation="app-1", parallelism=4)
+    state = JobState(changes=ChangeMemory(costs=(cost,)), incarnation="app-1", parallelism=4)
     return decide(spec, [*shots, late.model_copy(update={"sources": (more,)})], state=state)[1]
 
 
@@ -113,7 +113,7 @@ def elsewhere() -> JobState:
     closed = [
         ClosedWay(way, CHECKPOINT_ELSEWHERE, int(AT) - 900, "app-1", location) for way in (Way.HANDOVER, Way.RESTART)
     ]
-    return JobState(incarnation="app-1", parallelism=4, spec_version=1, closed=tuple(closed))
+    return JobState(incarnation="app-1", parallelism=4, spec_version=1, changes=ChangeMemory(closed=tuple(closed)))
 
 
 def held(decision: Decision) -> bool:
@@ -465,9 +465,10 @@ def test_a_reduction_that_saves_less_than_its_restart_is_not_made() -> None:
     A change in place is always worth it.
     """
     cost = MeasuredCost(Way.RESTART, int(AT) - 9000, 7200.0, 7200.0)
-    decision = shrinking(job(rescale=(Way.RESTART,)), state=JobState(costs=(cost,)))
+    decision = shrinking(job(rescale=(Way.RESTART,)), state=JobState(changes=ChangeMemory((cost,))))
     assert held(decision)
-    assert not held(shrinking(state=JobState(costs=(cost._replace(way=Way.IN_PLACE),))))
+    in_place = ChangeMemory((cost._replace(way=Way.IN_PLACE),))
+    assert not held(shrinking(state=JobState(changes=in_place)))
     assert (
         "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save only 7200 in 3600 s" in decision.sentence
     )

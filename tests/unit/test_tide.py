@@ -21,6 +21,7 @@ from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, TimeCons
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.rollout import Rollout, SlotPrices
+from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
@@ -276,7 +277,7 @@ def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0) -
         objective_seconds=60.0,
         lag_headroom=0.1,
         headroom=0.02,
-        outage=outage,
+        change=PlannedChange(Way.IN_PLACE, outage, delay),
         changes=True,
         horizon_seconds=600.0,
     )
@@ -316,7 +317,7 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, size: int) -> 
         objective_seconds=60.0,
         lag_headroom=0.1,
         headroom=0.02,
-        outage=40.0,
+        change=PlannedChange(Way.RESTART, 40.0, 40.0),
         changes=True,
         horizon_seconds=600.0,
     )

@@ -68,9 +68,8 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
     if newest is not None and _mixes_sizes(state, snapshot):
         newest = Slice(newest.at, newest.arrived, newest.committed)
         state = state._replace(window=(*state.window[:-1], newest))
-    if state.shortfall is not None and state.shortfall.free is None and snapshot.pool is not None:
-        free = snapshot.pool.slots_total - snapshot.pool.slots_used
-        state = state._replace(shortfall=state.shortfall._replace(free=free))
+    if state.changes.shortfall is not None:
+        state = _note_free_slots(state, snapshot)
     state, current = _current_size(state, snapshot)
     state = _count_end(state, snapshot)
     case = Case(
@@ -108,8 +107,9 @@ def _adopt_spec(state: JobState, plan: Plan) -> JobState:
     if isinstance(memory, Recorded):
         state = state._replace(policy=spec.scaling.policy, memory=_read(plan.policy.Memory, memory))
     if state.spec_version != spec.version:
-        closed = tuple([each for each in state.closed if each.code != FELL_BACK])
-        state = state._replace(failures=0, history=resumed(state.history), closed=closed)
+        closed = tuple([each for each in state.changes.closed if each.code != FELL_BACK])
+        changes = state.changes._replace(closed=closed)
+        state = state._replace(failures=0, history=resumed(state.history), changes=changes)
     return state
 
 
@@ -136,7 +136,17 @@ def _mixes_sizes(state: JobState, snapshot: MetricSnapshot) -> bool:
         return False
     if state.in_flight is not None:
         return state.in_flight.way is Way.IN_PLACE
-    return bool(state.resized_at) and snapshot.batches[0].started_at.timestamp() < state.resized_at
+    resized_at = state.changes.resized_at
+    return resized_at > 0 and snapshot.batches[0].started_at.timestamp() < resized_at
+
+
+def _note_free_slots(state: JobState, snapshot: MetricSnapshot) -> JobState:
+    """Return the state with the free slots that the pool showed after it gave fewer than ordered."""
+    shortfall, pool = state.changes.shortfall, snapshot.pool
+    if shortfall is None or shortfall.free is not None or pool is None:
+        return state
+    seen = shortfall._replace(free=pool.slots_total - pool.slots_used)
+    return state._replace(changes=state.changes._replace(shortfall=seen))
 
 
 def _count_end(state: JobState, snapshot: MetricSnapshot) -> JobState:
@@ -163,19 +173,19 @@ def _conclude(
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
     identity = decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
-    kind = kind_of(case.current, outcome.final)
-    rescales = kind is CommandKind.RESCALE and outcome.final != case.current
+    changes = outcome.final != case.current
+    rescales = changes and outcome.final != 0 != case.current
     way = way_to(case, outcome.final) if rescales else None
     explanation = _explanation(case, proposal, outcome, way)
     command = None
-    if outcome.final != case.current and not outcome.withheld:
+    if changes and not outcome.withheld:
         command = ScalingCommand(
             command_id=identity,
             job_id=spec.job_id,
             pipeline_id=spec.pipeline_id,
             snapshot_id=snapshot.snapshot_id,
             spec_version=spec.version,
-            kind=kind,
+            kind=kind_of(case.current, outcome.final),
             from_parallelism=case.current,
             to_parallelism=outcome.final,
             epoch=snapshot.sequence,

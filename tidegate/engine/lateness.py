@@ -20,6 +20,8 @@ WHOLE_WINDOW = 0.8
 def is_late(case: Case, capacity: float | None, window_seconds: float) -> bool:
     """Whether the job is late. `capacity` is what the policy thinks of the present size, if it has an opinion."""
     evidence, objective = case.evidence, case.spec.scaling.lag_objective_seconds
+    if evidence.lag_seconds is not None and evidence.lag_seconds <= objective:
+        return False
     lag, trend = evidence.lag_records, evidence.lag_trend
     if lag is None or lag <= 0:
         return False

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, FELL_BACK, ClosedWay, MeasuredCost, note_closed, note_cost
+from tidegate.engine.costs import (
+    CHECKPOINT_ELSEWHERE,
+    FELL_BACK,
+    ClosedWay,
+    MeasuredCost,
+    Shortfall,
+    note_closed,
+    note_cost,
+)
 from tidegate.engine.history import note_restart
-from tidegate.engine.state import InFlight, JobState, Shortfall, Slice
+from tidegate.engine.state import InFlight, JobState, Slice
 from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Observed
@@ -66,7 +74,7 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
     elif result.way is Way.IN_PLACE:
         # What the old size has shown says nothing about the new one; the counters go on.
         kept = tuple([Slice(piece.at, piece.arrived, piece.committed) for piece in state.window])
-        state = state._replace(resized_at=at, window=kept)
+        state = state._replace(changes=state.changes._replace(resized_at=at), window=kept)
     # A rollback proves that the last good size still works and the ordered one does not.
     state = state._replace(parallelism=result.parallelism, failures=0)
     return _note_limits(state, result, spec)
@@ -95,7 +103,8 @@ def _compare_ways(state: JobState, result: ActionResult) -> JobState:
     if ordered is None or ordered.way is None or way is None or way is ordered.way:
         return state
     at, incarnation = int(result.at.timestamp()), result.incarnation or state.incarnation
-    state = state._replace(closed=note_closed(state.closed, ClosedWay(ordered.way, FELL_BACK, at, incarnation)))
+    closed = note_closed(state.changes.closed, ClosedWay(ordered.way, FELL_BACK, at, incarnation))
+    state = state._replace(changes=state.changes._replace(closed=closed))
     return state._replace(history=note_restart(state.history, at)) if way is Way.RESTART else state
 
 
@@ -107,19 +116,19 @@ def _learn_cost(state: JobState, result: ActionResult) -> JobState:
     delay = outage if result.delay_seconds is None else result.delay_seconds
     at = int(result.at.timestamp())
     new = MeasuredCost(result.way or Way.RESTART, at, round(outage, 2), round(delay, 2))
-    return state._replace(costs=note_cost(state.costs, new))
+    return state._replace(changes=state.changes._replace(costs=note_cost(state.changes.costs, new)))
 
 
 def _note_limits(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
     """Return the state with what stands in the way of the next change: a checkpoint elsewhere, a pool without slots."""
-    at = result.at.timestamp()
+    at, changes = result.at.timestamp(), state.changes
     if result.code == CHECKPOINT_ELSEWHERE:
-        location, closed = checksum(spec.application.checkpoint_location), state.closed
+        location, closed = checksum(spec.application.checkpoint_location), changes.closed
         for way in (Way.HANDOVER, Way.RESTART):
             closed = note_closed(closed, ClosedWay(way, CHECKPOINT_ELSEWHERE, int(at), state.incarnation, location))
-        state = state._replace(closed=closed)
+        changes = changes._replace(closed=closed)
     if result.code == GRANTED_FEWER:
-        return state._replace(shortfall=Shortfall(at, result.parallelism))
-    if state.shortfall is not None and result.parallelism > state.shortfall.granted:
-        return state._replace(shortfall=None)
-    return state
+        changes = changes._replace(shortfall=Shortfall(at, result.parallelism))
+    elif changes.shortfall is not None and result.parallelism > changes.shortfall.granted:
+        changes = changes._replace(shortfall=None)
+    return state if changes is state.changes else state._replace(changes=changes)

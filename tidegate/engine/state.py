@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
-from tidegate.engine.costs import ClosedWay, MeasuredCost
+from tidegate.engine.costs import NO_CHANGES, ChangeMemory, changes_from_wire, changes_to_wire
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
 from tidegate.engine.memory import Recorded, write_memory
 from tidegate.events.way import Way
@@ -56,15 +56,6 @@ class InFlight(NamedTuple):
     """The way that the command names; None for a start, a stop, or a command of an older engine."""
 
 
-class Shortfall(NamedTuple):
-    """A change for which the pool gave fewer slots than ordered."""
-
-    at: float
-    granted: int
-    free: int | None = None
-    """What the pool showed as free afterwards; None until a snapshot has told it."""
-
-
 class JobState(NamedTuple):
     """The engine's memory of one job."""
 
@@ -89,13 +80,8 @@ class JobState(NamedTuple):
     in_flight: InFlight | None = None
     last_action_at: float | None = None
     """When the last rescale was ordered."""
-    resized_at: float = 0.0
-    """When the last change in place had ended: batches that began before show neither size."""
-    costs: tuple[MeasuredCost, ...] = ()
-    """What the newest changes of size have cost, oldest first."""
-    closed: tuple[ClosedWay, ...] = ()
-    """Ways to change the size that turned out to be impossible."""
-    shortfall: Shortfall | None = None
+    changes: ChangeMemory = NO_CHANGES
+    """What past changes of size have shown."""
     failures: int = 0
     """Failed starts in a row."""
     manual_done: str | None = None
@@ -111,7 +97,7 @@ class JobState(NamedTuple):
         return JobState()
 
 
-_NESTED = ("topics", "window", "in_flight", "costs", "closed", "shortfall", "memory", "history")
+_NESTED = ("topics", "window", "in_flight", "changes", "memory", "history")
 _PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
 
 
@@ -121,11 +107,8 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
     wire["memory"] = write_memory(state.memory)
     wire["topics"] = [list(topic) for topic in state.topics]
     wire["window"] = [[*piece[:5], *piece.sums, piece.outputs] for piece in state.window]
-    wire["costs"] = [list(cost) for cost in state.costs]
-    if state.closed:
-        wire["closed"] = [list(closed) for closed in state.closed]
-    if state.shortfall is not None:
-        wire["shortfall"] = list(state.shortfall)
+    if state.changes != NO_CHANGES:
+        wire["changes"] = changes_to_wire(state.changes)
     if state.in_flight is not None:
         wire["in_flight"] = list(state.in_flight)
     if state.history != EMPTY:
@@ -135,16 +118,13 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
 
 def from_wire(wire: dict[str, Any]) -> JobState:
     """Return the state that `to_wire` wrote; fields it does not know are dropped."""
-    in_flight, shortfall = wire.get("in_flight"), wire.get("shortfall")
-    # Engines before the sixth knew only restarts and their downtime.
-    costs = wire.get("costs") or [(Way.RESTART, at, seconds, seconds) for at, seconds in wire.get("restarts", ())]
+    in_flight = wire.get("in_flight")
     return JobState(
         **{name: wire[name] for name in _PLAIN if name in wire},
         topics=tuple((topic, partitions) for topic, partitions in wire.get("topics", ())),
         window=tuple(_slice(*row) for row in wire.get("window", ())),
-        costs=tuple([MeasuredCost(Way(way), int(at), outage, delay) for way, at, outage, delay in costs]),
-        closed=tuple([ClosedWay(Way(way), *rest) for way, *rest in wire.get("closed", ())]),
-        shortfall=Shortfall(*shortfall) if shortfall else None,
+        # Engines before the sixth knew only restarts and their downtime.
+        changes=changes_from_wire(wire.get("changes", {}), wire.get("restarts", ())),
         in_flight=_command(*in_flight) if in_flight else None,
         memory=Recorded(wire.get("memory", {})),
         history=history_from_wire(wire.get("history", {})),

@@ -35,14 +35,18 @@ CHANGES = {Way.IN_PLACE: "a change in place", Way.HANDOVER: "a handover", Way.RE
 ADVERBS = {Way.IN_PLACE: "in place", Way.HANDOVER: "by handover", Way.RESTART: "by restart"}
 
 
-class WayCost(NamedTuple):
-    """What a change of size costs, in seconds."""
+class PlannedChange(NamedTuple):
+    """How a size would be changed, and what that is expected to cost, in seconds."""
 
+    way: Way
     outage: float
     delay: float
 
 
-ASSUMED = {Way.IN_PLACE: WayCost(0.0, 15.0), Way.HANDOVER: WayCost(3.0, 30.0)}
+ASSUMED = {
+    Way.IN_PLACE: PlannedChange(Way.IN_PLACE, 0.0, 15.0),
+    Way.HANDOVER: PlannedChange(Way.HANDOVER, 3.0, 30.0),
+}
 """Costs until one was measured. Those of a restart differ from job to job, so the policies have an option for them."""
 
 
@@ -53,17 +57,17 @@ def checksum(location: str) -> int:
 
 def measured(state: JobState, way: Way) -> list[MeasuredCost]:
     """Return what the newest changes in a way have cost, oldest first."""
-    return [cost for cost in state.costs if cost.way is way]
+    return [cost for cost in state.changes.costs if cost.way is way]
 
 
-def assumed(way: Way, restart_seconds: float) -> WayCost:
-    """Return the cost of a way until one was measured; `restart_seconds` is that of a restart."""
-    return WayCost(restart_seconds, restart_seconds) if way is Way.RESTART else ASSUMED[way]
+def assumed(way: Way, restart_seconds: float) -> PlannedChange:
+    """Return a change in a way of which none was measured; `restart_seconds` is the cost of a restart."""
+    return PlannedChange(way, restart_seconds, restart_seconds) if way is Way.RESTART else ASSUMED[way]
 
 
 def closed_by(state: JobState, spec: JobSpec, way: Way, at: float) -> str | None:
     """Return why a way is closed; None if it is open."""
-    for each in state.closed:
+    for each in state.changes.closed:
         if each.way is not way:
             continue
         if each.code == FELL_BACK:
@@ -80,7 +84,7 @@ def open_ways(case: Case) -> tuple[Way, ...]:
     ways = ALL_WAYS if application.rescale is None else application.rescale
     if application.backend == "local" and application.master.startswith("local["):
         ways = tuple([way for way in ways if way is not Way.IN_PLACE])
-    if case.state.closed:
+    if case.state.changes.closed:
         ways = tuple([way for way in ways if closed_by(case.state, case.spec, way, case.decided_at) is None])
     return ways
 

@@ -85,7 +85,7 @@ class Cost(Rule[CostOptions, NoMemory]):
         found = measure(case, memory)
         if isinstance(found, Proposal):
             return found
-        outage = change_to(case, current, o.assumed_restart_seconds).cost.outage
+        outage = change_to(case, current, o.assumed_restart_seconds).outage
         start = clamp(case, current)
         low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
         costs = {size: self.cost(size, current, found, outage) for size in range(low, high + 1)}

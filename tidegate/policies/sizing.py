@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.memory import M
 from tidegate.engine.reasons import Reason
-from tidegate.engine.ways import WayCost, assumed, measured, way_to
+from tidegate.engine.ways import PlannedChange, assumed, measured, way_to
 from tidegate.events.decision import Evidence, Expectation
 from tidegate.events.way import Way
 
@@ -28,13 +27,6 @@ class Workload:
     capacity: float
     """What the current size can process if it is never idle."""
     per_slot: float
-
-
-class PlannedChange(NamedTuple):
-    """How a size would be changed, and what that costs."""
-
-    way: Way
-    cost: WayCost
 
 
 def measure(case: Case, memory: M) -> Workload | Proposal[M]:
@@ -66,8 +58,8 @@ def change_to(case: Case, size: int, restart_seconds: float) -> PlannedChange:
     way = way_to(case, size) or Way.RESTART
     kept = measured(case.state, way)[-3:]
     if not kept:
-        return PlannedChange(way, assumed(way, restart_seconds))
-    return PlannedChange(way, WayCost(max(cost.outage for cost in kept), max(cost.delay for cost in kept)))
+        return assumed(way, restart_seconds)
+    return PlannedChange(way, max(cost.outage for cost in kept), max(cost.delay for cost in kept))
 
 
 def expect(case: Case, size: int, change: PlannedChange) -> Expectation | None:
@@ -83,8 +75,8 @@ def effect(
 ) -> Expectation:
     """Return the effect of `size` if the capacity is linear in it; rates in records/s."""
     capacity = capacity_now / current * size
-    changes, (way, cost) = size != current, change
-    pause = cost.outage if changes else 0.0
+    changes, (way, outage, delay) = size != current, change
+    pause = outage if changes else 0.0
     waiting = lag + arrival * pause
     spare = capacity - arrival
     return Expectation(
@@ -94,7 +86,7 @@ def effect(
         restart_seconds=pause if way is Way.RESTART else 0.0,
         way=way if changes else None,
         outage_seconds=pause if changes else None,
-        delay_seconds=cost.delay if changes else None,
+        delay_seconds=delay if changes else None,
     )
 
 

@@ -95,7 +95,7 @@ class PoolSlots(Guard):
 
     def _as_last_time(self, size: int, case: Case, pool: Pool) -> Verdict | None:
         """Ask for no more than the pool gave last time, unless it has more free slots than then."""
-        last, free = case.state.shortfall, pool.slots_total - pool.slots_used
+        last, free = case.state.changes.shortfall, pool.slots_total - pool.slots_used
         if last is None or size <= max(last.granted, case.current) or free > (last.free or 0):
             return None
         age = case.decided_at - last.at

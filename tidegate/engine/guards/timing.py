@@ -78,8 +78,8 @@ class Stabilization(Guard):
         age = max(0.0, case.measured_at - state.run_since)
         if age < self.seconds:
             return Verdict(case.current, "STABILIZING", {"age_seconds": age, "limit_seconds": self.seconds})
-        age = case.measured_at - state.resized_at
-        if age >= self.seconds or state.resized_at < state.run_since:
+        age = case.measured_at - state.changes.resized_at
+        if age >= self.seconds or state.changes.resized_at < state.run_since:
             return None
         seen = sum(int(piece.sums.batches) for piece in state.window)
         if seen >= self.batches:

@@ -41,7 +41,7 @@ class PossibleWay(Guard):
         if way_to(case, size) is not None:
             return None
         application = case.spec.application
-        if any(each.code == CHECKPOINT_ELSEWHERE for each in case.state.closed):
+        if any(each.code == CHECKPOINT_ELSEWHERE for each in case.state.changes.closed):
             return Verdict(case.current, "CHECKPOINT_ELSEWHERE", {"location": application.checkpoint_location})
         return Verdict(case.current, "NO_WAY", {"allowed": ", ".join(application.ways)})
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tidegate.engine.case import Case
 from tidegate.engine.costs import COSTS_KEPT
-from tidegate.engine.state import JobState
-from tidegate.engine.ways import WayCost, assumed, measured, way_to
+from tidegate.engine.ways import PlannedChange, assumed, measured, way_to
 from tidegate.events.way import Way
 
 
@@ -14,10 +13,13 @@ def planned_way(case: Case) -> Way:
     return way_to(case, case.current) or Way.RESTART
 
 
-def planned_cost(state: JobState, way: Way, restart_seconds: float) -> WayCost:
-    """Return the cost to plan for: the longest measured, or the second longest of five; else what is assumed."""
-    kept = measured(state, way)
+def planned_change(case: Case, restart_seconds: float) -> PlannedChange:
+    """Return the change to plan for, at the longest costs measured, or the second longest of five."""
+    way = planned_way(case)
+    kept = measured(case.state, way)
     if not kept:
         return assumed(way, restart_seconds)
     place = -2 if len(kept) >= COSTS_KEPT else -1
-    return WayCost(sorted([each.outage for each in kept])[place], sorted([each.delay for each in kept])[place])
+    return PlannedChange(
+        way, sorted([each.outage for each in kept])[place], sorted([each.delay for each in kept])[place]
+    )

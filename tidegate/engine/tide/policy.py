@@ -43,7 +43,7 @@ from typing import ClassVar
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, fit_model, shape_of, useful_sizes
-from tidegate.engine.tide.change import planned_cost, planned_way
+from tidegate.engine.tide.change import planned_change, planned_way
 from tidegate.engine.tide.forecast import TimeConstants
 from tidegate.engine.tide.memory import GrowthTrial, Reduction, TideMemory, early_work, newest_rate
 from tidegate.engine.tide.options import TideOptions
@@ -151,9 +151,9 @@ class Tide:
             code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory, capacity=None
         )
 
-    def _prices(self, case: Case) -> SlotPrices:
+    def _prices(self, case: Case, way: Way) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
-        change = o.restart_price if planned_way(case) is Way.RESTART else o.change_price
+        change = o.restart_price if way is Way.RESTART else o.change_price
         return SlotPrices(o.core_price, o.late_price * largest, change * largest)
 
     def _relax_threshold(self, case: Case, memory: TideMemory) -> TideMemory:
@@ -161,7 +161,10 @@ class Tide:
         if memory.reduction is None:
             return memory
         at, freed = memory.reduction
-        if self.options.core_price * freed * (case.measured_at - at) < 2.0 * self._prices(case).change:
+        if (
+            self.options.core_price * freed * (case.measured_at - at)
+            < 2.0 * self._prices(case, planned_way(case)).change
+        ):
             return memory
         threshold = max(0.5 * (memory.threshold or 0.0), self.options.switching_threshold)
         return memory._replace(threshold=threshold, reduction=None)
@@ -216,7 +219,7 @@ class Tide:
     def _weigh(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Proposal[TideMemory]:
         """Return the cheapest size, or the present one while waiting is cheaper still."""
         o, current, rollout = self.options, case.current, self._rollout(case, memory, model, lag)
-        way, prices, stay = planned_way(case), rollout.prices, rollout.stay()
+        change, prices, stay = rollout.change, rollout.prices, rollout.stay()
         best, cost, late = stay if rollout.is_right_size(stay) else self._cheapest(case, memory, rollout, stay)
         saved = stay.cost - cost
         numbers: dict[str, Figure] = {
@@ -230,10 +233,9 @@ class Tide:
             "late": min(late, o.horizon_seconds),
             "saved": saved,
             "horizon": o.horizon_seconds,
-            "way": way,
-            "change": CHANGES[way],
-            "outage_seconds": rollout.outage,
-            "delay_seconds": rollout.segments[0][0],
+            "change": CHANGES[change.way],
+            "outage_seconds": change.outage,
+            "delay_seconds": change.delay,
             "beta": model.beta,
         }
         missed = prices.core_second * (current - best) * case.spec.interval_seconds
@@ -287,21 +289,21 @@ class Tide:
     def _rollout(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Rollout:
         """Return the rollout of the case: the horizon in segments, each with the upper bound of its demand."""
         o = self.options
-        cost = planned_cost(case.state, planned_way(case), o.restart_seconds)
-        spans = _spans(max(cost), o.horizon_seconds)
+        change = planned_change(case, o.restart_seconds)
+        spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
         segments = memory.forecast.as_step().ahead(spans, self.constants, o.confidence)
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
         sizes = useful_sizes(scaling.min_parallelism, scaling.max_parallelism, model.shape, cores)
         return Rollout(
             model,
             sizes,
-            self._prices(case),
+            self._prices(case, change.way),
             segments,
             lag if o.catch_up else 0.0,
             objective_seconds=scaling.lag_objective_seconds,
             lag_headroom=o.lag_headroom,
             headroom=o.headroom,
-            outage=cost.outage,
+            change=change,
             changes=o.catch_up,
             horizon_seconds=o.horizon_seconds,
         )
@@ -310,19 +312,22 @@ class Tide:
         self, case: Case, size: int, code: str, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout
     ) -> Proposal[TideMemory]:
         """Return the proposal with what is expected of it."""
-        changes, capacity, (delay, demand) = size != case.current, rollout.model.capacity(size), rollout.segments[0]
-        way = planned_way(case) if changes else None
-        waiting = rollout.lag_after_change(rollout.lag) if changes else rollout.lag
-        spare = capacity - demand
+        capacity, waiting, restart = rollout.model.capacity(size), rollout.lag, 0.0
+        way = outage = delay = None
+        if size != case.current:
+            way, outage, delay = rollout.change
+            waiting = rollout.lag_after_change(waiting)
+            restart = outage if way is Way.RESTART else 0.0
+        spare = capacity - rollout.demand
         expectation = Expectation(
             processing_rate=capacity,
             lag_seconds=waiting / capacity,
             catch_up_seconds=waiting / spare if spare > 0 else None,
-            restart_seconds=rollout.outage if changes and way is Way.RESTART else 0.0,
+            restart_seconds=restart,
             core_seconds=size * self.options.horizon_seconds,
             way=way,
-            outage_seconds=rollout.outage if changes else None,
-            delay_seconds=delay if changes else None,
+            outage_seconds=outage,
+            delay_seconds=delay,
         )
         return Proposal(size, code, numbers, expectation, memory, rollout.model.rate)
 

@@ -29,6 +29,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from tidegate.engine.tide.capacity import CapacityModel
+from tidegate.engine.ways import PlannedChange
 
 Segment = tuple[float, float]
 """(seconds, records/s)."""
@@ -67,7 +68,7 @@ class Rollout:
         objective_seconds: float,
         lag_headroom: float,
         headroom: float,
-        outage: float,
+        change: PlannedChange,
         changes: bool,
         horizon_seconds: float,
     ) -> None:
@@ -82,13 +83,13 @@ class Rollout:
             objective_seconds: lag objective, in seconds of work.
             lag_headroom: share of the objective kept free; a scale-down may use it, because it picks its moment.
             headroom: share of the capacity kept free of the expected demand.
-            outage: seconds of the first segment in which a change stops the job.
+            change: how the size would be changed; its outage is the end of the first segment.
             changes: whether changes are simulated; otherwise a size works at once.
             horizon_seconds: how long slots are paid for.
         """
         self.model, self.sizes, self.prices, self.segments, self.lag = model, sizes, prices, segments, lag
         self.objective_seconds, self.lag_headroom, self.headroom = objective_seconds, lag_headroom, headroom
-        self.outage, self.changes = outage, changes
+        self.change, self.outage, self.changes = change, change.outage, changes
         self.slot_cost = prices.core_second * horizon_seconds
         """Cost of one slot over the horizon."""
         self.demand = segments[0][1]
@@ -100,7 +101,7 @@ class Rollout:
         """How fast the lag grows until the change, records/s; at least 0."""
         self.lag_at_stop = lag
         """Lag when the change begins: one with an outage waits until the running batch has ended."""
-        if outage:
+        if change.outage:
             self.lag_at_stop += self.lag_growth * min(model.batch_of(model.size, lag), model.batch_seconds)
 
     def stay(self) -> Choice:
