@@ -161,7 +161,7 @@ def test_a_change_held_by_the_cooldown_says_for_how_long() -> None:
         state, decision = step(recent, one, spec, observed(one))
         texts.append("\n".join(explain(decision)))
     assert "[COOLDOWN]" in texts[-1]
-    assert "the last change was 41 s ago and the cooldown lasts 600 s" in texts[-1]
+    assert "the last change was 41 s ago and the cooldown lasts 150 s" in texts[-1]
     assert "decided 4 (no change)" in texts[-1]
 
 

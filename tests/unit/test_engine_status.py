@@ -102,7 +102,7 @@ def loop(starts: int) -> tuple[JobState, list[Decision]]:
         assert command is not None
         assert state.failures == run - 1
         decided(True, run)
-        told = {"kind": CommandKind.START, "parallelism": 4, "incarnation": f"app-{run}"}
+        told: dict[str, Any] = {"kind": CommandKind.START, "parallelism": 4, "incarnation": f"app-{run}"}
         decided(False, run, result(command.command_id, Phase.FAILED, number, code="NO_BATCH", **told))
     return state, decisions
 

@@ -45,7 +45,13 @@ def after(
 
 def verified(of: Decision, number: int = 8, **more: Any) -> ActionResult:
     """Return the result of a scale-up in place."""
-    done = {"parallelism": 16, "incarnation": "app-1", "way": Way.IN_PLACE, "outage_seconds": 0.0, "delay_seconds": 9.0}
+    done: dict[str, Any] = {
+        "parallelism": 16,
+        "incarnation": "app-1",
+        "way": Way.IN_PLACE,
+        "outage_seconds": 0.0,
+        "delay_seconds": 9.0,
+    }
     return result(of.decision_id, Phase.VERIFIED, number, **(done | more))
 
 
@@ -133,7 +139,12 @@ def test_what_an_older_engine_learned_of_restarts_is_kept() -> None:
 def fallen_back(**more: Any) -> JobState:
     """Return the state after a change in place that became a restart."""
     state, decision = ordered()
-    restart = {"way": Way.RESTART, "incarnation": "app-2", "outage_seconds": 20.0, "delay_seconds": 30.0}
+    restart: dict[str, Any] = {
+        "way": Way.RESTART,
+        "incarnation": "app-2",
+        "outage_seconds": 20.0,
+        "delay_seconds": 30.0,
+    }
     shot = snapshot(9, slots=16, incarnation="app-2", partitions=64)
     return after(state, shot, verified(decision, **(restart | more)))[0]
 

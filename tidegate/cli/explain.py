@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.cli.changes import HOW, result_in_words
 from tidegate.events.command import ScalingCommand
-from tidegate.events.decision import Decision, Evidence, Figure, RedisView
+from tidegate.events.decision import Decision, Evidence, Expectation, Figure, RedisView
 from tidegate.events.result import ActionResult, Phase
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
@@ -100,11 +100,17 @@ def _expected(decision: Decision) -> list[str]:
         ("capacity", expected.processing_rate, "records/s", 0),
         ("lag", expected.lag_seconds, "s of work", 1),
         ("time to catch up", expected.catch_up_seconds, "s", 0),
-        ("restart time", expected.restart_seconds, "s", 1),
+        ("outage", _outage(expected), "s", 1),
+        ("time until it works", expected.delay_seconds, "s", 1),
         ("cost", expected.core_seconds, "core-seconds", 0),
     ]
     known = [(name, figure(value, unit, digits)) for name, value, unit, digits in rows if value is not None]
     return ["", f"Expected with {size(decision.final_parallelism)}:", *_columns(known)] if known else []
+
+
+def _outage(expected: Expectation) -> float | None:
+    """Return the expected outage; older decisions knew only restarts."""
+    return expected.restart_seconds if expected.outage_seconds is None else expected.outage_seconds
 
 
 def _other_inputs(decision: Decision) -> list[str]:
