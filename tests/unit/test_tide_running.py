@@ -156,7 +156,12 @@ def test_skew_is_seen_before_the_batch_ends() -> None:
     """The slowest task is compared with the mean of the others as soon as there are two of them."""
     tasks_of = Job(rate=100.0)
     tasks_of.at(0)
-    two = {"read_tasks_finished": 2, "tasks_finished": 2, "records_read": 100, "slowest_read_seconds": 30.0}
+    two: dict[str, Any] = {
+        "read_tasks_finished": 2,
+        "tasks_finished": 2,
+        "records_read": 100,
+        "slowest_read_seconds": 30.0,
+    }
     decision = tasks_of.at(6, running(60.0, **two, read_seconds=40.0, busy_seconds=40.0))
     assert decision.evidence.task_skew is None
     three = two | {"read_tasks_finished": 3, "tasks_finished": 3}
