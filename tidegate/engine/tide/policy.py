@@ -18,6 +18,10 @@ Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second
 have saved 1.5 · 240 = 360 slot-seconds: by two slots, 3 minutes. A change in place or by handover costs only
 2 · 8 = 16, so such a scale-down waits 12 seconds.
 
+A run that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
+its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
+to end. Nothing shrinks on such a bound.
+
 Afterwards `tide` checks what a scale-up achieved. If the job is hardly faster, it goes back and does not try that size
 again for a while. If the previous size would have been enough, it remembers that too (`counterfactual`).
 
