@@ -37,10 +37,11 @@ import sys, time
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
+seconds = float(sys.argv[2])
 
 def batch(frame, batch_id):
     def slowly(rows):
-        time.sleep(float(sys.argv[2]))
+        time.sleep(seconds)
         return rows
     spark.sparkContext.parallelize(range(20), 20).mapPartitions(slowly).count()
 

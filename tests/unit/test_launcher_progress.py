@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_spark import FakeContext, FakeJob, FakeQuery
+from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.progress import BatchTasks, RunProgress, running_batch
 
