@@ -20,7 +20,7 @@ FAULTS = st.lists(
     st.one_of(
         st.tuples(st.just("kill executor"), st.integers(0, 9)),
         st.tuples(st.just("free"), st.integers(1, 10)),
-        st.tuples(st.just("newcomers die"), st.sampled_from([0, 2, 5])),
+        st.tuples(st.just("new ones die"), st.sampled_from([0, 2, 5])),
         st.tuples(st.just("master away"), st.integers(1, 40)),
         st.tuples(st.just("kill driver"), st.just(0)),
         st.tuples(st.just("nothing"), st.integers(1, 30)),
@@ -58,7 +58,7 @@ class Faults:
                 cluster.kill(alive[number % len(alive)])
         elif what == "free":
             cluster.free = max(number, len(cluster.ages))
-        elif what == "newcomers die":
+        elif what == "new ones die":
             cluster.dies_after = number or None
         elif what == "master away":
             self._world.down_until = self._world.seconds + number

@@ -118,7 +118,7 @@ class SizeKeeper:
             self._leaving.update(executors.decommission([one.id for one in least[: len(stay) - change.count]]))
 
         held = between_batches(queries, BOUNDARY_SECONDS, leave, self.stopping)
-        if held is None:
+        if held is None and not self.stopping.is_set():
             leave()
         change.held_seconds += held or 0.0
 
