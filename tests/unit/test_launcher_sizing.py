@@ -288,8 +288,15 @@ def _query(name: str, held: list[str], places: list[str], *, free: bool = True) 
     def frames() -> str:
         return places.pop(0) if len(places) > 1 else places[0]
 
+    fields = {"MILLISECONDS": "ms", "MODULE$": types.SimpleNamespace(stringOf=str)}
+
+    def field_of(name: str) -> Any:
+        return types.SimpleNamespace(get=lambda _of: fields[name])
+
+    loader = types.SimpleNamespace(loadClass=lambda _name: types.SimpleNamespace(getField=field_of))
+    kind = types.SimpleNamespace(getSimpleName=lambda: "MicroBatchExecution", getClassLoader=lambda: loader)
     engine = types.SimpleNamespace(
-        getClass=lambda: types.SimpleNamespace(getSimpleName=lambda: "MicroBatchExecution"),
+        getClass=lambda: kind,
         awaitProgressLock=lambda: _Lock(held, name, free=free),
         queryExecutionThread=lambda: types.SimpleNamespace(getStackTrace=frames),
     )
@@ -314,14 +321,8 @@ FINISHES = "Array(MicroBatchExecution.executeOneBatch(a:1), ProcessingTimeExecut
         ([COMMITS], [RUNNING], False),
     ],
 )
-def test_queries_are_held_between_two_batches(
-    first: list[str], second: list[str], acts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_are_held_between_two_batches(first: list[str], second: list[str], acts: bool) -> None:
     """The act happens while all queries are held and none runs a batch; else it does not happen, and all go on."""
-    units = types.SimpleNamespace(TimeUnit=types.SimpleNamespace(MILLISECONDS="ms"))
-    java = types.SimpleNamespace(util=types.SimpleNamespace(concurrent=units))
-    scala = types.SimpleNamespace(runtime=types.SimpleNamespace(ScalaRunTime=types.SimpleNamespace(stringOf=str)))
-    monkeypatch.setattr("tidegate.launcher.boundary.SparkContext._jvm", types.SimpleNamespace(java=java, scala=scala))
     held: list[str] = []
     seen: list[list[str]] = []
     queries = [_query("a", held, list(first)), _query("b", held, list(second))]

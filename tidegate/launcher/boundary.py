@@ -31,8 +31,6 @@ from contextlib import ExitStack
 from enum import Enum
 from typing import Any
 
-from pyspark import SparkContext
-
 _LOOK_SECONDS = 0.005
 _HOLD_SECONDS = 1.0
 """How long a query may be kept from its next batch while other queries are still running theirs."""
@@ -102,7 +100,8 @@ def between_batches(
     # looked up once: between commit and next batch there is only time for a few calls to the JVM
     locks = [engine.awaitProgressLock() for engine in engines]
     threads = [engine.queryExecutionThread() for engine in engines]
-    milliseconds, describe = SparkContext._jvm.java.util.concurrent.TimeUnit.MILLISECONDS, _describer()
+    milliseconds = _static(engines[0], "java.util.concurrent.TimeUnit", "MILLISECONDS")
+    describe = _describer(engines[0])
     while True:
         with ExitStack() as held:
             since = None
@@ -164,7 +163,7 @@ def _ends(engine: Any, deadline: float) -> bool:
 
 
 def _stack(engine: Any) -> list[str]:
-    return _frames(engine.queryExecutionThread(), _describer())
+    return _frames(engine.queryExecutionThread(), _describer(engine))
 
 
 def _frames(thread: Any, describe: Callable[[Any], Any]) -> list[str]:
@@ -172,10 +171,15 @@ def _frames(thread: Any, describe: Callable[[Any], Any]) -> list[str]:
     return str(describe(thread.getStackTrace())).split(", ")
 
 
-def _describer() -> Callable[[Any], Any]:
+def _describer(engine: Any) -> Callable[[Any], Any]:
     """Return the function of Scala that describes an array."""
-    describe: Callable[[Any], Any] = SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf
+    describe: Callable[[Any], Any] = _static(engine, "scala.runtime.ScalaRunTime$", "MODULE$").stringOf
     return describe
+
+
+def _static(engine: Any, class_name: str, field: str) -> Any:
+    """Return a static field of a class in the engine's JVM."""
+    return engine.getClass().getClassLoader().loadClass(class_name).getField(field).get(None)
 
 
 def _ask_to_end(engine: Any, deadline: float) -> bool:
@@ -215,6 +219,4 @@ def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
 
 def _terminated(engine: Any, active: Any) -> Any:
     """Return the engine's TERMINATED state; this version of Spark keeps it next to ACTIVE."""
-    loader = engine.getClass().getClassLoader()
-    name = active.getClass().getName().replace("ACTIVE", "TERMINATED")
-    return loader.loadClass(name).getField("MODULE$").get(None)
+    return _static(engine, active.getClass().getName().replace("ACTIVE", "TERMINATED"), "MODULE$")
