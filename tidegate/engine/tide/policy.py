@@ -220,7 +220,7 @@ class Tide:
         regret = memory.regret + missed if best < current else 0.0
         if regret != memory.regret:
             memory = memory._replace(regret=regret)
-        if best == current or saved <= o.margin * stay.cost:
+        if best == current or saved <= o.margin * rollout.slot_cost * current:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
         if best > current:
             return self._grow(case, best, numbers, memory, rollout)
