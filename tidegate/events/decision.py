@@ -73,6 +73,15 @@ class Evidence:
     state_partitions: int | None = None
     gc_ratio: float | None = None
     missing: tuple[str, ...] = ()
+    running_tasks: int | None = None
+    """Tasks of the running micro-batches, in the stages that have started; absent while they are shorter than an
+    interval, or none of their tasks has read records."""
+    running_tasks_finished: int | None = None
+    running_rate: float | None = None
+    """Records per second that the slots process by those tasks: an upper bound of the capacity, because the work of
+    later stages is not known."""
+    running_left_seconds: float | None = None
+    """Time the slots need for the tasks left, those of later stages not counted."""
 
 
 @value

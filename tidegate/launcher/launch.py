@@ -23,10 +23,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.launcher.boundary import stop_at_boundary
 from tidegate.launcher.control import Control, ControlError, Token
+from tidegate.launcher.event_log import EventLogFlusher
 
 FENCED = 75
 """Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
@@ -57,6 +59,7 @@ class Launch:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._complaint = ""
+        self._event_log = EventLogFlusher(lambda: SparkContext._active_spark_context, say)
         # a standalone worker starts a driver in a folder named after its id
         driver = _DRIVER_DIR.search(str(Path.cwd()))
         self._facts: dict[str, Any] = {
@@ -103,6 +106,7 @@ class Launch:
         """Wait for the stop marker, then stop all queries. Runs in its own thread until the driver ends."""
         while (asked := self.asked_to_stop()) is None:
             self._report_idle()
+            self._event_log.flush()
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self._token} must stop within {asked:g} s")
         self._stopping.set()

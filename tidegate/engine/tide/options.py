@@ -67,7 +67,9 @@ class TideOptions:
     outage_seconds: float = option(
         900.0, "how long the load is expected back after arrivals stop", unit="s", ge=0, formerly="silence_seconds"
     )
-    min_batches: int = option(3, "micro-batches to see before the first decision", unit="batches", ge=1)
+    min_batches: int = option(
+        3, "micro-batches to see before the first decision; one counts once per 20 s it lasts", unit="batches", ge=1
+    )
     ineffective_seconds: float = option(
         3600.0, "how long an ineffective size is not tried again", unit="s", ge=0, formerly="useless_seconds"
     )

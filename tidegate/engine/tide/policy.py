@@ -18,6 +18,10 @@ Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second
 have saved 1.5 · 240 = 360 slot-seconds: by two slots, 3 minutes. A change in place or by handover costs only
 2 · 8 = 16, so such a scale-down waits 12 seconds.
 
+A run that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
+its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
+to end. Nothing shrinks on such a bound.
+
 Afterwards `tide` checks what a scale-up achieved. If the job is hardly faster, it goes back and does not try that size
 again for a while. If the previous size would have been enough, it remembers that too (`counterfactual`).
 
@@ -45,7 +49,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, fit_model, shape_of, useful_sizes
 from tidegate.engine.tide.change import planned_change, planned_way
 from tidegate.engine.tide.forecast import TimeConstants
-from tidegate.engine.tide.memory import GrowthTrial, Reduction, TideMemory, newest_rate
+from tidegate.engine.tide.memory import GrowthTrial, Reduction, TideMemory, early_work, newest_rate
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.reasons import REASONS
 from tidegate.engine.tide.rollout import Choice, Rollout, SlotPrices
@@ -91,15 +95,8 @@ class Tide:
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
-            return self._idle(case, memory) or self._learning(case, memory)
-        model = fit_model(
-            memory.sizes,
-            case.current,
-            shape_of(memory.stages, evidence.partitions),
-            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
-            self._kept_up_with(case) or 0.0,
-            memory.limits,
-        )
+            return self._early(case, memory) or self._idle(case, memory) or self._learning(case, memory)
+        model = self._model(case, memory)
         if model is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
         if memory.review.running:
@@ -128,6 +125,35 @@ class Tide:
         arrived = case.state.window[-1].arrived if case.state.window else None
         lag = float(case.evidence.lag_records or 0)
         return memory._replace(review=memory.review.after_growth(case.current, case.measured_at, arrived, lag))
+
+    def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
+        return fit_model(
+            memory.sizes,
+            case.current,
+            shape_of(memory.stages, case.evidence.partitions),
+            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
+            self._kept_up_with(case) or 0.0,
+            memory.limits,
+        )
+
+    def _early(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
+        """Return a larger size if the tasks of a long running batch show that the present one is too small.
+
+        What they show is an upper bound of a run that is still cold. So a job grows on it and never shrinks, and the
+        scale-up is not judged against it.
+        """
+        evidence, work = case.evidence, early_work(case)
+        if work is None or evidence.lag_records is None or memory.forecast.at is None:
+            return None
+        seen = memory.with_running(case, work)
+        model, lag = self._model(case, seen), max(0.0, evidence.lag_records - work.records_done)
+        proposal = None if model is None else self._weigh(case, seen, model, lag)
+        if proposal is None or proposal.size <= case.current:
+            return None
+        tasks: dict[str, Figure] = {"finished": evidence.running_tasks_finished, "tasks": evidence.running_tasks}
+        return proposal._replace(
+            code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory, capacity=None
+        )
 
     def _prices(self, case: Case, way: Way) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism

@@ -15,6 +15,11 @@ REASONS: Mapping[str, Reason] = {
         "{capacity:.0f}/s: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, "
         "and {size} slots for {late:.0f} s, {change} included"
     ),
+    "TIDE_GROW_EARLY": Reason(
+        "{finished} of the {tasks} tasks of the running micro-batch have finished, and show that {current} slots can "
+        "process at most {capacity:.0f} records/s; up to {demand:.0f}/s are expected and {lag} are waiting: in the "
+        "next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s"
+    ),
     "TIDE_SHRINK": Reason(
         "at most {demand:.0f} records/s are expected to last, and {size} slots can process {capacity_then:.0f}/s, "
         "which saves {saved:.0f} slot-seconds in {horizon:.0f} s, {change} included"
