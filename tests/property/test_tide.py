@@ -19,8 +19,9 @@ from tidegate.events.decision import Observed
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
 from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
-from tidegate.lab.simulate import simulate
+from tidegate.lab.simulate import Scenario, simulate
 from tidegate.twin.workloads import SHAPES
 
 SECONDS = 5400.0
@@ -30,8 +31,8 @@ LAGS = (0, *(int(50 * 1.3**step) for step in range(36)))
 """From nothing to half a million records, which takes the lab's job at least two minutes."""
 
 
-def cases_of(workload: str) -> list[tuple[Tide, Case, TideMemory]]:
-    """Return cases of a simulated run, each with the policy and its memory."""
+def cases_of(workload: str, way: Way) -> list[tuple[Tide, Case, TideMemory]]:
+    """Return cases of a simulated run whose size changes in one way, each with the policy and its memory."""
     found: list[tuple[Tide, Case, TideMemory]] = []
     propose = Tide.propose
 
@@ -42,8 +43,15 @@ def cases_of(workload: str) -> list[tuple[Tide, Case, TideMemory]]:
 
     load = SHAPES[workload](lab_peak(lab_model(), spec_for(lab_model())), SECONDS)
     with patch.object(Tide, "propose", noted):
-        simulate(lab_job(load).with_policy("tide", {}, {}))
+        simulate(by_way(lab_job(load), way))
     return found
+
+
+def by_way(scenario: Scenario, way: Way) -> Scenario:
+    """Return a scenario under `tide` whose job may be changed in one way only."""
+    (spec,) = scenario.with_policy("tide", {}, {}).specs
+    application = spec.application.model_copy(update={"rescale": (way,)})
+    return replace(scenario, specs=(spec.model_copy(update={"application": application}),))
 
 
 def steps_of(workload: str) -> list[tuple[MetricSnapshot, JobSpec, Observed]]:
@@ -62,12 +70,13 @@ def sizes(policy: Tide, case: Case, memory: TideMemory) -> Iterator[tuple[int, i
         yield lag, policy.propose(case._replace(evidence=seen), memory).size
 
 
+@pytest.mark.parametrize("way", [Way.IN_PLACE, Way.RESTART])
 @pytest.mark.parametrize(
     "workload", ["step", "spike", "diurnal", "outage", "noise", "decay", "flash_crowd", "sawtooth"]
 )
-def test_more_lag_never_leads_to_a_smaller_size(workload: str) -> None:
+def test_more_lag_never_leads_to_a_smaller_size(workload: str, way: Way) -> None:
     """In every case of a run the proposed size rises with the lag or stays the same."""
-    found = cases_of(workload)
+    found = cases_of(workload, way)
     assert len(found) > 40
     asked: set[int] = set()
     for policy, case, memory in found:

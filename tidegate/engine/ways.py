@@ -92,10 +92,9 @@ def open_ways(case: Case) -> tuple[Way, ...]:
 def way_to(case: Case, size: int) -> Way | None:
     """Return the way in which the running job would get another size; None if there is none."""
     ways = open_ways(case)
-    for way in ways:
-        if way is not Way.HANDOVER or free_slots(case) >= size:
-            return way
-    return ways[0] if ways else None
+    if not ways or ways[0] is not Way.HANDOVER or free_slots(case) >= size:
+        return ways[0] if ways else None
+    return ways[1] if len(ways) > 1 else Way.HANDOVER
 
 
 def free_slots(case: Case) -> int:

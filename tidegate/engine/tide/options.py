@@ -34,7 +34,7 @@ class TideOptions:
         2.0, "price of a change in place or by handover, per slot of the largest size", unit="slot-seconds", ge=0
     )
     catch_up: bool = option(True, "whether lag is worth slots; if not, sizes are for arrivals alone, as in DS2")
-    margin: float = option(0.03, "share of the present slots' price that a change must save", unit="share", ge=0)
+    margin: float = option(0.03, "share of the price of the present slots that a change must save", unit="share", ge=0)
     restart_seconds: float = option(
         45.0, "outage and delay of a restart to assume until one was measured", unit="s", ge=0
     )
