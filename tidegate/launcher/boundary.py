@@ -73,6 +73,31 @@ def stop_at_boundary(query: Any, deadline: float) -> bool:
     return clean
 
 
+def end_at_boundary(query: Any, deadline: float) -> bool:
+    """End `query` between two batches, or leave it running if none ends before the deadline; return whether it ended.
+
+    A query that has ended by itself counts as ended.
+    """
+    engine = _engine_of(query)
+    if engine is None:
+        return False
+    thread = engine.queryExecutionThread()
+    if not _ask_to_end(engine, deadline):
+        return not thread.isAlive()
+    state = engine.state()
+    asked = state.get()
+    while thread.isAlive():
+        place = place_of(_stack(engine))
+        if place is Place.BETWEEN_TRIGGERS:
+            break  # it sleeps until the next trigger, which will do nothing
+        if time.monotonic() >= deadline and place is Place.ADDING_BATCH:
+            # it looks at its state only after the batch
+            return not state.compareAndSet(asked, _active(engine, asked))
+        time.sleep(_LOOK_SECONDS)
+    query._jsq.stop()
+    return True
+
+
 def _engine_of(query: Any) -> Any | None:
     """Return the JVM's MicroBatchExecution behind a PySpark query, or None for an engine of another kind."""
     wrapper = query._jsq
@@ -122,7 +147,14 @@ def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
 
 
 def _terminated(engine: Any, active: Any) -> Any:
-    """Return the engine's TERMINATED state; this version of Spark keeps it next to ACTIVE."""
-    loader = engine.getClass().getClassLoader()
-    name = active.getClass().getName().replace("ACTIVE", "TERMINATED")
-    return loader.loadClass(name).getField("MODULE$").get(None)
+    return _state(engine, active, "TERMINATED")
+
+
+def _active(engine: Any, terminated: Any) -> Any:
+    return _state(engine, terminated, "ACTIVE")
+
+
+def _state(engine: Any, known: Any, wanted: str) -> Any:
+    """Return one of the engine's states; this version of Spark keeps them next to each other."""
+    name = known.getClass().getName().replace(known.toString(), wanted)
+    return engine.getClass().getClassLoader().loadClass(name).getField("MODULE$").get(None)

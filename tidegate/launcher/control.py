@@ -5,10 +5,20 @@
     <control_dir>/<job_id>/running-<epoch>-<run>.json    who runs, written when the driver arrives   (driver)
     <control_dir>/<job_id>/stopped-<epoch>-<run>.json    how its queries ended, for people to read   (driver)
 
+and, when one driver hands over to another:
+
+    <control_dir>/<job_id>/ready-<epoch>-<run>.json      a second driver is warm and waits           (driver)
+    <control_dir>/<job_id>/hold                          which run must pause its queries            (actuator)
+    <control_dir>/<job_id>/paused-<epoch>-<run>.json     how far a run has obeyed that               (driver)
+    <control_dir>/<job_id>/go                            which run may start its queries             (actuator)
+
 The name of a run is its *token* (epoch, run): the epoch of the command that started it, and a number that counts the
 starts of that command. A rollback is another start, and so is a start after a crash that left the first one unknown.
 Tokens only grow, so a marker left over from an earlier restart can never stop or fence a later run. Files are JSON.
 They are written under another name and then renamed, so a reader sees a whole file or none.
+
+`hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the run it is for. The
+driver that goes on does so under the order's token, and so becomes the newest run.
 """
 
 from __future__ import annotations
@@ -32,6 +42,14 @@ class Token(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.epoch}-{self.run}"
+
+
+class HandoverOrder(NamedTuple):
+    """What one run must do in a handover. `token` is the order's own; `run` is the run it is for."""
+
+    token: Token
+    run: Token
+    deadline_seconds: float = 0.0
 
 
 class ControlError(ValueError):
@@ -80,6 +98,39 @@ class Control:
                 },
             )
 
+    def hold(self) -> HandoverOrder | None:
+        """Return the newest order to pause, or None."""
+        return self._order("hold")
+
+    def request_hold(self, order: HandoverOrder) -> None:
+        """Ask a run to pause its queries at a batch boundary within the order's deadline."""
+        self._write_order("hold", order)
+
+    def go(self) -> HandoverOrder | None:
+        """Return the newest permission to start or resume queries, or None."""
+        return self._order("go")
+
+    def let_go(self, order: HandoverOrder) -> None:
+        """Let a run start or resume its queries, under the order's token."""
+        self._write_order("go", order)
+
+    def ready(self, token: Token) -> dict[str, Any] | None:
+        """Return how warm a second driver is, or None while it is not ready."""
+        return self._read(f"ready-{token}.json")
+
+    def write_ready(self, token: Token, facts: dict[str, Any]) -> None:
+        """Write how warm this driver is."""
+        self._write(f"ready-{token}.json", facts)
+
+    def paused(self, token: Token) -> tuple[Token, dict[str, Any]] | None:
+        """Return the newest order to pause that a run has answered, and the answer, or None."""
+        data = self._read(f"paused-{token}.json")
+        return None if data is None else (self._token_of(f"paused-{token}.json", data), data)
+
+    def write_paused(self, token: Token, order: Token, facts: dict[str, Any]) -> None:
+        """Write how this run has obeyed an order to pause."""
+        self._write(f"paused-{token}.json", {"epoch": order.epoch, "run": order.run, **facts})
+
     def write_running(self, token: Token, facts: dict[str, Any]) -> None:
         """Write who runs."""
         self._write(f"running-{token}.json", facts)
@@ -94,14 +145,37 @@ class Control:
         return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
 
     def tidy(self, keep: int = 50) -> None:
-        """Remove the files of all but the newest `keep` runs; all of them must have ended."""
+        """Remove the files of all but the newest `keep` runs; all but the newest run must have ended."""
         for token in self.runs()[:-keep]:
-            for kind in ("running", "stopped"):
+            for kind in ("running", "stopped", "ready", "paused"):
                 (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
 
     def running(self, token: Token) -> dict[str, Any] | None:
         """Return what a run wrote about itself, or None if its driver has not arrived."""
         return self._read(f"running-{token}.json")
+
+    def _order(self, name: str) -> HandoverOrder | None:
+        data = self._read(name)
+        if data is None:
+            return None
+        place = self.path / name
+        run = Token(int(_number(place, data, "for_epoch")), int(_number(place, data, "for_run")))
+        return HandoverOrder(self._token_of(name, data), run, _number(place, data, "deadline_seconds"))
+
+    def _write_order(self, name: str, order: HandoverOrder) -> None:
+        """Write an order unless a newer one is there."""
+        known = self._order(name)
+        if known is None or known.token < order.token:
+            self._write(
+                name,
+                {
+                    "epoch": order.token.epoch,
+                    "run": order.token.run,
+                    "for_epoch": order.run.epoch,
+                    "for_run": order.run.run,
+                    "deadline_seconds": order.deadline_seconds,
+                },
+            )
 
     def _token_of(self, name: str, data: dict[str, Any]) -> Token:
         place = self.path / name

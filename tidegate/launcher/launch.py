@@ -4,7 +4,8 @@
 
 `runpy` runs the script unchanged, as `__main__`, with its own `sys.argv` and its own folder on the import path. The
 launcher's modules are taken out of `sys.modules` first, so the script may bring packages of the same names. Only the
-start of a query is wrapped: just before its first write, the fence is checked.
+start of a query is wrapped: just before its first write, the fence is checked. With `--handover`, the driver warms up
+there and waits for its turn (see `handover.py`).
 Exit codes: those of the script; 75 (`FENCED`) when a newer run is allowed, 2 for wrong arguments.
 """
 
@@ -27,6 +28,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.launcher.boundary import stop_at_boundary
 from tidegate.launcher.control import Control, ControlError, Token
+from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.waits import patch_waits
 
 FENCED = 75
 """Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
@@ -48,11 +51,15 @@ class Fenced(SystemExit):
 class Launch:
     """One run of a job inside its driver."""
 
-    def __init__(self, control: Control, token: Token, parallelism: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, control: Control, token: Token, parallelism: int, say: Callable[[str], None], *, handover: bool = False
+    ) -> None:
         self._control = control
         self._token = token
         self._say = say
-        self._lock = threading.Lock()
+        self.parallelism = parallelism
+        self.turn = Turn(control, self, say, waits=handover)
+        self._lock = self.turn.lock
         self._queries: list[Any] = []
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -64,6 +71,7 @@ class Launch:
             "epoch": token.epoch,
             "run": token.run,
             "parallelism": parallelism,
+            "hands_over": True,
             "pid": os.getpid(),
             "jvm_pid": os.getppid(),
             "host": socket.gethostname(),
@@ -76,6 +84,17 @@ class Launch:
         self._control.write_running(self._token, known)
         self._facts = known
 
+    @property
+    def token(self) -> Token:
+        """The run that this driver is."""
+        return self._token
+
+    def adopt(self, token: Token) -> None:
+        """Go on as a newer run."""
+        self._token = token
+        self._facts.pop("idle_at", None)
+        self.report(epoch=token.epoch, run=token.run)
+
     def check_fence(self) -> None:
         """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""
         held = self._control.fence()
@@ -85,29 +104,43 @@ class Launch:
             raise Fenced(f"run {self._token} is being stopped and must not start another query")
 
     def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the fence, start a query of the user's, and remember it."""
-        with self._lock:  # a stop request that comes now waits for the new query and does not miss it
-            try:
-                self.check_fence()
-                application_id = writer._spark.sparkContext.applicationId
-                if application_id != self._facts.get("application_id"):  # a script may start a new session
-                    self.report(application_id=application_id, started_at=_now())
-            except Fenced as fenced:
+        """Wait for this driver's turn, check the fence, start a query of the user's, and remember it."""
+        while True:
+            if not self.turn.wait(writer, kwargs):
+                fenced = Fenced(f"run {self._token} must not start a query: its turn does not come")
                 self._say(fenced.text)
-                raise
-            query = start(writer, *args, **kwargs)
-            self._queries.append(query)
+                raise fenced
+            with self._lock:  # an order that comes now waits for the new query and does not miss it
+                if not self.turn.holding:
+                    return self._start_query(start, writer, args, kwargs)
+
+    def _start_query(
+        self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        try:
+            self.check_fence()
+            application_id = writer._spark.sparkContext.applicationId
+            if application_id != self._facts.get("application_id"):  # a script may start a new session
+                self.report(application_id=application_id, started_at=_now())
+        except Fenced as fenced:
+            self._say(fenced.text)
+            raise
+        query = start(writer, *args, **kwargs)
+        self._queries.append(query)
+        self.turn.remember(StartedQuery(query, start, writer, args, kwargs))
         return query
 
     def watch(self) -> None:
         """Wait for the stop marker, then stop all queries. Runs in its own thread until the driver ends."""
         while (asked := self.asked_to_stop()) is None:
             self._report_idle()
+            self._look_at_orders()
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self._token} must stop within {asked:g} s")
         self._stopping.set()
         with self._lock:
-            queries = list(self._queries)
+            queries = [query for query in self._queries if not self.turn.holds(query)]
+        self.turn.over = True
         try:
             self._end(queries, time.monotonic() + asked)
         except OSError as error:
@@ -164,6 +197,12 @@ class Launch:
             except OSError as error:
                 self._complain(f"cannot report that the queries are idle: {error}")
 
+    def _look_at_orders(self) -> None:
+        try:
+            self.turn.look()
+        except (ControlError, OSError) as error:  # the next look may succeed
+            self._complain(f"cannot read or answer an order: {error}")
+
     def _complain(self, text: str) -> None:
         """Print a problem, but not the same one twice in a row."""
         if text != self._complaint:
@@ -186,6 +225,7 @@ def patch(launch: Launch) -> None:
             return launch.start_query(_original, writer, *args, **kwargs)
 
         setattr(DataStreamWriter, name, wrapped)
+    patch_waits(launch.turn)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -196,6 +236,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--epoch", type=int, required=True, help="epoch of the command that starts this run")
     parser.add_argument("--run", type=int, default=1, help="number of this start of the command (default 1)")
     parser.add_argument("--parallelism", type=int, required=True, help="size of the job in task slots")
+    parser.add_argument("--handover", action="store_true", help="warm up, then wait for another driver to hand over")
     parser.add_argument("script", help="PySpark script to run")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
     found = parser.parse_args(argv)
@@ -211,7 +252,8 @@ def main(argv: Sequence[str]) -> int:
     """Run a script until it ends; return the driver's exit code."""
     found = parse(argv)
     token = Token(found.epoch, found.run)
-    launch = Launch(Control(found.control_dir, found.job_id), token, found.parallelism, _say)
+    control = Control(found.control_dir, found.job_id)
+    launch = Launch(control, token, found.parallelism, _say, handover=found.handover)
     try:
         launch.report()
         launch.check_fence()
