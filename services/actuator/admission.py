@@ -25,6 +25,7 @@ CODES: dict[str, str] = {
     "STOP_FAILED": "the old driver could not be stopped, or nobody can tell what runs; nothing was started",
     "NOT_SUBMITTED": "the cluster did not accept the new driver",
     "NOT_VERIFIED": "the new driver ended, or committed no batch in time",
+    "CHECKPOINT_ELSEWHERE": "a query keeps its checkpoint elsewhere than the spec says; the job is not restarted",
     "OTHER_QUERY": "the checkpoint belongs to another query than before",
 }
 

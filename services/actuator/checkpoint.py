@@ -23,6 +23,8 @@ class QueryCheckpoint:
     """One query's checkpoint at one moment. Batch ids are None before the first."""
 
     path: Path
+    name: str
+    """The name of its folder, as in a `CheckpointMark`."""
     query_id: str | None
     newest_offset: int | None
     newest_commit: int | None
@@ -53,13 +55,23 @@ def local_path(location: str) -> Path:
 
 
 def read_checkpoints(location: str) -> list[QueryCheckpoint]:
-    """Return the checkpoint of every query of a job: the location itself, or each folder in it that is one."""
+    """Return the checkpoint of every query of a job: the location itself, and each folder in it, if it is one."""
     root = local_path(location)
-    if _is_checkpoint(root):
-        return [_read(root)]
-    if not root.is_dir():
-        return []
-    return [_read(path) for path in sorted(root.iterdir()) if _is_checkpoint(path)]
+    found = [_read(root, root.name)] if _is_checkpoint(root) else []
+    prefix = f"{root.name}/" if found else ""
+    if root.is_dir():
+        found += [_read(path, prefix + path.name) for path in sorted(root.iterdir()) if _is_checkpoint(path)]
+    return found
+
+
+def holds(location: str, reported: str) -> bool:
+    """Return whether `read_checkpoints(location)` finds a checkpoint that Spark reports at `reported`."""
+    if not reported.startswith(("/", "file:")):
+        return False
+    # what Spark reports is not percent-encoded
+    path = Path("/" + reported.removeprefix("file:").lstrip("/"))
+    root = local_path(location)
+    return any(at in (folder, folder.parent) for at, folder in ((root, path), (root.resolve(), path.resolve())))
 
 
 def read_mark(location: str) -> tuple[CheckpointMark, bool]:
@@ -67,7 +79,7 @@ def read_mark(location: str) -> tuple[CheckpointMark, bool]:
     checkpoints = read_checkpoints(location)
     times = [max(c.commit_times.values()) for c in checkpoints if c.commit_times]
     mark = CheckpointMark(
-        queries={c.path.name: QueryCommit(query_id=c.query_id, batch_id=c.newest_commit) for c in checkpoints},
+        queries={c.name: QueryCommit(query_id=c.query_id, batch_id=c.newest_commit) for c in checkpoints},
         last_commit_at=datetime.fromtimestamp(max(times), UTC) if times else None,
     )
     return mark, all(c.clean for c in checkpoints)
@@ -77,7 +89,7 @@ def _is_checkpoint(path: Path) -> bool:
     return (path / "metadata").is_file() or (path / "offsets").is_dir()
 
 
-def _read(path: Path) -> QueryCheckpoint:
+def _read(path: Path, name: str) -> QueryCheckpoint:
     # commits come first: a batch that starts in between makes the checkpoint look unclean, never clean
     times = {}
     for batch_id in _batches(path / "commits"):
@@ -85,9 +97,8 @@ def _read(path: Path) -> QueryCheckpoint:
             times[batch_id] = (path / "commits" / str(batch_id)).stat().st_mtime
         except FileNotFoundError:  # Spark removes old commits
             continue
-    return QueryCheckpoint(
-        path, _query_id(path), max(_batches(path / "offsets"), default=None), max(times, default=None), times
-    )
+    newest_offset = max(_batches(path / "offsets"), default=None)
+    return QueryCheckpoint(path, name, _query_id(path), newest_offset, max(times, default=None), times)
 
 
 def _batches(folder: Path) -> list[int]:

@@ -15,6 +15,7 @@ cluster does. An application is ours if a run has written its id into the contro
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from services.actuator.backends import Backend, BackendRefused, BackendUnreachab
 from services.actuator.command_log import CommandLog
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Control, Token
+from tidegate.launcher.failure import explanation, last_errors, secrets_of
 
 NO_ANSWER = (BackendUnreachable, BackendRefused)
 """What a question to the cluster raises when the cluster does not answer it."""
@@ -77,9 +79,25 @@ class JobDrivers:
         """Return what a run wrote about itself in the control directory; nothing until its driver has arrived."""
         return self.control.running(token) or {}
 
-    def has_ended(self, submission_id: str) -> bool:
-        """Return whether the cluster says that a driver has ended; one that it does not know may yet come."""
-        return self.backend.state(self.spec, submission_id) is DriverState.ENDED
+    def progress(self, token: Token) -> dict[str, Any] | None:
+        """Return how far a run says it has come; None if it has not said so yet."""
+        return self.control.progress(token)
+
+    def reason(self, token: Token, submission_id: str | None) -> str:
+        """Return why a run failed, in one line without secrets; an empty text if nothing says so.
+
+        The run itself knows best. If it could not say anything, the last errors in its driver's log may tell.
+        """
+        app = self.spec.application
+        text = str(self.facts(token).get("error", ""))
+        if not text and submission_id is not None:
+            with contextlib.suppress(*NO_ANSWER, OSError):
+                text = last_errors(self.backend.log_tail(self.spec, submission_id, token))
+        return explanation(text, secrets_of(app.conf, app.env))
+
+    def state(self, submission_id: str) -> DriverState:
+        """Return what the cluster says about a driver; one that it does not know may yet come."""
+        return self.backend.state(self.spec, submission_id)
 
     def submit(self, token: Token, parallelism: int) -> str:
         """Start a driver; return its id. After `BackendUnreachable` it may have been started or not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from services.actuator.actions.announce import announce
@@ -23,7 +23,7 @@ from services.actuator.machine import Action, ActionEvent, CommandState, advance
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_id
 from tidegate.launcher.control import Control, ControlError
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.poll import poll_until
@@ -126,7 +126,7 @@ class CommandRunner:
         result = partial(self.log.newest, task.command.command_id)
         return {
             Action.FIND: lambda: find(task, drivers),
-            Action.STOP: lambda: stop(task, drivers),
+            Action.STOP: lambda: stop(task, drivers, self._failed_from(task.command, state)),
             Action.ANNOUNCE: lambda: announce(task),
             Action.SUBMIT: lambda: submit(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
             Action.VERIFY: lambda: verify(
@@ -138,6 +138,24 @@ class CommandRunner:
             ),
         }
 
+    def _failed_from(self, command: ScalingCommand, state: CommandState) -> CheckpointMark | None:
+        """Return where the checkpoint stood before the restart that is now being taken back; None if there was none."""
+        first = {r.phase: r for r in self.log.results(command.command_id) if r.attempt == 1}
+        if state.attempt != 2 or Phase.RUNNING not in first or Phase.STOPPED not in first:
+            return None
+        return first[Phase.STOPPED].checkpoint
+
+    def _with_reason(self, command: ScalingCommand, outcome: ActionOutcome) -> ActionOutcome:
+        """Return the outcome of a rollback with the reason for it, which is in the first result of attempt 2."""
+        failed = next((r for r in self.log.results(command.command_id) if r.attempt == 2), None)
+        if failed is None:
+            return outcome
+        code = failed.code if outcome.code == "OK" else outcome.code
+        sentence = (
+            f"Size {command.to_parallelism} failed: {failed.sentence} Back at the last good size: {outcome.sentence}"
+        )
+        return replace(outcome, code=code, sentence=sentence)
+
     def _record(
         self, command: ScalingCommand, state: CommandState, outcome: ActionOutcome, trace_id: str | None
     ) -> CommandState:
@@ -145,6 +163,8 @@ class CommandRunner:
         moved = advance(state, outcome.event)
         if moved.phase is None:
             raise RuntimeError(f"command {command.command_id}: {outcome.event} leads nowhere")
+        if moved.phase is Phase.ROLLED_BACK:
+            outcome = self._with_reason(command, outcome)
         result = ActionResult(
             result_id=result_id(command.command_id, moved.phase, moved.attempt),
             command_id=command.command_id,

@@ -122,6 +122,9 @@ class FakeWorld:
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         return frozenset(driver for driver, state in self.drivers.items() if state.alive)
 
+    def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
+        return ""
+
     # what drivers do
     def tick(self) -> None:
         for driver in self.live_drivers(self.spec):
@@ -277,6 +280,8 @@ def test_a_size_that_does_not_work_is_rolled_back_once(world: FakeWorld) -> None
     silent = next(r for r in world.topic if r.attempt == 2)
     assert (silent.phase, silent.code) == (Phase.STOPPING, "NOT_VERIFIED")
     assert "within 60 s" in silent.sentence
+    assert world.topic[-1].code == "NOT_VERIFIED"
+    assert silent.sentence in world.topic[-1].sentence, "the reason for the rollback"
     assert world.most_alive == 1
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import errno
 import json
-import types
 from pathlib import Path
 
 import pytest
 
 from tests.support.control import stopped
+from tests.support.fake_spark import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import Fenced, Launch, parse
@@ -78,19 +78,13 @@ def _launch(tmp_path: Path, token: Token) -> tuple[Launch, Control, list[str]]:
     return Launch(control, token, 2, said.append), control, said
 
 
-class _Writer:
-    class _spark:  # noqa: N801 - PySpark's name
-        class sparkContext:  # noqa: N801 - likewise
-            applicationId = "app-1"  # noqa: N815 - likewise
-
-
 def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
     """A driver of a run older than the fence ends before its query starts, and prints why."""
     launch, control, said = _launch(tmp_path, Token(4, 1))
     control.raise_fence(Token(5, 1), "a")
     started: list[object] = []
     with pytest.raises(Fenced) as raised:
-        launch.start_query(started.append, _Writer())
+        launch.start_query(started.append, FakeWriter())
     assert raised.value.code == 75
     assert not started
     assert "run 4-1 must not start a query" in said[0]
@@ -102,7 +96,7 @@ def test_the_newest_run_says_who_it_is_before_its_query_starts(tmp_path: Path) -
     launch, control, _ = _launch(tmp_path, Token(5, 1))
     control.raise_fence(Token(5, 1), "a")
     seen: list[object] = []
-    launch.start_query(lambda _writer: seen.append(control.running(Token(5, 1))), _Writer())
+    launch.start_query(lambda _writer: seen.append(control.running(Token(5, 1))), FakeWriter())
     assert isinstance(seen[0], dict)
     assert {"application_id": "app-1", "epoch": 5, "run": 1, "parallelism": 2}.items() <= seen[0].items()
 
@@ -151,16 +145,13 @@ class _Left(BaseException):
     """The driver's process ends here."""
 
 
-class _IdleQuery:
-    """A query without data."""
-
-    status = types.MappingProxyType({"message": "Waiting for data to arrive"})
-
-
 def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the control directory cannot be used for a while, the driver still sees the stop marker afterwards."""
     launch, control, said = _launch(tmp_path, Token(5, 1))
-    launch.start_query(lambda _writer: _IdleQuery(), _Writer())
+    query = FakeQuery()
+    query.status = {"message": "Waiting for data to arrive", "isTriggerActive": False}
+    launch.start_query(lambda _writer: query, FakeWriter())
+    launch._context = FakeContext()
     read, write, looks = Control._read, Control._write, []
     away = OSError(errno.ESTALE, "Stale file handle")
 
@@ -221,8 +212,59 @@ def test_the_newest_application_is_reported(tmp_path: Path) -> None:
     control = Control(tmp_path, "rates")
     launch = Launch(control, Token(1), 2, print)
     for application in ("app-1", "app-1", "app-2"):
-        spark = types.SimpleNamespace(sparkContext=types.SimpleNamespace(applicationId=application))
-        launch.start_query(lambda _writer: object(), types.SimpleNamespace(_spark=spark))
+        launch.start_query(lambda _writer: object(), FakeWriter(application=application))
         facts = control.running(Token(1))
         assert facts is not None
         assert facts["application_id"] == application
+
+
+@pytest.mark.parametrize(
+    ("done", "started", "extended"),
+    [(5, 900.0, 30.0), (1, 900.0, 0.0), (0, 900.0, 0.0), (None, 900.0, 0.0)],
+    ids=["20 s left", "500 s left", "nobody knows", "no batch"],
+)
+def test_a_stop_waits_longer_for_a_batch_that_is_nearly_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int | None, started: float, extended: float
+) -> None:
+    """A batch that should end within half the deadline gets that long; the control directory tells the actuator."""
+    launch, control, said = _launch(tmp_path, Token(5, 1))
+    monkeypatch.setattr("tidegate.launcher.launch.time.time", lambda: 1000.0)
+    query = FakeQuery()
+    launch.start_query(lambda _writer: query, FakeWriter())
+    launch._context = FakeContext({} if done is None else {0: FakeJob(0, done, 6, started=started)})
+    assert launch._extend(query, 60.0) == extended
+    assert (control.running(Token(5, 1)) or {}).get("stop_extended_seconds", 0.0) == extended
+    assert ("5 of 6 tasks and needs about 20 s" in "".join(said)) is bool(extended)
+
+
+def test_a_jvm_that_does_not_answer_does_not_keep_a_query_from_being_stopped(tmp_path: Path) -> None:
+    """Without an answer there is no extension."""
+    launch, _, said = _launch(tmp_path, Token(5, 1))
+    assert launch._extend(FakeQuery(), 60.0) == 0.0
+    assert "cannot tell how far the batch is" in said[0]
+
+
+def test_a_run_reports_its_queries_and_their_failures(tmp_path: Path) -> None:
+    """The control directory names the checkpoint of each query, and says why one failed."""
+    launch, control, _ = _launch(tmp_path, Token(5, 1))
+    first, second = FakeQuery("q-1", checkpoint="file:/ck"), FakeQuery("q-2", checkpoint="file:/ck/query-2")
+    for query in (first, second):
+        launch.start_query(lambda _writer, query=query: query, FakeWriter("/ck"))
+    facts = control.running(Token(5, 1)) or {}
+    assert [(q["id"], q["checkpoint"]) for q in facts["queries"]] == [("q-1", "file:/ck"), ("q-2", "file:/ck/query-2")]
+    second.isActive, second.failure = False, "[STREAM_FAILED] x.YException: no password=hunter2\n=== Query ==="
+    launch.finish()
+    assert (control.running(Token(5, 1)) or {})["error"] == "[STREAM_FAILED] x.YException: no password=*****"
+
+
+def test_a_query_starts_even_if_nothing_can_be_told_about_it(tmp_path: Path) -> None:
+    """A Spark whose inner parts are others than expected runs the script all the same."""
+    launch, _, said = _launch(tmp_path, Token(5, 1))
+    writer = FakeWriter("/ck")
+    del writer._jwrite
+    query = object()
+    assert launch.start_query(lambda _writer: query, writer) is query
+    assert [line.partition(":")[0] for line in said] == [
+        "cannot give the query a checkpoint",
+        "cannot report the query",
+    ]

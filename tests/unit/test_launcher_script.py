@@ -21,12 +21,17 @@ print(json.dumps({{"files": files, "argv": sys.argv, "path": sys.path}}))
 """
 
 
-def _run(script: Path) -> dict[str, object]:
-    """Run the launcher with a script, far from the repository; return what the script printed."""
+def _launched(script: Path) -> subprocess.CompletedProcess[str]:
+    """Run the launcher with a script, far from the repository."""
     entry = Path(launcher.__file__).with_name("__main__.py")
     options = ["--control-dir", str(script.parent / "control-dir"), "--job-id", "rates", "--epoch", "1"]
     command = [sys.executable, str(entry), *options, "--parallelism", "2", str(script), "--limit", "7"]
-    ended = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False, timeout=60)
+
+
+def _run(script: Path) -> dict[str, object]:
+    """Run the launcher with a script; return what the script printed."""
+    ended = _launched(script)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, object] = json.loads(ended.stdout)
     return found
@@ -54,3 +59,24 @@ def test_a_script_runs_as_if_python_ran_it(tmp_path: Path) -> None:
     assert path[0] == str(tmp_path)
     places = {Path(entry).resolve() for entry in path if entry}
     assert places & {Path(launcher.__file__).parent, Path(tidegate.__file__).parent} == set()
+
+
+def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
+    """The exception ends the driver as ever, with its traceback, and its text is in the control directory."""
+    script = tmp_path / "script.py"
+    script.write_text("import os\nos.environ['API_TOKEN'] = 's3cr3t'\nraise ValueError('no topic for s3cr3t')\n")
+    ended = _launched(script)
+    assert ended.returncode == 1
+    assert "ValueError: no topic for s3cr3t" in ended.stderr
+    facts = json.loads((tmp_path / "control-dir" / "rates" / "running-1-1.json").read_text())
+    assert facts["error"] == "ValueError: no topic for *****"
+
+
+def test_a_script_that_exits_keeps_its_exit_code(tmp_path: Path) -> None:
+    """An exit code other than 0 is a failure; `sys.exit()` is none."""
+    script = tmp_path / "script.py"
+    for code, error in ((0, None), (3, "SystemExit: 3")):
+        script.write_text(f"import sys\nsys.exit({code})\n")
+        assert _launched(script).returncode == code
+        facts = json.loads((tmp_path / "control-dir" / "rates" / "running-1-1.json").read_text())
+        assert facts.get("error") == error

@@ -48,7 +48,8 @@ class Application(Wire):
     executor_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
     driver_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
     stop_deadline_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """How long a stop may wait for a batch boundary before the driver is killed."""
+    """How long a stop may wait for a batch boundary before the driver is killed; half as long again if the running
+    batch is nearly done."""
     start_deadline_seconds: Annotated[float, Field(gt=0)] = 180.0
     """How long a new run may go without progress, such as a finished task, before it is rolled back."""
 

@@ -21,6 +21,7 @@ thread, which py4j ties to one thread of the JVM.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -53,22 +54,16 @@ def place_of(frames: list[str]) -> Place:
     return Place.BETWEEN_TRIGGERS if any_frame("Executor.execute") else Place.ELSEWHERE
 
 
-def stop_at_boundary(query: Any, deadline: float) -> bool:
+def stop_at_boundary(query: Any, deadline: float, extension: Callable[[], float] = lambda: 0.0) -> bool:
     """End `query` between two batches; fall back to a plain `stop()` when `time.monotonic()` passes `deadline`.
 
-    Returns True when the query ended at a boundary. Raises what the query itself failed with, if it did.
+    If a batch runs at the deadline, `extension` is asked once how many more seconds it may have. Returns True when the
+    query ended at a boundary. Raises what the query itself failed with, if it did.
     """
     clean = False
-    engine = _engine_of(query)
-    if engine is not None:
-        clean = _ask_to_end(engine, deadline)
-    if clean:
-        while time.monotonic() < deadline and engine is not None and engine.queryExecutionThread().isAlive():
-            if place_of(_stack(engine)) is Place.BETWEEN_TRIGGERS:
-                break  # it sleeps until the next trigger, which will do nothing
-            time.sleep(_LOOK_SECONDS)
-        else:
-            clean = engine is not None and not engine.queryExecutionThread().isAlive()
+    engine = execution_of(query)
+    if engine.getClass().getSimpleName() == "MicroBatchExecution" and _ask_to_end(engine, deadline):
+        clean = _ends(engine, deadline) or _ends(engine, deadline + extension())
     query.stop()
     return clean
 
@@ -78,8 +73,8 @@ def end_at_boundary(query: Any, deadline: float) -> bool:
 
     A query that has ended by itself counts as ended.
     """
-    engine = _engine_of(query)
-    if engine is None:
+    engine = execution_of(query)
+    if engine.getClass().getSimpleName() != "MicroBatchExecution":
         return False
     thread = engine.queryExecutionThread()
     if not _ask_to_end(engine, deadline):
@@ -98,11 +93,21 @@ def end_at_boundary(query: Any, deadline: float) -> bool:
     return True
 
 
-def _engine_of(query: Any) -> Any | None:
-    """Return the JVM's MicroBatchExecution behind a PySpark query, or None for an engine of another kind."""
+def execution_of(query: Any) -> Any:
+    """Return the JVM's StreamExecution behind a PySpark query."""
     wrapper = query._jsq
-    engine = wrapper.streamingQuery() if hasattr(wrapper, "streamingQuery") else wrapper
-    return engine if engine.getClass().getSimpleName() == "MicroBatchExecution" else None
+    return wrapper.streamingQuery() if hasattr(wrapper, "streamingQuery") else wrapper
+
+
+def _ends(engine: Any, deadline: float) -> bool:
+    """Wait until a query that was asked to end does so; return whether it did before the deadline."""
+    while engine.queryExecutionThread().isAlive():
+        if place_of(_stack(engine)) is Place.BETWEEN_TRIGGERS:
+            return True  # it sleeps until the next trigger, which will do nothing
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def _stack(engine: Any) -> list[str]:

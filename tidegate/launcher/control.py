@@ -3,6 +3,7 @@
     <control_dir>/<job_id>/fence                         the newest run allowed on the checkpoint    (actuator)
     <control_dir>/<job_id>/stop                          every run older than this one must stop     (actuator)
     <control_dir>/<job_id>/running-<epoch>-<run>.json    who runs, written when the driver arrives   (driver)
+    <control_dir>/<job_id>/progress-<epoch>-<run>.json   finished tasks, and those of running batches  (driver)
     <control_dir>/<job_id>/stopped-<epoch>-<run>.json    how its queries ended, for people to read   (driver)
 
 and, when one driver hands over to another:
@@ -31,6 +32,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+STOP_EXTENSION = 0.5
+"""By this share of its deadline, a stop may wait longer for a batch that is nearly done."""
 _RUNNING = re.compile(r"running-(\d+)-(\d+)\.json")
 
 
@@ -135,6 +138,10 @@ class Control:
         """Write who runs."""
         self._write(f"running-{token}.json", facts)
 
+    def write_progress(self, token: Token, facts: dict[str, Any]) -> None:
+        """Write how far the run has come."""
+        self._write(f"progress-{token}.json", facts)
+
     def write_stopped(self, token: Token, facts: dict[str, Any]) -> None:
         """Write how the queries of the run ended."""
         self._write(f"stopped-{token}.json", facts)
@@ -147,12 +154,16 @@ class Control:
     def tidy(self, keep: int = 50) -> None:
         """Remove the files of all but the newest `keep` runs; all but the newest run must have ended."""
         for token in self.runs()[:-keep]:
-            for kind in ("running", "stopped", "ready", "paused"):
+            for kind in ("running", "progress", "stopped", "ready", "paused"):
                 (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
 
     def running(self, token: Token) -> dict[str, Any] | None:
         """Return what a run wrote about itself, or None if its driver has not arrived."""
         return self._read(f"running-{token}.json")
+
+    def progress(self, token: Token) -> dict[str, Any] | None:
+        """Return how far a run has come, or None if it has not said so yet."""
+        return self._read(f"progress-{token}.json")
 
     def _order(self, name: str) -> HandoverOrder | None:
         data = self._read(name)

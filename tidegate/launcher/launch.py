@@ -4,8 +4,9 @@
 
 `runpy` runs the script unchanged, as `__main__`, with its own `sys.argv` and its own folder on the import path. The
 launcher's modules are taken out of `sys.modules` first, so the script may bring packages of the same names. Only the
-start of a query is wrapped: just before its first write, the fence is checked. With `--handover`, the driver warms up
-there and waits for its turn (see `handover.py`).
+start of a query is wrapped: just before its first write, the fence is checked, and a query without a checkpoint gets
+one. With `--handover`, the driver warms up there and waits for its turn (see `handover.py`). If the script or one of
+its queries fails, the reason is reported, and the exception goes its way.
 Exit codes: those of the script; 75 (`FENCED`) when a newer run is allowed, 2 for wrong arguments.
 """
 
@@ -19,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,8 +29,11 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.launcher.boundary import stop_at_boundary
-from tidegate.launcher.control import Control, ControlError, Token
+from tidegate.launcher.checkpoints import CheckpointPlaces
+from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Token
+from tidegate.launcher.failure import explanation, secrets_of
 from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.progress import RunProgress, running_batch
 from tidegate.launcher.waits import patch_waits
 
 FENCED = 75
@@ -60,7 +65,14 @@ class Launch:
         self.parallelism = parallelism
         self.turn = Turn(control, self, say, waits=handover)
         self._lock = self.turn.lock
+        self._facts_lock = threading.Lock()
         self._queries: list[Any] = []
+        self._context: Any = None
+        self._places = CheckpointPlaces()
+        self._progress = RunProgress(control, token)
+        self._ended_queries: set[str] = set()
+        """The run ids of queries that have ended by themselves."""
+        self._extension = 0.0
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._complaint = ""
@@ -80,9 +92,19 @@ class Launch:
 
     def report(self, **facts: Any) -> None:
         """Add `facts` to what this run says about itself, and write it."""
-        known = self._facts | facts
-        self._control.write_running(self._token, known)
-        self._facts = known
+        with self._facts_lock:
+            known = self._facts | facts
+            self._control.write_running(self._token, known)
+            self._facts = known
+
+    def report_failure(self, failure: BaseException | str) -> None:
+        """Say why the script or a query failed; a problem with that must not hide the failure itself."""
+        try:
+            text = failure if isinstance(failure, str) else "".join(traceback.format_exception_only(failure))
+            settings = [] if self._context is None else self._context.getConf().getAll()
+            self.report(error=explanation(text, secrets_of(os.environ, settings)))
+        except Exception as error:  # noqa: BLE001 - the JVM may be gone
+            self._complain(f"cannot report a failure: {error}")
 
     @property
     def token(self) -> Token:
@@ -91,8 +113,10 @@ class Launch:
 
     def adopt(self, token: Token) -> None:
         """Go on as a newer run."""
-        self._token = token
-        self._facts.pop("idle_at", None)
+        with self._facts_lock:
+            self._facts.pop("idle_at", None)
+            self._token = token
+        self._progress = RunProgress(self._control, token)
         self.report(epoch=token.epoch, run=token.run)
 
     def check_fence(self) -> None:
@@ -105,6 +129,9 @@ class Launch:
 
     def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
         """Wait for this driver's turn, check the fence, start a query of the user's, and remember it."""
+        self._context = writer._spark.sparkContext
+        with self._lock:
+            self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
         while True:
             if not self.turn.wait(writer, kwargs):
                 fenced = Fenced(f"run {self._token} must not start a query: its turn does not come")
@@ -119,22 +146,27 @@ class Launch:
     ) -> Any:
         try:
             self.check_fence()
-            application_id = writer._spark.sparkContext.applicationId
+            application_id = self._context.applicationId
             if application_id != self._facts.get("application_id"):  # a script may start a new session
-                self.report(application_id=application_id, started_at=_now())
+                self.report(application_id=application_id, started_at=_now(), queries=[])
         except Fenced as fenced:
             self._say(fenced.text)
             raise
         query = start(writer, *args, **kwargs)
         self._queries.append(query)
+        self._try("report the query", self._report_query, query)
         self.turn.remember(StartedQuery(query, start, writer, args, kwargs))
         return query
+
+    def _report_query(self, query: Any) -> None:
+        self.report(queries=[*self._facts["queries"], *self._places.describe(query)])
 
     def watch(self) -> None:
         """Wait for the stop marker, then stop all queries. Runs in its own thread until the driver ends."""
         while (asked := self.asked_to_stop()) is None:
-            self._report_idle()
-            self._look_at_orders()
+            self._try("report that the queries are idle", self._report_idle)
+            self._try("report progress", self._report_progress)
+            self._try("read or answer an order", self.turn.look)
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self._token} must stop within {asked:g} s")
         self._stopping.set()
@@ -142,7 +174,7 @@ class Launch:
             queries = [query for query in self._queries if not self.turn.holds(query)]
         self.turn.over = True
         try:
-            self._end(queries, time.monotonic() + asked)
+            self._end(queries, asked)
         except OSError as error:
             self._say(f"could not write how the queries ended: {error}")
         self._ended.set()
@@ -154,6 +186,7 @@ class Launch:
 
     def finish(self) -> None:
         """After the script has ended, wait for a stop in progress, so that the exit does not cut off a batch."""
+        self._try("report failed queries", self._report_failed_queries)
         if self._stopping.is_set():
             self._ended.wait()
 
@@ -166,13 +199,14 @@ class Launch:
             return None
         return marker[1] if marker is not None and marker[0] > self._token else None
 
-    def _end(self, queries: list[Any], deadline: float) -> None:
+    def _end(self, queries: list[Any], seconds: float) -> None:
         outcomes: dict[str, dict[str, Any]] = {}
+        deadline = time.monotonic() + seconds
 
         def end(query: Any) -> None:
             facts: dict[str, Any] = {"clean": False}
             try:
-                facts["clean"] = stop_at_boundary(query, deadline)
+                facts["clean"] = stop_at_boundary(query, deadline, lambda: self._extend(query, seconds))
                 failure = query.exception()
                 facts["error"] = None if failure is None else str(failure)[:500]
             except Exception as error:  # noqa: BLE001 - the driver must report how it ended, whatever the query raised
@@ -184,24 +218,58 @@ class Launch:
         threads = [threading.Thread(target=end, args=(query,), daemon=True) for query in queries]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()) + 10.0)
+        while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline + self._extension + 10.0:
+            time.sleep(_WATCH_SECONDS)
         clean = len(outcomes) == len(queries) and all(facts["clean"] for facts in outcomes.values())
         self._control.write_stopped(self._token, {"clean": clean, "queries": outcomes, "stopped_at": _now()})
+
+    def _extend(self, query: Any, seconds: float) -> float:
+        """Return how much longer than `seconds` the running batch may take: something only if it is nearly done."""
+        limit = seconds * STOP_EXTENSION
+        try:
+            batch = running_batch(self._context, query)
+            remaining = None if batch is None else batch.remaining_seconds(time.time())
+            if batch is None or remaining is None or remaining > limit:
+                return 0.0
+            self.report(stop_extended_seconds=limit)  # first: whoever waits for the stop must know
+        except Exception as error:  # noqa: BLE001 - the query must be stopped, whatever this is
+            self._complain(f"cannot tell how far the batch is: {error}")
+            return 0.0
+        self._say(
+            f"batch {batch.batch_id} has finished {batch.done} of {batch.tasks} tasks and needs about {remaining:.0f} s"
+            f" more: the stop waits for up to {limit:g} s longer"
+        )
+        self._extension = limit
+        return limit
 
     def _report_idle(self) -> None:
         """Report once that all queries are idle: without data, no batch will show that this run works."""
         if "idle_at" not in self._facts and self._all_idle():
-            try:
-                self.report(idle_at=_now())
-            except OSError as error:
-                self._complain(f"cannot report that the queries are idle: {error}")
+            self.report(idle_at=_now())
 
-    def _look_at_orders(self) -> None:
+    def _report_progress(self) -> None:
+        """Report how far the queries have come, and why those that have failed did."""
+        self._report_failed_queries()
+        with self._lock:
+            queries = list(self._queries)
+        self._progress.look(self._context, [query for query in queries if query.runId not in self._ended_queries])
+
+    def _report_failed_queries(self) -> None:
+        with self._lock:
+            queries = list(self._queries)
+        for query in queries:
+            if query.runId not in self._ended_queries and not query.isActive:
+                self._ended_queries.add(query.runId)
+                failure = query.exception()
+                if failure is not None:
+                    self.report_failure(str(failure))
+
+    def _try(self, what: str, action: Callable[..., Any], *args: Any) -> None:
+        """Do something that the script does not depend on; if it fails, say so and go on."""
         try:
-            self.turn.look()
-        except (ControlError, OSError) as error:  # the next look may succeed
-            self._complain(f"cannot read or answer an order: {error}")
+            action(*args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the script must not notice
+            self._complain(f"cannot {what}: {error}")
 
     def _complain(self, text: str) -> None:
         """Print a problem, but not the same one twice in a row."""
@@ -265,9 +333,18 @@ def main(argv: Sequence[str]) -> int:
     _make_way(found.script, found.args)
     try:
         runpy.run_path(found.script, run_name="__main__")
+    except BaseException as failure:
+        if not _is_success(failure):
+            launch.report_failure(failure)
+        raise
     finally:
         launch.finish()
     return 0
+
+
+def _is_success(end: BaseException) -> bool:
+    """Return whether a script ended as it meant to: by `sys.exit()`, or because a newer run is allowed."""
+    return isinstance(end, Fenced) or (isinstance(end, SystemExit) and end.code in (None, 0))
 
 
 def _make_way(script: str, args: list[str]) -> None:

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tidegate.launcher.checkpoints import SETTING, private_field
+
 REHEARSAL = "tidegate-rehearsal"
 """Names of rehearsals start with this."""
 RECORDS = 200
@@ -41,7 +43,7 @@ def warm_up(writer: Any, given: dict[str, Any], folder: Path, still: Callable[[]
     """
     done = 0
     location = _checkpoint_location(writer, given)
-    mode = given.get("outputMode") or _field(writer._jwrite, "outputMode").toString()
+    mode = given.get("outputMode") or private_field(writer, "outputMode").toString()
     for number in range(TIMES):
         place = folder / str(number)
         place.mkdir(parents=True)
@@ -132,18 +134,11 @@ def _kafka_offsets(file: Path) -> list[dict[str, dict[str, int]]] | None:
 
 def _checkpoint_location(writer: Any, given: dict[str, Any]) -> str | None:
     """Return where the query will keep its checkpoint, as Spark's StreamingQueryManager finds it; None if unknown."""
-    options = _field(writer._jwrite, "extraOptions")
+    options = private_field(writer, "extraOptions")
 
     def option(name: str) -> str | None:
         found = options.get(name)
         return given.get(name) or (found.get() if found.isDefined() else None)
 
-    default, name = writer._spark.conf.get("spark.sql.streaming.checkpointLocation", None), option("queryName")
+    default, name = writer._spark.conf.get(SETTING, None), option("queryName")
     return option("checkpointLocation") or (f"{default}/{name}" if default and name else None)
-
-
-def _field(java: Any, name: str) -> Any:
-    """Return a private field of an object of the JVM: a writer does not tell its settings."""
-    field = java.getClass().getDeclaredField(name)
-    field.setAccessible(True)
-    return field.get(java)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.actuator.actions.elsewhere import refuse_elsewhere
 from services.actuator.actions.foreign import refuse_foreign
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -36,6 +37,10 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     if not (live and kind is CommandKind.STOP):
         # a driver of ours that has not named its application yet looks foreign
         refused = refuse_foreign(task, drivers, allowed=sum("application_id" not in driver.facts for driver in live))
+        if refused is not None:
+            return refused
+    if live and kind is CommandKind.RESCALE:
+        refused = refuse_elsewhere(task.spec, (driver.facts for driver in live))
         if refused is not None:
             return refused
     if live:

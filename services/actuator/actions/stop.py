@@ -1,17 +1,26 @@
 """STOP: end every driver of the job, at a batch boundary if possible, by force if not.
 
 First a marker in the control directory asks the drivers to stop at a batch boundary. Whatever is alive after the stop
-deadline and a grace period is killed. If that does not help either, the command fails.
+deadline and a grace period is killed. If that does not help either, the command fails. A driver whose batch is nearly
+done at the deadline says so, and the stop waits for half the deadline longer.
+
+A run that is stopped because it seemed to fail may commit a batch before it ends. Then its size works after all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
+from tidegate.events.result import CheckpointMark, QueryCommit
+from tidegate.events.wire import Scalar
+from tidegate.launcher.control import STOP_EXTENSION
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
 """Between two looks at a driver that is stopping. Each look asks the cluster; each pause adds to the downtime."""
@@ -22,13 +31,22 @@ KILL_SECONDS = 30.0
 KILL_AGAIN_SECONDS = 1.0
 
 
-def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
-    """Take the fence for a new run, then end every older one."""
+def stop(task: Task, drivers: JobDrivers, failed_from: CheckpointMark | None = None) -> ActionOutcome:
+    """Take the fence for a new run, then end every older one.
+
+    `failed_from` is where the checkpoint stood when the run started that now seems to have failed.
+    """
     started = task.clock.monotonic()
     drivers.request_stop(task.fence.take(), task.command.command_id)
     seconds = task.spec.application.stop_deadline_seconds + GRACE_SECONDS
+    extended = 0.0
     with contextlib.suppress(*NO_ANSWER):
-        task.until(lambda: _none_will_obey(drivers), seconds, LOOK_SECONDS, retry_on=NO_ANSWER)
+        if not task.until(lambda: _none_will_obey(drivers), seconds, LOOK_SECONDS, retry_on=NO_ANSWER):
+            extended = _extension(task, drivers)
+        if extended:
+            log.info("job %s: the running batch is nearly done; the stop waits %g s longer", task.spec.job_id, extended)
+            task.until(lambda: _none_will_obey(drivers), extended, LOOK_SECONDS, retry_on=NO_ANSWER)
+            seconds += extended
 
     killed: set[str] = set()
     seconds -= task.clock.monotonic() - started
@@ -54,12 +72,31 @@ def stop(task: Task, drivers: JobDrivers) -> ActionOutcome:
         if clean
         else "stopped inside a batch, which will run again"
     )
-    return ActionOutcome(
-        ActionEvent.GONE,
-        f"The old driver {how} after {took} s.",
-        details={"clean": clean, "stop_seconds": took, "killed": bool(killed)},
-        checkpoint=mark,
-    )
+    details: dict[str, Scalar] = {"clean": clean, "stop_seconds": took, "killed": bool(killed)}
+    if extended:
+        details["extended_seconds"] = extended
+    event, sentence = ActionEvent.GONE, f"The old driver {how} after {took} s."
+    batch_id = None if failed_from is None else _committed_since(failed_from, mark)
+    if batch_id is not None:
+        event = ActionEvent.GONE_AFTER_COMMIT
+        sentence += f" It had committed batch {batch_id} after all, so its size works and is started again."
+    return ActionOutcome(event, sentence, details=details, checkpoint=mark)
+
+
+def _extension(task: Task, drivers: JobDrivers) -> float:
+    """Return how many more seconds the live drivers have given their running batches."""
+    said = [float(driver.facts.get("stop_extended_seconds", 0.0)) for driver in drivers.live()]
+    return min(max(said, default=0.0), task.spec.application.stop_deadline_seconds * STOP_EXTENSION)
+
+
+def _committed_since(before: CheckpointMark, now: CheckpointMark) -> int | None:
+    """Return a batch that a query has committed since `before`; None if there is none."""
+    for name, newest in now.queries.items():
+        known = before.queries.get(name, QueryCommit())
+        same = known.query_id in (None, newest.query_id)
+        if same and newest.batch_id is not None and (known.batch_id is None or newest.batch_id > known.batch_id):
+            return newest.batch_id
+    return None
 
 
 def _none_will_obey(drivers: JobDrivers) -> bool:

@@ -3,13 +3,21 @@
 What was there before is in the result of the stop: the newest commit of each query, and its id. Results written by a
 version of Tidegate that did not record it so cannot be verified against. Then the attempt counts as failed, which
 leads to an orderly stop and a start that can be verified.
+
+A run that keeps its checkpoint elsewhere is verified by what its driver says, and the result has a code of its own.
+`start_deadline.py` says how long a start may take.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
+from services.actuator.actions.elsewhere import CODE, elsewhere
+from services.actuator.actions.start_deadline import StartDeadline, StartProgress
+from services.actuator.backends import DriverState
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -19,12 +27,18 @@ from tidegate.events.wire import Scalar
 from tidegate.launcher.control import Token
 from tidegate.runtime.clock import Clock
 
+log = logging.getLogger(__name__)
+
 LOOK_SECONDS = 0.05
 """Between two looks at the control directory and the checkpoint."""
 ASK_SECONDS = 0.5
 """Between two questions to the cluster."""
 NO_ANSWER_SECONDS = 60.0
 """How long the cluster may fail to answer before the attempt is given up."""
+UNKNOWN_SECONDS = 30.0
+"""How long the cluster may not know a driver that has not arrived before the attempt is given up."""
+SAY_SECONDS = 15.0
+"""Between two log lines about the same start."""
 
 
 def verify(
@@ -49,32 +63,78 @@ def _wait_for_commit(
     if before is None or running.run is None:
         sentence = "An older version of Tidegate stopped the job and did not record what to compare the new run with."
         return ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED")
-    token = Token(task.command.epoch, running.run)
-    check = _DriverCheck(drivers, task.clock)
+    watch = _StartWatch(task, drivers, before, running, Token(task.command.epoch, running.run))
+    most = watch.deadline.most_seconds
+    # the watch itself gives up when the time is over, with a reason
+    return task.until(watch.look, most, LOOK_SECONDS) or ActionOutcome(
+        ActionEvent.SILENT, f"The new driver committed no batch within {most:g} s.", "NOT_VERIFIED"
+    )
 
-    def look() -> ActionOutcome | None:
-        facts = drivers.facts(token)
+
+class _StartWatch:
+    """Looks at one new run until it has worked or failed."""
+
+    def __init__(
+        self, task: Task, drivers: JobDrivers, before: CheckpointMark, running: ActionResult, token: Token
+    ) -> None:
+        self._task = task
+        self._drivers = drivers
+        self._before = before
+        self._submission_id = running.submission_id
+        self._token = token
+        self._check = _DriverCheck(drivers, task.clock)
+        self._say_at = task.clock.monotonic() + SAY_SECONDS
+        self.deadline = StartDeadline(
+            task.spec.application.start_deadline_seconds,
+            task.command.first_batch_seconds,
+            now=task.clock.monotonic(),
+            elapsed=_seconds(running.at, task.clock.now()),
+        )
+
+    def look(self) -> ActionOutcome | None:
+        """Return how the start has ended, or None if it is still under way."""
+        facts = self._drivers.facts(self._token)
+        progress = StartProgress.of(facts, self._drivers.progress(self._token))
         application_id = facts.get("application_id")
         if application_id is not None:
-            committed = _first_commit(task.spec.application.checkpoint_location, before)
+            committed = self._committed(facts, progress)
             if committed is not None:
                 return replace(committed, incarnation=application_id)
-            if "idle_at" in facts:
-                sentence = "The queries run and have no data to process."
-                return ActionOutcome(ActionEvent.COMMITTED, sentence, incarnation=application_id)
-        failure = check.failure(facts.get("submission_id") or running.submission_id)
-        return None if failure is None else ActionOutcome(ActionEvent.SILENT, failure, "NOT_VERIFIED")
+        submission_id = facts.get("submission_id") or self._submission_id
+        ended = self._check.failure(submission_id, arrived=bool(facts))
+        late = self.deadline.see(progress, self._task.clock.monotonic())
+        self._say(progress)
+        if ended is None and late is None:
+            return None
+        reason = self._drivers.reason(self._token, submission_id)
+        sentence = f"{ended or late} The reason: {reason}" if reason else ended or late or ""
+        return ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED", details=progress.details)
 
-    limit = task.spec.application.start_deadline_seconds
-    return task.until(look, limit - _seconds(running.at, task.clock.now()), LOOK_SECONDS) or ActionOutcome(
-        ActionEvent.SILENT, f"The new driver committed no batch within {limit:g} s.", "NOT_VERIFIED"
-    )
+    def _committed(self, facts: dict[str, Any], progress: StartProgress) -> ActionOutcome | None:
+        """Return that the run works, if it does, or that its checkpoint is another query's."""
+        spec = self._task.spec
+        astray = elsewhere(spec, facts)
+        found = _first_commit(spec.application.checkpoint_location, self._before)
+        if found is None and astray is not None and progress.committed:
+            found = ActionOutcome(ActionEvent.COMMITTED, "The new driver has committed a batch.")
+        if found is None and "idle_at" in facts:
+            found = ActionOutcome(ActionEvent.COMMITTED, "The queries run and have no data to process.")
+        if found is None or found.event is not ActionEvent.COMMITTED or astray is None:
+            return found
+        return replace(found, sentence=f"{found.sentence} {astray}", code=CODE)
+
+    def _say(self, progress: StartProgress) -> None:
+        """Log now and then how far the run has come."""
+        now = self._task.clock.monotonic()
+        if now >= self._say_at:
+            self._say_at = now + SAY_SECONDS
+            log.info("job %s: run %s starts: %s", self._task.spec.job_id, self._token, progress.text)
 
 
 def _first_commit(checkpoint_location: str, before: CheckpointMark) -> ActionOutcome | None:
     """Return what the checkpoint says about the new run, or None while it has committed nothing."""
     for checkpoint in read_checkpoints(checkpoint_location):
-        known = before.queries.get(checkpoint.path.name, QueryCommit())
+        known = before.queries.get(checkpoint.name, QueryCommit())
         if known.query_id is not None and checkpoint.query_id != known.query_id:
             sentence = f"{checkpoint.path} belongs to query {checkpoint.query_id}; before, it was {known.query_id}."
             return ActionOutcome(ActionEvent.SILENT, sentence, "OTHER_QUERY")
@@ -103,21 +163,30 @@ class _DriverCheck:
         self._clock = clock
         self._ask_at = clock.monotonic()
         self._silent_since: float | None = None
+        self._unknown_since: float | None = None
 
-    def failure(self, submission_id: str | None) -> str | None:
+    def failure(self, submission_id: str | None, *, arrived: bool) -> str | None:
         """Return why waiting any longer is pointless, or None."""
         now = self._clock.monotonic()
         if submission_id is None or now < self._ask_at:
             return None
         self._ask_at = now + ASK_SECONDS
         try:
-            ended = self._drivers.has_ended(submission_id)
+            state = self._drivers.state(submission_id)
         except NO_ANSWER:
             self._silent_since = now if self._silent_since is None else self._silent_since
             silent = now - self._silent_since > NO_ANSWER_SECONDS
             return f"The cluster has not answered for {NO_ANSWER_SECONDS:g} s." if silent else None
         self._silent_since = None
-        return "The new driver ended before its first batch." if ended else None
+        if state is DriverState.ENDED:
+            return "The new driver ended before its first batch."
+        if state is not DriverState.ABSENT or arrived:
+            self._unknown_since = None
+            return None
+        # a master that has lost its state may learn of the driver again from its worker
+        self._unknown_since = now if self._unknown_since is None else self._unknown_since
+        unknown = now - self._unknown_since > UNKNOWN_SECONDS
+        return f"The cluster has not known driver {submission_id} for {UNKNOWN_SECONDS:g} s." if unknown else None
 
 
 def _seconds(start: datetime, end: datetime) -> float:

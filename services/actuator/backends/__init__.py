@@ -1,4 +1,4 @@
-"""What the actuator asks of a cluster: five questions, and one file per kind of cluster that answers them."""
+"""What the actuator asks of a cluster: six questions, and one file per kind of cluster that answers them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
 
 LAUNCHER = Path(launcher.__file__).with_name("__main__.py")
+LOG_BYTES = 65_536
+"""How much of the end of a driver's log is read to say why it failed."""
 
 
 class DriverState(StrEnum):
@@ -47,24 +49,28 @@ class Submission:
     parallelism: int
 
     def spark_conf(self) -> dict[str, str]:
-        """Return the Spark settings of the run; Tidegate's own settings win over the spec's."""
+        """Return the Spark settings of the run; Tidegate's own win over the spec's, except for the checkpoint."""
         app = self.spec.application
-        return app.conf | {
-            "spark.executor.cores": str(app.executor_cores),
-            "spark.executor.memory": f"{app.executor_memory_mb}m",
-            "spark.driver.memory": f"{app.driver_memory_mb}m",
-            "spark.driver.cores": "1",  # no effect in client mode; a 0 in the spec is for the master alone
-            "spark.cores.max": str(self.parallelism),
-            "spark.dynamicAllocation.enabled": "false",
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": _uri(app.event_log_dir),
-            "spark.eventLog.rolling.enabled": "true",
-            "spark.eventLog.compress": "true",
-            "spark.eventLog.compression.codec": "zstd",
-            "spark.tidegate.job_id": self.spec.job_id,
-            "spark.tidegate.epoch": str(self.token.epoch),
-            "spark.tidegate.run": str(self.token.run),
-        }
+        return (
+            {"spark.sql.streaming.checkpointLocation": _uri(app.checkpoint_location)}
+            | app.conf
+            | {
+                "spark.executor.cores": str(app.executor_cores),
+                "spark.executor.memory": f"{app.executor_memory_mb}m",
+                "spark.driver.memory": f"{app.driver_memory_mb}m",
+                "spark.driver.cores": "1",  # no effect in client mode; a 0 in the spec is for the master alone
+                "spark.cores.max": str(self.parallelism),
+                "spark.dynamicAllocation.enabled": "false",
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.dir": _uri(app.event_log_dir),
+                "spark.eventLog.rolling.enabled": "true",
+                "spark.eventLog.compress": "true",
+                "spark.eventLog.compression.codec": "zstd",
+                "spark.tidegate.job_id": self.spec.job_id,
+                "spark.tidegate.epoch": str(self.token.epoch),
+                "spark.tidegate.run": str(self.token.run),
+            }
+        )
 
     def submit_args(self, master: str) -> list[str]:
         """Return the arguments of `spark-submit`, in client mode: the caller decides where the driver runs."""
@@ -99,6 +105,10 @@ class Backend(Protocol):
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that run or may run, no matter who started them."""
 
+    def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
+        """Return the end of the log of a run's driver, at most `LOG_BYTES`; an empty text if there is none."""
+
 
 def _uri(path: str) -> str:
-    return path if "://" in path or path.startswith("file:") else f"file://{path}"
+    """Return an absolute path as a URI: without a scheme, Spark takes it for a path on its default file system."""
+    return f"file://{path}" if path.startswith("/") else path

@@ -15,8 +15,9 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from services.actuator.backends import LAUNCHER, BackendRefused, DriverState, Submission
+from services.actuator.backends import LAUNCHER, LOG_BYTES, BackendRefused, DriverState, Submission
 from tidegate.events.job import JobSpec
+from tidegate.launcher.control import Token
 from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
 
 _SUBMIT = b"org.apache.spark.deploy.SparkSubmit"
@@ -33,7 +34,7 @@ class Local:
         """Start a driver, return its id."""
         app = submission.spec.application
         master = f"local[{submission.parallelism}]" if app.master.startswith("local") else app.master
-        log = self._log_dir / f"{submission.spec.job_id}-{submission.token}.log"
+        log = self._log_of(submission.spec, submission.token)
         command = [sys.executable, "-m", "pyspark.find_spark_home"]
         try:
             home = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
@@ -93,6 +94,16 @@ class Local:
             for pid in _processes()
             if _leads(pid) and all(word in _words(pid) for word in wanted)
         )
+
+    def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
+        """Return the end of the log of a run's driver, as this actuator wrote it."""
+        del submission_id
+        with self._log_of(spec, token).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+            return file.read(LOG_BYTES).decode("utf-8", "replace")
+
+    def _log_of(self, spec: JobSpec, token: Token) -> Path:
+        return self._log_dir / f"{spec.job_id}-{token}.log"
 
 
 def _environment() -> dict[str, str]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import httpx
 
-from services.actuator.backends import LAUNCHER, BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.backends import LAUNCHER, LOG_BYTES, BackendRefused, BackendUnreachable, DriverState, Submission
 from tidegate.events.job import JobSpec
+from tidegate.launcher.control import Token
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
 _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
@@ -85,6 +86,25 @@ class Standalone:
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that the master counts as active."""
         return frozenset(str(driver["id"]) for driver in self._master(spec).get("activedrivers", []))
+
+    def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
+        """Return the end of a driver's log from the worker that runs or ran it; empty if the master does not know it.
+
+        Raises `BackendUnreachable` if the master or the worker does not answer.
+        """
+        del token
+        master = self._master(spec)
+        drivers = [*master.get("activedrivers", []), *master.get("completeddrivers", [])]
+        on = next((driver.get("worker") for driver in drivers if driver.get("id") == submission_id), None)
+        worker = next((worker for worker in master.get("workers", []) if worker.get("id") == on), None)
+        if on is None or worker is None:
+            return ""
+        url = f"{worker['webuiaddress']}/log"
+        asked: dict[str, str | int] = {"driverId": submission_id, "logType": "stderr", "byteLength": LOG_BYTES}
+        try:
+            return self._http.get(url, params=asked).raise_for_status().text[: 2 * LOG_BYTES]
+        except httpx.HTTPError as error:
+            raise BackendUnreachable(f"GET {url}: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,0 +1,295 @@
+"""Starts and stops that understand what they see, against the simulated cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from services.actuator.actions.start_deadline import StartDeadline, StartProgress
+from services.actuator.backends import BackendUnreachable, DriverState
+from tests.unit.test_actuator_execute import FakeWorld
+from tests.unit.test_actuator_rules import command
+from tidegate.events.command import CommandKind
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+from tidegate.launcher.control import Token
+
+
+@dataclass
+class StartingWorld(FakeWorld):
+    """A cluster whose drivers tell how far they have come."""
+
+    says: Callable[[str], dict[str, Any]] = lambda _driver: {}
+    """What a driver has written about itself, beyond its names."""
+    tasks: Callable[[float], int | None] = lambda _seconds: None
+    """How many of 100 tasks of its first batch a driver has finished so long after its submission; None: no batch."""
+    committed: bool = False
+    """Whether drivers say that they have committed a batch."""
+    commits_late: bool = False
+    """Whether a driver commits a batch when it is asked to stop."""
+    extension: float | None = None
+    """How many seconds longer than the deadline a driver needs to stop, and says so at the deadline."""
+    stop_asked_at: dict[str, float] = field(default_factory=dict)
+    log_text: str | Exception = ""
+
+    @override
+    def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
+        if isinstance(self.log_text, Exception):
+            raise self.log_text
+        return self.log_text
+
+    @override
+    def tick(self) -> None:
+        marker = self.control.stop_marker()
+        for driver in self.live_drivers(self.spec):
+            token = self.tokens[driver]
+            facts = self.control.running(token)
+            if facts is None:
+                continue
+            if marker and marker[0] > token:
+                if self.commits_late:
+                    self.commit()
+                if self.extension is not None:
+                    self._take_longer(driver, marker[1], self.extension)
+                continue
+            if not self.says(driver).items() <= facts.items():
+                self.control.write_running(token, {**facts, **self.says(driver)})
+            done = self.tasks(self.seconds - self.asked_at[driver])
+            batch = {"query_id": "q", "batch_id": 0, "done": done, "tasks": 100, "since": 0.0}
+            told = {"finished_tasks": done or 0, "committed": {"q": 0} if self.committed else {}}
+            self.control.write_progress(token, {**told, "batches": [] if done is None else [batch]})
+        super().tick()
+
+    def _take_longer(self, driver: str, deadline: float, extension: float) -> None:
+        took = self.seconds - self.stop_asked_at.setdefault(driver, self.seconds)
+        if took >= deadline:
+            facts = self.control.running(self.tokens[driver]) or {}
+            self.control.write_running(self.tokens[driver], {**facts, "stop_extended_seconds": 10.0})
+        if took >= deadline + extension:
+            self.drivers[driver] = DriverState.ENDED
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> StartingWorld:
+    """An empty cluster; a new driver has 60 s to show progress, and 20 s to stop."""
+    return StartingWorld(tmp_path)
+
+
+def _one_task_each(every: float) -> Callable[[float], int | None]:
+    """Return a batch of 100 tasks of which one finishes every so many seconds, and which is then committed."""
+    return lambda seconds: int(seconds / every) if seconds < 100 * every else None
+
+
+def _slowly(world: StartingWorld, every: float) -> None:
+    """Let the first batch at size 4 take `every` seconds per task."""
+    world.tasks = _one_task_each(every)
+    world.works = lambda size: size == 2 or world.seconds - max(world.asked_at.values()) >= 100 * every
+
+
+def test_a_slow_first_batch_that_makes_progress_is_waited_for(
+    world: StartingWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch of 500 s is no failure, although the deadline is 60 s; the log says now and then how far it is."""
+    world.start()
+    _slowly(world, 5)
+    with caplog.at_level(logging.INFO):
+        assert world.carry(command(first_batch_seconds=200.0)) is Phase.VERIFIED
+    assert list(world.sizes.values()) == [2, 4]
+    said = [line for line in caplog.messages if "tasks of the first batch have finished" in line]
+    assert 10 < len(said) < 50
+    assert "job rates: run 7-1 starts: 51 of 100 tasks of the first batch have finished" in said
+
+
+def test_a_first_batch_may_take_three_times_as_long_as_expected(world: StartingWorld) -> None:
+    """A batch of 500 s, expected to take 50 s, ends the attempt after 60 + 3 * 50 s, with what it had done."""
+    world.start()
+    _slowly(world, 5)
+    assert world.carry(command(first_batch_seconds=50.0)) is Phase.ROLLED_BACK
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert failed.code == "NOT_VERIFIED"
+    assert failed.sentence == (
+        "The new driver committed no batch within 210 s, although it made progress: 42 of 100 tasks of the first batch"
+        " have finished; 50 s were expected for the first batch. If it needs longer, raise"
+        " application.start_deadline_seconds."
+    )
+    assert failed.details["first_batch_tasks_done"] == 42
+    assert failed.details["first_batch_tasks"] == 100
+    assert failed.details["waits_for"] == "a finished task"
+
+
+def test_progress_that_ends_is_noticed(world: StartingWorld) -> None:
+    """The deadline counts from the last finished task: a batch that gets stuck is given up 60 s later."""
+    world.start()
+    world.tasks = lambda seconds: min(int(seconds), 30)
+    world.works = lambda size: size == 2
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    running, failed = (
+        next(r for r in world.topic if (r.command_id, r.phase, r.attempt) == ("c", phase, attempt))
+        for phase, attempt in ((Phase.RUNNING, 1), (Phase.STOPPING, 2))
+    )
+    assert 89 < (failed.at - running.at).total_seconds() < 95
+    assert "30 of 100 tasks of the first batch have finished" in failed.sentence
+
+
+@pytest.mark.parametrize(
+    ("first_batch", "signs", "until"),
+    [
+        (None, {}, 60),
+        (None, {5: StartProgress(arrived=True), 9: StartProgress(arrived=True, registered=True)}, 69),
+        (100.0, {10: StartProgress(arrived=True, batches=1, tasks=6)}, 170),
+        (None, {n: StartProgress(finished_tasks=n) for n in range(0, 5000, 10)}, 600),
+        (20.0, {n: StartProgress(finished_tasks=n) for n in range(0, 5000, 10)}, 120),
+    ],
+    ids=["nothing", "registered", "few long tasks", "no expectation", "short expectation"],
+)
+def test_the_deadline_of_a_start(first_batch: float | None, signs: dict[int, StartProgress], until: int) -> None:
+    """It counts from the last sign of progress, and has an end all the same."""
+    deadline, seen = StartDeadline(60.0, first_batch, now=0.0, elapsed=0.0), StartProgress()
+    for second in range(2000):
+        seen = signs.get(second, seen)
+        if deadline.see(seen, float(second)) is not None:
+            assert second == until + 1
+            return
+    raise AssertionError("it never ends")
+
+
+def test_a_commit_during_the_rollback_ends_the_rollback(world: StartingWorld) -> None:
+    """The batch that was given up is committed by the stop, so the ordered size is started again, and verified."""
+    world.start()
+    world.commits_late = True
+    world.works = lambda size: size == 2 or len(world.sizes) == 3
+    assert world.carry(command()) is Phase.VERIFIED
+    assert list(world.sizes.values()) == [2, 4, 4]
+    assert [r.attempt for r in world.topic if r.command_id == "c"][-4:] == [3, 3, 3, 3]
+    stopped = next(r for r in world.topic if (r.phase, r.attempt) == (Phase.STOPPED, 3))
+    assert "had committed batch" in stopped.sentence
+    assert (world.topic[-1].parallelism, world.topic[-1].code) == (4, "OK")
+    assert world.most_alive == 1
+
+
+def test_a_commit_of_the_old_run_is_none_of_the_new_one(world: StartingWorld) -> None:
+    """The old driver commits its last batch as it stops; a new one that never comes up is rolled back all the same."""
+    world.start()
+    world.commits_late = True
+
+    def die(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.drivers["driver-1-1"] = DriverState.ENDED
+
+    world.on_result = die
+    assert world.carry(command()) is Phase.ROLLED_BACK
+
+
+@pytest.mark.parametrize(("extension", "killed"), [(9.0, False), (60.0, True)])
+def test_a_stop_waits_for_a_batch_that_is_nearly_done(world: StartingWorld, extension: float, killed: bool) -> None:
+    """The driver says at its deadline that it needs longer; the kill waits for half the deadline, and no longer."""
+    world.start()
+    world.obeys, world.extension = False, extension
+    assert world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
+    stopped = next(r for r in world.topic if r.command_id == "c" and r.phase is Phase.STOPPED)
+    assert stopped.details["extended_seconds"] == 10.0
+    assert stopped.details["killed"] is killed
+    assert 29 <= float(stopped.details["stop_seconds"]) < 45
+
+
+def _says(world: StartingWorld, checkpoint: str) -> None:
+    """Let every driver of the world keep its checkpoint there, where the actuator does not look."""
+    world.says = lambda _driver: {"queries": [{"id": "q", "name": None, "checkpoint": checkpoint}]}
+
+
+def test_a_checkpoint_elsewhere_is_told_and_no_failure(world: StartingWorld) -> None:
+    """A run with a temporary checkpoint is verified by what its driver says; the result has both paths."""
+    _says(world, "file:/tmp/temporary-1")
+    world.works, world.committed = (lambda _size: False), True
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.VERIFIED
+    end = world.topic[-1]
+    assert end.code == "CHECKPOINT_ELSEWHERE"
+    assert "file:/tmp/temporary-1, a temporary folder; the spec says" in end.sentence
+    assert f"{world.folder / 'ck'}." in end.sentence
+    assert end.incarnation == "app-driver-1-0"
+
+
+def test_an_idle_query_with_a_checkpoint_elsewhere_is_told_too(world: StartingWorld) -> None:
+    """Without data there is no commit anywhere."""
+    query = {"id": "q", "name": "counts", "checkpoint": "s3a://bucket/ck"}
+    world.says = lambda _driver: {"idle_at": "now", "queries": [query]}
+    world.works = lambda _size: False
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.VERIFIED
+    assert world.topic[-1].code == "CHECKPOINT_ELSEWHERE"
+    assert "Query counts keeps its checkpoint at s3a://bucket/ck; the spec says" in world.topic[-1].sentence
+
+
+def test_a_job_with_its_checkpoint_elsewhere_is_not_restarted(world: StartingWorld) -> None:
+    """A rescale is rejected before anything is stopped; a stop is carried out."""
+    _says(world, "file:/tmp/temporary-1")
+    world.start()
+    assert world.carry(command()) is Phase.REJECTED
+    assert world.topic[-1].code == "CHECKPOINT_ELSEWHERE"
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
+
+
+@pytest.mark.parametrize("below", ["", "/counts"])
+def test_a_checkpoint_in_its_place_is_nothing_to_tell(world: StartingWorld, below: str) -> None:
+    """The location itself and the folders in it are where the spec says."""
+    _says(world, f"file:{world.folder}/ck{below}")
+    world.start()
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.topic[-1].code == "OK"
+
+
+@pytest.mark.parametrize(
+    ("error", "log", "reason"),
+    [
+        ("x.UnknownTopicOrPartitionException: no topic", "", "x.UnknownTopicOrPartitionException: no topic"),
+        ("", "Traceback (most recent call last):\nKeyError: 'a'\n", "KeyError: 'a'"),
+        ("", "Caused by: x.YException: no login with s3cr3t\n", "x.YException: no login with *****"),
+    ],
+    ids=["from the driver", "from its log", "without secrets"],
+)
+def test_a_failed_start_says_why(world: StartingWorld, error: str, log: str, reason: str) -> None:
+    """The result of the failure and that of the rollback carry the exception."""
+    world.start()
+    app = world.spec.application
+    spec = world.spec.model_copy(update={"application": app.model_copy(update={"env": {"DB_PASSWORD": "s3cr3t"}})})
+
+    def die(result: ActionResult) -> None:
+        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
+            world.drivers["driver-1-1"] = DriverState.ENDED
+            world.log_text = log
+            if error:
+                facts = {"submission_id": "driver-1-1", "epoch": 7, "run": 1, "error": error}
+                world.control.write_running(Token(7, 1), facts)
+
+    world.on_result = die
+    assert world.carry(command(), spec=spec) is Phase.ROLLED_BACK
+    failed = next(r for r in world.topic if r.attempt == 2)
+    assert failed.sentence == f"The new driver ended before its first batch. The reason: {reason}"
+    end = world.topic[-1]
+    assert end.code == "NOT_VERIFIED"
+    assert end.sentence.startswith(f"Size 4 failed: {failed.sentence} Back at the last good size: The new driver")
+
+
+def test_a_log_that_cannot_be_read_is_no_reason(world: StartingWorld) -> None:
+    """If nobody knows why a driver ended, the result says only that it did."""
+    world.log_text = BackendUnreachable("no answer")
+    world.on_result = lambda result: (
+        world.drivers.update({"driver-1-0": DriverState.ENDED}) if result.phase is Phase.RUNNING else None
+    )
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
+    assert world.topic[-1].sentence == "The new driver ended before its first batch."
+
+
+def test_a_driver_that_the_cluster_has_forgotten_is_not_waited_for_long(world: StartingWorld) -> None:
+    """If the master loses its state before the driver arrives, the attempt is given up after 30 s, not after 60."""
+    world.on_result = lambda result: world.drivers.clear() if result.phase is Phase.RUNNING else None
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
+    running = next(r for r in world.topic if r.phase is Phase.RUNNING)
+    assert "has not known driver driver-1-0 for 30 s" in world.topic[-1].sentence
+    assert (world.topic[-1].at - running.at).total_seconds() < 40

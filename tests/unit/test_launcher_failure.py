@@ -1,0 +1,109 @@
+"""A failure in one line: the root cause first, and no secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.launcher.failure import MAX_CHARS, explanation, last_errors, secrets_of, without_secrets
+
+QUERY = """\
+pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Query [id = 1, runId = 2] terminated with \
+exception: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic. \
+SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: [id = 1, runId = 2]
+Current State: ACTIVE
+"""
+JAVA = """\
+26/11/22 11:00:00 INFO SparkContext: Running Spark version 4.2.0
+26/11/22 11:00:01 ERROR SparkContext: Error initializing SparkContext.
+org.apache.spark.SparkException: Could not start
+\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:1)
+Caused by: java.io.IOException: first
+\tat x.Y.z(Y.scala:1)
+Caused by: java.io.FileNotFoundException: File file:/events does not exist
+\t... 19 more
+26/11/22 11:00:02 INFO ShutdownHookManager: Shutdown hook called
+"""
+PYTHON = """\
+26/11/22 11:00:01 WARN Utils: nothing
+Traceback (most recent call last):
+  File "/jobs/rates.py", line 3, in <module>
+    1 / 0
+    ~~^~~
+ZeroDivisionError: division by zero
+26/11/22 11:00:02 INFO ShutdownHookManager: Shutdown hook called
+"""
+
+
+def test_a_failed_query_is_explained_by_its_first_line() -> None:
+    """Spark's message names the cause; the query's plan does not follow."""
+    said = explanation(QUERY)
+    assert "UnknownTopicOrPartitionException: This server does not host this topic" in said
+    assert "Streaming Query ===" not in said
+
+
+def test_the_root_cause_comes_first() -> None:
+    """Of a chain of Java exceptions the last one says what is wrong; of a Python traceback, too."""
+    said = last_errors(JAVA)
+    assert said.startswith("java.io.FileNotFoundException: File file:/events does not exist (")
+    assert last_errors(PYTHON) == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("", ""),
+        ("26/11/22 11:00:00 INFO SparkContext: fine\nthe script prints\n", ""),
+        ("launcher: error: script 'x': there is no such file on this machine\n", "there is no such file"),
+        ("Error: Failed to load class org.X.\nlog4j: x\n", "Failed to load class"),
+        ("2026-11-22T11:00:00+00:00 tidegate launcher: run 4-1 must not start a query: no\n", "run 4-1 must not"),
+    ],
+)
+def test_the_last_errors_of_a_log(log: str, said: str) -> None:
+    """A log without an error says nothing."""
+    assert said in last_errors(log)
+    assert bool(last_errors(log)) is bool(said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark.ssl.keyPassword=hunter2 is wrong",
+        'options {"kafka.sasl.password": "hunter2", "a": "b"}',
+        "kafka.sasl.jaas.config -> org.x.ScramLoginModule required username='me' password='hunter2';",
+        "ScramLoginModule required username=me secretish hunter2;",
+        "cannot reach https://me:hunter2@host:9092/path",
+        "cannot reach redis://:hunter2@host",
+        "Authorization: Bearer hunter2hunter2",
+        "fs.s3a.access.key=hunter2, fs.s3a.secret.key: hunter2",
+        "(spark.my.token,hunter2)",
+        "MY_CREDENTIALS=hunter2",
+    ],
+)
+def test_secrets_are_removed(text: str) -> None:
+    """Whatever is written as a password does not reach a result."""
+    assert "hunter2" not in without_secrets(text)
+    assert "hunter2" not in explanation(f"Caused by: x.YException: {text}")
+
+
+def test_the_jobs_own_secrets_are_removed_wherever_they_are() -> None:
+    """The value of a setting whose name looks secret is removed, however the message has it."""
+    secrets = secrets_of(
+        {"DB_PASSWORD": "hunter2", "HOME": "/root", "EMPTY_TOKEN": ""}, [("spark.my.secret", "s3cr3t")]
+    )
+    assert secrets == {"hunter2", "s3cr3t"}
+    assert explanation("no login with hunter2 or s3cr3t in /root", secrets) == "no login with ***** or ***** in /root"
+
+
+def test_an_explanation_is_short() -> None:
+    """A message of megabytes becomes one line."""
+    assert len(explanation("x" * 5_000_000)) == MAX_CHARS
+    assert "\n" not in explanation("one\ntwo")
+
+
+def test_ordinary_words_are_kept() -> None:
+    """Text about tokens and passwords is no secret."""
+    assert without_secrets("Unexpected token in line 3; no password was given") == (
+        "Unexpected token in line 3; no password was given"
+    )
