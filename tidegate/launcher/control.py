@@ -9,17 +9,17 @@
 and, when one driver hands over to another:
 
     <control_dir>/<job_id>/ready-<epoch>-<run>.json      a second driver is warm and waits           (driver)
-    <control_dir>/<job_id>/hold                          which run must pause its queries            (actuator)
-    <control_dir>/<job_id>/paused-<epoch>-<run>.json     how far a run has obeyed that               (driver)
-    <control_dir>/<job_id>/go                            which run may start its queries             (actuator)
+    <control_dir>/<job_id>/hold                          which driver must pause its queries         (actuator)
+    <control_dir>/<job_id>/paused-<epoch>-<run>.json     how it has obeyed; the token is the order's (driver)
+    <control_dir>/<job_id>/go                            which driver may start its queries          (actuator)
 
 The name of a run is its *token* (epoch, run): the epoch of the command that started it, and a number that counts the
 starts of that command. A rollback is another start, and so is a start after a crash that left the first one unknown.
 Tokens only grow, so a marker left over from an earlier restart can never stop or fence a later run. Files are JSON.
 They are written under another name and then renamed, so a reader sees a whole file or none.
 
-`hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the run it is for. The
-driver that goes on does so under the order's token, and so becomes the newest run.
+`hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the driver it is for.
+The driver that goes on does so under the order's token, and so becomes the newest run.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class Token(NamedTuple):
 
 
 class HandoverOrder(NamedTuple):
-    """What one run must do in a handover. `token` is the order's own; `run` is the run it is for."""
+    """What one driver must do in a handover."""
 
     token: Token
-    run: Token
+    submission_id: str
+    """The driver. Two may be the same run, if two actuators submitted it."""
     deadline_seconds: float = 0.0
 
 
@@ -106,7 +107,7 @@ class Control:
         return self._order("hold")
 
     def request_hold(self, order: HandoverOrder) -> None:
-        """Ask a run to pause its queries at a batch boundary within the order's deadline."""
+        """Ask a driver to pause its queries at a batch boundary within the order's deadline."""
         self._write_order("hold", order)
 
     def go(self) -> HandoverOrder | None:
@@ -114,7 +115,7 @@ class Control:
         return self._order("go")
 
     def let_go(self, order: HandoverOrder) -> None:
-        """Let a run start or resume its queries, under the order's token."""
+        """Let a driver start or resume its queries, under the order's token."""
         self._write_order("go", order)
 
     def ready(self, token: Token) -> dict[str, Any] | None:
@@ -125,14 +126,13 @@ class Control:
         """Write how warm this driver is."""
         self._write(f"ready-{token}.json", facts)
 
-    def paused(self, token: Token) -> tuple[Token, dict[str, Any]] | None:
-        """Return the newest order to pause that a run has answered, and the answer, or None."""
-        data = self._read(f"paused-{token}.json")
-        return None if data is None else (self._token_of(f"paused-{token}.json", data), data)
+    def paused(self, order: Token) -> dict[str, Any] | None:
+        """Return how a driver has answered an order to pause, or None while it has not."""
+        return self._read(f"paused-{order}.json")
 
-    def write_paused(self, token: Token, order: Token, facts: dict[str, Any]) -> None:
-        """Write how this run has obeyed an order to pause."""
-        self._write(f"paused-{token}.json", {"epoch": order.epoch, "run": order.run, **facts})
+    def write_paused(self, order: Token, facts: dict[str, Any]) -> None:
+        """Write how this driver has obeyed an order to pause."""
+        self._write(f"paused-{order}.json", facts)
 
     def write_running(self, token: Token, facts: dict[str, Any]) -> None:
         """Write who runs."""
@@ -169,9 +169,8 @@ class Control:
         data = self._read(name)
         if data is None:
             return None
-        place = self.path / name
-        run = Token(int(_number(place, data, "for_epoch")), int(_number(place, data, "for_run")))
-        return HandoverOrder(self._token_of(name, data), run, _number(place, data, "deadline_seconds"))
+        seconds = _number(self.path / name, data, "deadline_seconds")
+        return HandoverOrder(self._token_of(name, data), str(data.get("submission_id")), seconds)
 
     def _write_order(self, name: str, order: HandoverOrder) -> None:
         """Write an order unless a newer one is there."""
@@ -182,8 +181,7 @@ class Control:
                 {
                     "epoch": order.token.epoch,
                     "run": order.token.run,
-                    "for_epoch": order.run.epoch,
-                    "for_run": order.run.run,
+                    "submission_id": order.submission_id,
                     "deadline_seconds": order.deadline_seconds,
                 },
             )

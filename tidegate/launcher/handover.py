@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.launcher.boundary import end_at_boundary
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.warm import warm_up
 
 GO_SECONDS = 0.02
@@ -43,6 +43,10 @@ class DriverRun(Protocol):
         """The run that this driver is."""
 
     @property
+    def submission_id(self) -> str:
+        """Its driver."""
+
+    @property
     def parallelism(self) -> int:
         """Its size in task slots."""
 
@@ -52,8 +56,8 @@ class DriverRun(Protocol):
     def asked_to_stop(self) -> float | None:
         """Return how many seconds this run has to stop, or None if no marker asks it to."""
 
-    def report(self, **facts: Any) -> None:
-        """Add facts to what this run says about itself."""
+    def report_failure(self, failure: BaseException | str) -> None:
+        """Say why a query failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,7 @@ class Turn:
         self._say = say
         self._waits = waits
         self._warming = threading.Lock()
-        self._names = {run.token}
-        """Orders for any of these runs are for this driver."""
-        self._answered: Token | None = None
-        self._started: dict[str, StartedQuery] = {}
-        """The newest query of each id that this driver has started."""
+        self._started: list[StartedQuery] = []
         self._held: dict[str, StartedQuery] = {}
         self.holding = False
         """Whether the queries are paused for another driver, or being paused."""
@@ -105,16 +105,15 @@ class Turn:
 
     def remember(self, started: StartedQuery) -> None:
         """Remember a query that was just started; the caller holds the lock."""
-        self._started[started.query.id] = started
+        self._started.append(started)
 
     def look(self) -> None:
         """Obey new orders; to be called several times a second."""
         order = self._control.hold()
-        if order is not None and order.run in self._names and (self._answered is None or self._answered < order.token):
-            self._answered = order.token
+        if order is not None and self._is_new(order) and self._control.paused(order.token) is None:
             self._hold(time.monotonic() + order.deadline_seconds)
             last = {id_: _last_batch(started.query) for id_, started in self._held.items()}
-            self._control.write_paused(order.run, order.token, {"paused": self.holding, "queries": last})
+            self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
         if not self._waits and self._may_go() and self.holding:
             self._resume()
 
@@ -133,7 +132,8 @@ class Turn:
 
     def renew(self, query: Any) -> bool:
         """Put the newest run of a query behind a handle of the script's; return whether it is another one."""
-        newest = self._started.get(query.id)
+        with self.lock:
+            newest = next((started for started in reversed(self._started) if started.query.id == query.id), None)
         if newest is None or newest.query._jsq == query._jsq:
             return False
         query._jsq = newest.query._jsq
@@ -148,7 +148,7 @@ class Turn:
         return True
 
     def _wait_for_go(self, writer: Any, given: dict[str, Any]) -> bool:
-        facts = self._warm_up(writer, given)
+        facts = self._warm_up(writer, given) | {"submission_id": self._run.submission_id}
         self._control.write_ready(self._run.token, facts)
         self._say(f"run {self._run.token} is warm and waits for its turn: {facts}")
         deadline = time.monotonic() + WAIT_SECONDS
@@ -161,7 +161,6 @@ class Turn:
     def _warm_up(self, writer: Any, given: dict[str, Any]) -> dict[str, Any]:
         started = time.monotonic()
         context = writer._spark.sparkContext
-        self._run.report(warming=context.applicationId)
         facts: dict[str, Any] = {"slots": self._wait_for_executors(context)}
         facts["executors_seconds"] = round(time.monotonic() - started, 3)
         folder = self._control.path / f"warm-{self._run.token}"
@@ -187,13 +186,14 @@ class Turn:
     def _may_go(self) -> bool:
         """Whether a new `go` names this driver; if so, it now is the run that `go` says."""
         order, fence = self._control.go(), self._control.fence()
-        if order is None or order.run not in self._names or order.token in self._names:
-            return False
-        if fence is not None and fence[0] > order.token:
+        if order is None or not self._is_new(order) or (fence is not None and fence[0] > order.token):
             return False
         self._run.adopt(order.token)
-        self._names.add(order.token)
         return True
+
+    def _is_new(self, order: HandoverOrder) -> bool:
+        """Whether an order is for this driver, and newer than the one under which it runs."""
+        return order.submission_id == self._run.submission_id and order.token > self._run.token
 
     def _hold(self, deadline: float) -> None:
         """Pause all queries; if one does not come to a boundary, resume the others."""
@@ -201,7 +201,7 @@ class Turn:
             return
         self.holding = True
         with self.lock:
-            queries = {id_: started for id_, started in self._started.items() if started.query._jsq.isActive()}
+            queries = {started.query.id: started for started in self._started if started.query._jsq.isActive()}
         self._held = dict(queries)
         self._say(f"run {self._run.token} pauses {len(queries)} queries")
         running = self._still_running(queries, deadline)
@@ -232,7 +232,7 @@ class Turn:
                 started.again()
             except Exception as error:  # noqa: BLE001 - the actuator must hear of it, and the others must go on
                 self._say(f"a query could not be resumed: {error}")
-                self._run.report(resume_error=f"{type(error).__name__}: {error}"[:500])
+                self._run.report_failure(error)
         for started in list(self._held.values())[:1]:
             started.writer._spark.streams.resetTerminated()  # or waiting for any query would end now
         self._held = {}

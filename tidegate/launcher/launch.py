@@ -111,6 +111,11 @@ class Launch:
         """The run that this driver is."""
         return self._token
 
+    @property
+    def submission_id(self) -> str:
+        """Its driver."""
+        return str(self._facts["submission_id"])
+
     def adopt(self, token: Token) -> None:
         """Go on as a newer run."""
         with self._facts_lock:
@@ -128,34 +133,34 @@ class Launch:
             raise Fenced(f"run {self._token} is being stopped and must not start another query")
 
     def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Wait for this driver's turn, check the fence, start a query of the user's, and remember it."""
-        self._context = writer._spark.sparkContext
-        with self._lock:
-            self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
-        while True:
-            if not self.turn.wait(writer, kwargs):
-                fenced = Fenced(f"run {self._token} must not start a query: its turn does not come")
-                self._say(fenced.text)
-                raise fenced
-            with self._lock:  # an order that comes now waits for the new query and does not miss it
-                if not self.turn.holding:
-                    return self._start_query(start, writer, args, kwargs)
-
-    def _start_query(
-        self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+        """Check the fence, wait for this driver's turn, start a query of the user's, and remember it."""
         try:
-            self.check_fence()
-            application_id = self._context.applicationId
-            if application_id != self._facts.get("application_id"):  # a script may start a new session
-                self.report(application_id=application_id, started_at=_now(), queries=[])
+            with self._lock:
+                self._prepare(start, writer, args, kwargs)
+            while True:
+                if not self.turn.wait(writer, kwargs):
+                    raise Fenced(f"run {self._token} must not start a query: its turn has not come")
+                with self._lock:  # an order that comes now waits for the new query and does not miss it
+                    if not self.turn.holding:
+                        return self._start(start, writer, args, kwargs)
         except Fenced as fenced:
             self._say(fenced.text)
             raise
+
+    def _prepare(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.check_fence()
+        self._context = writer._spark.sparkContext
+        application_id = self._context.applicationId
+        if application_id != self._facts.get("application_id"):  # a script may start a new session
+            self.report(application_id=application_id, started_at=_now(), queries=[])
+        self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
+
+    def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.check_fence()
         query = start(writer, *args, **kwargs)
         self._queries.append(query)
-        self._try("report the query", self._report_query, query)
         self.turn.remember(StartedQuery(query, start, writer, args, kwargs))
+        self._try("report the query", self._report_query, query)
         return query
 
     def _report_query(self, query: Any) -> None:
