@@ -26,6 +26,10 @@ CODES: dict[str, str] = {
     "NOT_SUBMITTED": "the cluster did not accept the new driver",
     "NOT_VERIFIED": "the new driver ended, or committed no batch in time",
     "CHECKPOINT_ELSEWHERE": "a query keeps its checkpoint elsewhere than the spec says; the job is not restarted",
+    "NOT_WARM": "a second driver failed before it could take over; the first one was not touched",
+    "NO_ROOM": "the cluster has no room for a second driver next to the first one",
+    "NOT_SWITCHED": "the first driver did not pause in time, or the second one ended; the first one goes on",
+    "NOT_RESUMED": "after a failed handover the first driver did not go on, so the job is restarted",
     "OTHER_QUERY": "the checkpoint belongs to another query than before",
 }
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from urllib.parse import unquote, urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
+
+_PACE_COMMITS = 20
 
 
 class CheckpointError(RuntimeError):
@@ -40,6 +44,11 @@ class QueryCheckpoint:
         """Return (batch id, instant) of the oldest commit newer than `batch_id`, or None."""
         newer = [n for n in self.commit_times if batch_id is None or n > batch_id]
         return (min(newer), self.commit_times[min(newer)]) if newer else None
+
+    def pace(self, batch_id: int) -> float:
+        """Return the median time between the commits before a batch, in seconds; 0 if there were not two."""
+        times = [self.commit_times[n] for n in sorted(self.commit_times) if n < batch_id][-_PACE_COMMITS:]
+        return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
 
 
 def local_path(location: str) -> Path:

@@ -34,6 +34,8 @@ class ActionOutcome:
     submission_id: str | None = None
     incarnation: str | None = None
     downtime_seconds: float | None = None
+    outage_seconds: float | None = None
+    delay_seconds: float | None = None
     checkpoint: CheckpointMark | None = None
     run: int | None = None
 

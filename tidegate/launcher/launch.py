@@ -138,14 +138,17 @@ class Launch:
             with self._lock:
                 self._prepare(start, writer, args, kwargs)
             while True:
-                if not self.turn.wait(writer, kwargs):
-                    raise Fenced(f"run {self._token} must not start a query: its turn has not come")
+                self._wait_for_turn(writer, kwargs)
                 with self._lock:  # an order that comes now waits for the new query and does not miss it
                     if not self.turn.holding:
                         return self._start(start, writer, args, kwargs)
         except Fenced as fenced:
             self._say(fenced.text)
             raise
+
+    def _wait_for_turn(self, writer: Any, kwargs: dict[str, Any]) -> None:
+        if not self.turn.wait(writer, kwargs):
+            raise Fenced(f"run {self._token} must not start a query: its turn has not come")
 
     def _prepare(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.check_fence()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from services.actuator.actions.elsewhere import refuse_elsewhere
 from services.actuator.actions.foreign import refuse_foreign
+from services.actuator.actions.pair import handover_obstacle
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
+from tidegate.events.way import Way
 from tidegate.launcher.control import ControlError
 
 RETRY_SECONDS = 1.0
@@ -43,6 +45,8 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
         refused = refuse_elsewhere(task.spec, (driver.facts for driver in live))
         if refused is not None:
             return refused
+    if kind is CommandKind.RESCALE and task.spec.application.ways[0] is Way.HANDOVER and not handover_obstacle(live):
+        return ActionOutcome(ActionEvent.REPLACEABLE, f"The job runs as {newest}.", submission_id=newest)
     if live:
         return ActionOutcome(ActionEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
     return ActionOutcome(ActionEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)
