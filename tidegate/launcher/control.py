@@ -31,6 +31,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+REHEARSAL = "tidegate-rehearsal"
+"""Names of the queries with which a driver warms up start with this; they are not the job's."""
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 STOP_EXTENSION = 0.5
 """By this share of its deadline, a stop may wait longer for a batch that is nearly done."""

@@ -23,9 +23,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tidegate.launcher.checkpoints import SETTING, private_field
+from tidegate.launcher.control import REHEARSAL
 
-REHEARSAL = "tidegate-rehearsal"
-"""Names of rehearsals start with this."""
 RECORDS = 200
 """The most records that a rehearsal reads from one partition of a Kafka topic."""
 TIMES = 2
