@@ -40,6 +40,17 @@ class QueryCheckpoint:
         """Whether every batch that was started is committed."""
         return self.newest_offset == self.newest_commit
 
+    @property
+    def position(self) -> tuple[str, str | None, int | None, int | None]:
+        """What changes when somebody works on the checkpoint."""
+        return self.name, self.query_id, self.newest_offset, self.newest_commit
+
+    def pace(self, batch_id: int | None = None) -> float:
+        """Return the median time in seconds between the newest commits, or those before a batch; 0 without two."""
+        batches = [n for n in sorted(self.commit_times) if batch_id is None or n < batch_id]
+        times = [self.commit_times[n] for n in batches[-_PACE_COMMITS:]]
+        return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
+
     def first_commit_after(self, batch_id: int | None) -> tuple[int, float] | None:
         """Return (batch id, instant) of the oldest commit newer than `batch_id`, or None."""
         newer = [n for n in self.commit_times if batch_id is None or n > batch_id]
@@ -92,6 +103,16 @@ def read_mark(location: str) -> tuple[CheckpointMark, bool]:
         last_commit_at=datetime.fromtimestamp(max(times), UTC) if times else None,
     )
     return mark, all(c.clean for c in checkpoints)
+
+
+def committed_since(before: CheckpointMark, now: CheckpointMark) -> int | None:
+    """Return a batch that a query has committed between two marks; None if there is none."""
+    for name, newest in now.queries.items():
+        known = before.queries.get(name, QueryCommit())
+        same = known.query_id in (None, newest.query_id)
+        if same and newest.batch_id is not None and (known.batch_id is None or newest.batch_id > known.batch_id):
+            return newest.batch_id
+    return None
 
 
 def _is_checkpoint(path: Path) -> bool:

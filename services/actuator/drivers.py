@@ -8,9 +8,16 @@ A driver is gone only when the cluster says that it has ended and that its appli
 this machine, when its Python process and its JVM are gone too. After a kill the JVM was seen to live on for three
 seconds, and it is the JVM that writes to the checkpoint.
 
-A *foreign driver* runs the job, by the name of its application, and was not started by Tidegate: for example because
-the job already ran when it was put under Tidegate. Neither the log nor the control directory knows it, only the
-cluster does. An application is ours if a run has written its id into the control directory, or if a result carries it.
+A *foreign driver* runs the job and was not started by Tidegate: for example because the job already ran when it was put
+under Tidegate. Neither the log nor the control directory knows it. There are three signs of one:
+
+1. The cluster lists a live application with the job's name that is not ours.
+2. It lists one with another name that is not ours, and the event log of that application, in the spec's
+   `event_log_dir`, names a query of the job's checkpoint.
+3. The checkpoint changes while no driver of ours is alive (`actions/foreign.py`). This needs no clock: two looks at the
+   newest batches are compared.
+
+An application is ours if a run has written its id into the control directory, or if a result carries it.
 """
 
 from __future__ import annotations
@@ -22,7 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from services.actuator.backends import Backend, BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.checkpoint import read_checkpoints
 from services.actuator.command_log import CommandLog
+from services.actuator.event_logs import runs_query
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.failure import explanation, last_errors, secrets_of
@@ -66,10 +75,10 @@ class JobDrivers:
         return live
 
     def foreign(self) -> list[str]:
-        """Return the ids of the applications that have the job's name and are not ours."""
-        ours = {facts.get("application_id") for facts in self._arrived()}
-        named = {id_ for id_, name in self.backend.applications(self.spec).items() if name == self.spec.job_id}
-        return sorted(named - self.log.incarnations() - ours)
+        """Return the ids of the live applications that run the job, by name or by event log, and are not ours."""
+        ours = {facts.get("application_id") for facts in self._arrived()} | self.log.incarnations()
+        others = {id_: name for id_, name in self.backend.applications(self.spec).items() if id_ not in ours}
+        return sorted(id_ for id_, name in others.items() if name == self.spec.job_id or self._writes_here(id_))
 
     def unclaimed(self) -> frozenset[str]:
         """Return the ids of the cluster's live drivers that are not known to be any job's."""
@@ -124,6 +133,11 @@ class JobDrivers:
     def forget_old_runs(self) -> None:
         """Remove old files from the control directory; only when no driver but the newest is alive."""
         self.control.tidy()
+
+    def _writes_here(self, application_id: str) -> bool:
+        app = self.spec.application
+        queries = {c.query_id for c in read_checkpoints(app.checkpoint_location) if c.query_id is not None}
+        return bool(queries) and runs_query(app.event_log_dir, application_id, queries)
 
     def _arrived(self) -> list[dict[str, Any]]:
         """Return what each run wrote about itself, oldest first."""

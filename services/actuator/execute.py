@@ -131,9 +131,17 @@ class CommandRunner:
         result = partial(self.log.newest, task.command.command_id)
         return {
             Action.FIND: lambda: find(task, drivers),
-            Action.STOP: lambda: stop(task, drivers, self._failed_from(task.command, state)),
+            Action.STOP: lambda: stop(
+                task, drivers, self._failed_from(task.command, state), may_refuse=state.attempt == 1
+            ),
             Action.ANNOUNCE: lambda: announce(task),
-            Action.SUBMIT: lambda: submit(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
+            Action.SUBMIT: lambda: submit(
+                task,
+                drivers,
+                state.parallelism,
+                result(Phase.STOPPED).checkpoint,
+                maybe_submitted=maybe_submitted,
+            ),
             Action.VERIFY: lambda: verify(
                 task,
                 drivers,

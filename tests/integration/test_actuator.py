@@ -94,6 +94,21 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
         rig.close()
 
 
+@pytest.mark.timeout(200)
+def test_a_driver_that_ends_before_it_arrives_leaves_its_reason_in_its_log(
+    stack: StackProvider, tmp_path: Path
+) -> None:
+    """The actuator reads the log from the worker: a script that is not there is named in the result."""
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, script="/no/such/script.py")
+    try:
+        rig.start_actuator()
+        end = rig.wait_for_end(rig.command(CommandKind.START, 2))
+        assert (end.phase, end.code) == (Phase.FAILED, "NOT_VERIFIED"), end
+        assert "script '/no/such/script.py': there is no such file on this machine" in end.sentence
+    finally:
+        rig.close()
+
+
 def _commits(rig: ActuatorRig) -> int:
     """Return the newest batch committed to the job's checkpoint; 0 before the second batch."""
     return max((c.newest_commit or 0 for c in read_checkpoints(rig.spec.application.checkpoint_location)), default=0)

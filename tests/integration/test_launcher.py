@@ -32,6 +32,23 @@ query.awaitTermination()
 print("THE SCRIPT WENT ON", flush=True)
 """
 
+TASKS = """
+import sys, time
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+
+def batch(frame, batch_id):
+    def slowly(rows):
+        time.sleep(float(sys.argv[2]))
+        return rows
+    spark.sparkContext.parallelize(range(20), 20).mapPartitions(slowly).count()
+
+rates = spark.readStream.format("rate").load()
+rates.writeStream.foreachBatch(batch).option("checkpointLocation", sys.argv[1]).start().awaitTermination()
+"""
+"""Batches of 20 tasks."""
+
 
 class Drivers:
     """Local drivers of one job, which end with the test."""
@@ -140,6 +157,26 @@ def test_a_batch_longer_than_the_deadline_is_cut_off(drivers: Drivers) -> None:
     assert told is not None, drivers.log()
     assert told["clean"] is False
     assert not read_checkpoints(str(drivers.folder / "ck"))[0].clean
+
+
+@pytest.mark.timeout(300)
+def test_a_batch_that_is_nearly_done_at_the_deadline_is_not_cut_off(drivers: Drivers) -> None:
+    """A batch of 30 s, 9 s old when the stop is asked for, with a deadline of 17 s, gets the 4 s that it still needs."""
+    (drivers.folder / "script.py").write_text(TASKS)
+    first = drivers.start(Token(1), 3.0)
+
+    def finished() -> bool:
+        found = drivers.control.progress(Token(1)) or {}
+        return any(batch["done"] >= 6 for batch in found.get("batches", []))
+
+    assert wait_until(finished, 150), drivers.log()
+    drivers.control.request_stop(Token(2), "c", 17.0)
+    drivers.wait_for_end(first, 60)
+    told = stopped(drivers.control, Token(1))
+    assert told is not None, drivers.log()
+    assert told["clean"] is True, (told, drivers.log())
+    assert read_checkpoints(str(drivers.folder / "ck"))[0].clean
+    assert (drivers.control.running(Token(1)) or {})["stop_extended_seconds"] == 8.5
 
 
 @pytest.mark.timeout(200)

@@ -55,3 +55,11 @@ def test_a_driver_that_names_the_job_is_seen(tmp_path: Path, words: list[str], s
     assert [name for key, name in found.items() if key.startswith(f"{driver.pid}-")] == ["rates"] * seen
     driver.wait(10)
     assert not [key for key in Local(tmp_path).applications(job("rates")) if key.startswith(f"{driver.pid}-")]
+
+
+def test_the_end_of_a_drivers_log_is_read(tmp_path: Path) -> None:
+    """A log of any size is read only at its end."""
+    (tmp_path / "rates-1-2.log").write_bytes(b"x" * 100_000 + b"\xff last line")
+    tail = Local(tmp_path).log_tail(job("rates"), "1-1", Token(1, 2))
+    assert tail.endswith("\ufffd last line")
+    assert len(tail) == 65_536

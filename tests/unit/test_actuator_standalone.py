@@ -110,3 +110,40 @@ def test_missing_addresses_are_named() -> None:
         _answering({}).state(job(), "driver-1-1")
     with pytest.raises(BackendRefused, match=r"application\.master_ui_url"):
         _answering({}).live_drivers(job())
+
+
+def test_the_log_of_a_driver_is_read_from_its_worker() -> None:
+    """The master says which worker ran the driver, even if it has ended; the worker has the log."""
+    asked: list[httpx.URL] = []
+    state = {
+        "status": "ALIVE",
+        "workers": [{"id": "worker-1", "webuiaddress": "http://w1:8081"}],
+        "activedrivers": [],
+        "completeddrivers": [{"id": "driver-1-1", "worker": "worker-1"}, {"id": "driver-1-2", "worker": "worker-9"}],
+    }
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url)
+        return httpx.Response(200, json=state) if request.url.host == "master" else httpx.Response(200, text="boom")
+
+    cluster = Standalone(transport=httpx.MockTransport(handle))
+    assert cluster.log_tail(_spec(), "driver-1-1", Token(1)) == "boom"
+    assert (asked[-1].host, asked[-1].path) == ("w1", "/log")
+    assert {"driverId": "driver-1-1", "logType": "stderr"}.items() <= dict(asked[-1].params).items()
+    assert cluster.log_tail(_spec(), "driver-1-2", Token(1)) == "", "its worker is gone"
+    assert cluster.log_tail(_spec(), "driver-1-3", Token(1)) == "", "the master does not know it"
+
+
+def test_a_worker_that_does_not_answer_has_no_log() -> None:
+    """An error page is no log."""
+    state = {
+        "status": "ALIVE",
+        "workers": [{"id": "worker-1", "webuiaddress": "http://w1:8081"}],
+        "activedrivers": [{"id": "driver-1-1", "worker": "worker-1"}],
+    }
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=state) if request.url.host == "master" else httpx.Response(500, text="boom")
+
+    with pytest.raises(BackendUnreachable, match="w1"):
+        Standalone(transport=httpx.MockTransport(handle)).log_tail(_spec(), "driver-1-1", Token(1))

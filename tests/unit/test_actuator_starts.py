@@ -235,6 +235,20 @@ def test_a_job_with_its_checkpoint_elsewhere_is_not_restarted(world: StartingWor
     assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
 
 
+def test_a_job_with_its_checkpoint_elsewhere_is_not_restarted_by_another_way_either(
+    world: StartingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that has come to the stop by itself stops there: it fails, and the job runs on."""
+    _says(world, "file:/tmp/temporary-1")
+    world.start()
+    monkeypatch.setattr("services.actuator.actions.find.refuse_elsewhere", lambda *_: None)
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "CHECKPOINT_ELSEWHERE"
+    assert world.topic[-1].sentence.endswith("The job runs on as it was.")
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+    assert world.control.stop_marker() is None
+
+
 @pytest.mark.parametrize("below", ["", "/counts"])
 def test_a_checkpoint_in_its_place_is_nothing_to_tell(world: StartingWorld, below: str) -> None:
     """The location itself and the folders in it are where the spec says."""

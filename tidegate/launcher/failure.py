@@ -24,6 +24,8 @@ _SHORTEST_SECRET = 4
 _ERROR = re.compile(r"(?:[\w$]+\.)*[A-Z][\w$]*(?:Error|Exception|Interrupt|Throwable|Failure)\b(?::\s|$)")
 """How a line starts that names an exception, in Python or Java."""
 _LOGGED = re.compile(r"^(?:\S+ )?\S+ (?:ERROR|FATAL) |\btidegate launcher: |^\S*: error: |^Error: |^Exception in ")
+_STREAM_FAILED = re.compile(r"^.*\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
+"""What Spark says of any query that fails, around the reason."""
 _STACK = re.compile(r"^\s+(?:at |\.\.\. \d+ more|File \")|^\t")
 
 
@@ -48,7 +50,7 @@ def root_cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _STACK.match(line)]
     if not lines:
         return text.strip()
-    top = lines[0]
+    top = _STREAM_FAILED.sub(r"\1", lines[0])
     caused = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
     raised = [line for line in lines[1:] if _ERROR.match(line)]
     # Java puts the root at the end of its chain, Python at the end of the traceback

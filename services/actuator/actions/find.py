@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.actuator.actions.elsewhere import refuse_elsewhere
-from services.actuator.actions.foreign import refuse_foreign
+from services.actuator.actions.foreign import refuse_foreign, refuse_writer
 from services.actuator.actions.pair import handover_obstacle
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -39,6 +39,8 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     if not (live and kind is CommandKind.STOP):
         # a driver of ours that has not named its application yet looks foreign
         refused = refuse_foreign(task, drivers, allowed=sum("application_id" not in driver.facts for driver in live))
+        if refused is None and not live and kind is not CommandKind.STOP:
+            refused = refuse_writer(task)
         if refused is not None:
             return refused
     if live and kind is CommandKind.RESCALE:

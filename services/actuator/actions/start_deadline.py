@@ -51,8 +51,8 @@ class StartProgress:
             finished_tasks=int(told.get("finished_tasks", 0)),
             committed=bool(told.get("committed")),
             batches=len(batches),
-            tasks_done=sum(int(batch["done"]) for batch in batches),
-            tasks=sum(int(batch["tasks"]) for batch in batches),
+            tasks_done=sum(int(batch.get("done", 0)) for batch in batches),
+            tasks=sum(int(batch.get("tasks", 0)) for batch in batches),
         )
 
     @property

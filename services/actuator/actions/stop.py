@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from services.actuator.checkpoint import read_mark
+from services.actuator.actions.elsewhere import CODE, elsewhere
+from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
-from tidegate.events.result import CheckpointMark, QueryCommit
+from tidegate.events.command import CommandKind
+from tidegate.events.result import CheckpointMark
 from tidegate.events.wire import Scalar
 from tidegate.launcher.control import STOP_EXTENSION
 
@@ -31,11 +33,17 @@ KILL_SECONDS = 30.0
 KILL_AGAIN_SECONDS = 1.0
 
 
-def stop(task: Task, drivers: JobDrivers, failed_from: CheckpointMark | None = None) -> ActionOutcome:
+def stop(
+    task: Task, drivers: JobDrivers, failed_from: CheckpointMark | None = None, *, may_refuse: bool = False
+) -> ActionOutcome:
     """Take the fence for a new run, then end every older one.
 
-    `failed_from` is where the checkpoint stood when the run started that now seems to have failed.
+    `failed_from` is where the checkpoint stood when the run started that now seems to have failed. `may_refuse` says
+    that nothing has been changed yet: a rescale then leaves a job alone that would not go on where it stopped.
     """
+    astray = _astray(task, drivers) if may_refuse and task.command.kind is CommandKind.RESCALE else None
+    if astray is not None:
+        return ActionOutcome(ActionEvent.WOULD_NOT_STOP, f"{astray} The job runs on as it was.", CODE)
     started = task.clock.monotonic()
     drivers.request_stop(task.fence.take(), task.command.command_id)
     seconds = task.spec.application.stop_deadline_seconds + GRACE_SECONDS
@@ -76,27 +84,24 @@ def stop(task: Task, drivers: JobDrivers, failed_from: CheckpointMark | None = N
     if extended:
         details["extended_seconds"] = extended
     event, sentence = ActionEvent.GONE, f"The old driver {how} after {took} s."
-    batch_id = None if failed_from is None else _committed_since(failed_from, mark)
+    batch_id = None if failed_from is None else committed_since(failed_from, mark)
     if batch_id is not None:
         event = ActionEvent.GONE_AFTER_COMMIT
         sentence += f" It had committed batch {batch_id} after all, so its size works and is started again."
     return ActionOutcome(event, sentence, details=details, checkpoint=mark)
 
 
+def _astray(task: Task, drivers: JobDrivers) -> str | None:
+    """Return a sentence if a live driver keeps a checkpoint elsewhere than the spec says, else None."""
+    with contextlib.suppress(*NO_ANSWER):
+        return next(filter(None, (elsewhere(task.spec, driver.facts) for driver in drivers.live())), None)
+    return None
+
+
 def _extension(task: Task, drivers: JobDrivers) -> float:
     """Return how many more seconds the live drivers have given their running batches."""
     said = [float(driver.facts.get("stop_extended_seconds", 0.0)) for driver in drivers.live()]
     return min(max(said, default=0.0), task.spec.application.stop_deadline_seconds * STOP_EXTENSION)
-
-
-def _committed_since(before: CheckpointMark, now: CheckpointMark) -> int | None:
-    """Return a batch that a query has committed since `before`; None if there is none."""
-    for name, newest in now.queries.items():
-        known = before.queries.get(name, QueryCommit())
-        same = known.query_id in (None, newest.query_id)
-        if same and newest.batch_id is not None and (known.batch_id is None or newest.batch_id > known.batch_id):
-            return newest.batch_id
-    return None
 
 
 def _none_will_obey(drivers: JobDrivers) -> bool:

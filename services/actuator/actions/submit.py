@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 
-from services.actuator.actions.foreign import refuse_foreign
+from services.actuator.actions.foreign import refuse_foreign, refuse_writer
 from services.actuator.backends import BackendRefused, BackendUnreachable
+from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
+from tidegate.events.result import CheckpointMark
 
 ARRIVAL_SECONDS = 60.0
 """How long a driver that may be ours has to write who it is."""
@@ -24,9 +26,12 @@ NO_ANSWER_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 1.0
 
 
-def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: bool) -> ActionOutcome:
+def submit(
+    task: Task, drivers: JobDrivers, parallelism: int, before: CheckpointMark | None, *, maybe_submitted: bool
+) -> ActionOutcome:
     """Submit a run of size `parallelism`.
 
+    `before` is where the checkpoint stood when our last driver had ended; if it has moved, somebody else writes.
     `maybe_submitted` says that an earlier try, perhaps of another process, may have submitted it already.
     """
     if maybe_submitted:
@@ -40,6 +45,9 @@ def submit(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted
         )
     except NO_ANSWER as error:
         return ActionOutcome(ActionEvent.NOT_SUBMITTED, f"Cannot tell what runs: {error}.", "NOT_SUBMITTED")
+    if refused is None and before is not None:
+        mark, _ = read_mark(task.spec.application.checkpoint_location)
+        refused = refuse_writer(task) if committed_since(before, mark) is not None else None
     if refused is not None:
         return refused
     task.check()

@@ -1,0 +1,165 @@
+"""Drivers that are not ours, known by what they do and not only by their name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+from typing_extensions import override
+
+from services.actuator.backends import DriverState
+from services.actuator.event_logs import runs_query
+from tests.unit.test_actuator_execute import FakeWorld
+from tests.unit.test_actuator_rules import command
+from tidegate.events.command import CommandKind
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+
+STARTED = json.dumps({"Event": "org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent", "id": "q-1"})
+
+
+class WrittenWorld(FakeWorld):
+    """A cluster where others may write to the job's checkpoint."""
+
+    written_until: float = 0.0
+
+    @property
+    @override
+    def spec(self) -> JobSpec:
+        spec = super().spec
+        logs = {"event_log_dir": f"file://{self.folder}/events"}
+        return spec.model_copy(update={"application": spec.application.model_copy(update=logs)})
+
+    @override
+    def tick(self) -> None:
+        super().tick()
+        if self.seconds < self.written_until:
+            self.commit()
+
+    def log(self, application: str, text: str) -> None:
+        """Write the event log of an application."""
+        (self.folder / "events").mkdir(exist_ok=True)
+        (self.folder / "events" / f"{application}.inprogress").write_text(text)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> WrittenWorld:
+    """An empty cluster."""
+    return WrittenWorld(tmp_path, query_id="q-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("app-1", False),
+        ("app-1.inprogress", False),
+        ("app-1_2.zstd.inprogress", True),
+        ("eventlog_v2_app-1/events_1_app-1", False),
+        ("eventlog_v2_app-1/events_12_app-1.zstd", True),
+    ],
+)
+def test_a_log_tells_the_queries_of_its_application(tmp_path: Path, name: str, packed: bool) -> None:
+    """Whatever form Spark writes it in, and although it is not complete."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    text = f'{{"Event":"SparkListenerLogStart"}}\n{STARTED}\n{{"Event":"Spar'.encode()
+    if packed:
+        frame = zstandard.ZstdCompressor().compressobj()
+        written = frame.compress(text) + frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        path.write_bytes(written + (frame.compress(b"more") + frame.flush())[:-2])
+    else:
+        path.write_bytes(text)
+    if path.parent.name.startswith("eventlog"):
+        (path.parent / "appstatus_app-1.inprogress").touch()
+        (path.parent / "events_9_app-1").write_text("{}")
+    assert runs_query(f"file://{tmp_path}", "app-1", ["q-0", "q-1"])
+    assert not runs_query(str(tmp_path), "app-1", ["q-2"])
+    assert not runs_query(str(tmp_path), "app-10", ["q-1"])
+
+
+def test_without_a_readable_log_nothing_is_known(tmp_path: Path) -> None:
+    """A missing folder, another file system and garbage are no evidence."""
+    assert not runs_query(str(tmp_path / "none"), "app-1", ["q-1"])
+    assert not runs_query("hdfs://name/logs", "app-1", ["q-1"])
+    (tmp_path / "app-1.zstd").write_bytes(b"garbage")
+    assert not runs_query(str(tmp_path), "app-1", ["q-1"])
+
+
+def test_an_application_that_runs_the_jobs_query_is_foreign_whatever_its_name(world: WrittenWorld) -> None:
+    """Its event log names the query of the job's checkpoint, so nothing is stopped or started."""
+    world.start()
+    world.foreign = {"app-by-hand": "WordCount", "app-other": "WordCount"}
+    world.log("app-by-hand", STARTED)
+    world.log("app-other", STARTED.replace("q-1", "q-2"))
+    assert world.carry(command()) is Phase.REJECTED
+    assert world.topic[-1].code == "FOREIGN_DRIVER"
+    assert "runs as app-by-hand, which Tidegate did not start" in world.topic[-1].sentence
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+
+
+def test_our_own_applications_are_not_foreign(world: WrittenWorld) -> None:
+    """The logs of our own runs name the query, too, while they run and after that."""
+    world.start()
+    for driver in range(3):
+        world.log(f"app-driver-1-{driver}", STARTED)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.carry(command(to=2, epoch=8, command_id="d")) is Phase.VERIFIED
+
+
+def test_a_checkpoint_that_changes_is_somebody_elses(world: WrittenWorld) -> None:
+    """Without a name and without a log, the commits of a foreign driver give it away; then nothing is started."""
+    world.start()
+    world.drivers["driver-1-0"] = DriverState.ENDED
+    world.written_until = world.seconds + 1000
+    assert world.carry(command(CommandKind.START)) is Phase.REJECTED
+    assert world.topic[-1].code == "FOREIGN_DRIVER"
+    assert f"The checkpoint {world.folder / 'ck'} changes, although no driver that" in world.topic[-1].sentence
+    assert len(world.sizes) == 1
+
+
+def test_the_last_words_of_our_own_driver_are_not_foreign(world: WrittenWorld) -> None:
+    """A JVM that lives on for some seconds after the cluster has given it up delays the start, no more."""
+    world.start()
+    world.drivers["driver-1-0"] = DriverState.ENDED
+    world.written_until = world.seconds + 4
+    assert world.carry(command(CommandKind.START)) is Phase.VERIFIED
+    assert world.asked_at["driver-1-1"] >= world.written_until
+
+
+@pytest.mark.parametrize(("seconds", "end"), [(1000, Phase.FAILED), (4, Phase.VERIFIED)])
+def test_a_checkpoint_that_changes_between_stop_and_start_prevents_the_start(
+    world: WrittenWorld, seconds: int, end: Phase
+) -> None:
+    """After the stop nobody may write; if somebody does for long, the command fails and nothing is started."""
+    world.start()
+
+    def write(result: ActionResult) -> None:
+        if (result.phase, result.command_id) == (Phase.STARTING, "c"):
+            world.commit()
+            world.written_until = world.seconds + seconds
+
+    world.on_result = write
+    assert world.carry(command()) is end
+    assert world.topic[-1].code == ("OK" if end is Phase.VERIFIED else "FOREIGN_DRIVER")
+    assert len(world.sizes) == (2 if end is Phase.VERIFIED else 1)
+
+
+def test_clocks_do_not_matter(world: WrittenWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The actuator's clock may be years away from that of the checkpoint's file system: two looks are compared."""
+    world.start()
+    world.drivers["driver-1-0"] = DriverState.ENDED
+    world.seconds += 3600 * 24 * 365
+    assert world.carry(command(CommandKind.START, expires_at=world.now().replace(year=2099))) is Phase.VERIFIED
+
+
+def test_a_restart_does_not_wait_for_the_watch(world: WrittenWorld) -> None:
+    """Between stop and start, a checkpoint that has not moved costs no time."""
+    world.start()
+    assert world.carry(command()) is Phase.VERIFIED
+    stopped, running = (
+        next(r for r in world.topic if (r.command_id, r.phase) == ("c", phase))
+        for phase in (Phase.STOPPED, Phase.RUNNING)
+    )
+    assert running.at == stopped.at
