@@ -56,11 +56,6 @@ class QueryCheckpoint:
         newer = [n for n in self.commit_times if batch_id is None or n > batch_id]
         return (min(newer), self.commit_times[min(newer)]) if newer else None
 
-    def pace(self, batch_id: int) -> float:
-        """Return the median time between the commits before a batch, in seconds; 0 if there were not two."""
-        times = [self.commit_times[n] for n in sorted(self.commit_times) if n < batch_id][-_PACE_COMMITS:]
-        return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
-
 
 def local_path(location: str) -> Path:
     """Return the local path of a checkpoint location; raise `CheckpointError` for one on another file system."""
