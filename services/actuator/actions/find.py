@@ -47,7 +47,8 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
         refused = refuse_elsewhere(task.spec, (driver.facts for driver in live))
         if refused is not None:
             return refused
-    if kind is CommandKind.RESCALE and task.spec.application.ways[0] is Way.HANDOVER and not handover_obstacle(live):
+    way = task.command.way or task.spec.application.ways[0]
+    if kind is CommandKind.RESCALE and way is Way.HANDOVER and handover_obstacle(live) is None:
         return ActionOutcome(ActionEvent.REPLACEABLE, f"The job runs as {newest}.", submission_id=newest)
     if live:
         return ActionOutcome(ActionEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)

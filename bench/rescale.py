@@ -1,0 +1,246 @@
+"""What the rescale benchmarks share: the kinds of job, a job under load, and what its checkpoints say."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import redis
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import SecretStr
+
+from services.actuator.backends.standalone import Standalone
+from services.actuator.checkpoint import read_checkpoints
+from services.actuator.command_log import CommandLog
+from services.actuator.execute import CommandRunner
+from services.actuator.fence import RedisFence
+from services.actuator.settings import ActuatorSettings
+from services.collector.event_log import ApplicationLog
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.stack import StackInfo
+
+RECORDS_PER_SECOND = 100
+PARTITIONS = 8
+WAIT_SECONDS = 300.0
+JOB = Path(__file__).with_name("job.py")
+ROW_BYTES = 1024
+"""State per key."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """A kind of job to rescale."""
+
+    name: str
+    queries: int = 1
+    state_bytes: int = 0
+    memory_mb: int = 512
+
+
+KINDS = (
+    JobKind("one query"),
+    JobKind("1 GB of state", state_bytes=1 << 30, memory_mb=1536),
+    JobKind("two queries", queries=2, memory_mb=768),
+)
+
+
+def spec_of(
+    info: StackInfo, folder: Path, kind: JobKind, source: str, job_id: str, *, largest: int, cores: int
+) -> JobSpec:
+    """Return the spec of a job that reads `source`, with executors of `cores` slots."""
+    for name in ("events", "control"):
+        (folder / name).mkdir(parents=True)
+    checkpoint = str(folder / "checkpoint")
+    return JobSpec(
+        job_id=job_id,
+        sources=(source,),
+        scaling=Scaling(min_parallelism=cores, max_parallelism=largest),
+        application=Application(
+            script=str(JOB),
+            args=(
+                *("--bootstrap-servers", info.bootstrap_servers, "--input", source, "--checkpoint", checkpoint),
+                *("--queries", str(kind.queries)),
+            ),
+            master=info.spark_master,
+            rest_url=info.spark_rest,
+            master_ui_url=info.spark_ui,
+            jars=tuple(str(jar) for jar in info.connector_jars),
+            conf={"spark.driver.cores": "0", "spark.ui.enabled": "false"},
+            executor_cores=cores,
+            executor_memory_mb=kind.memory_mb,
+            checkpoint_location=checkpoint,
+            event_log_dir=str(folder / "events"),
+            control_dir=str(folder / "control"),
+            stop_deadline_seconds=WAIT_SECONDS,
+            start_deadline_seconds=WAIT_SECONDS,
+        ),
+    )
+
+
+@contextmanager
+def load(info: StackInfo, topic: str, kind: JobKind) -> Iterator[None]:
+    """Make the topic, fill it with a record per key of the job's state, and keep records coming."""
+    admin = AdminClient({"bootstrap.servers": info.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        future.result(timeout=30)
+    producer = Producer({"bootstrap.servers": info.bootstrap_servers, "queue.buffering.max.messages": 2_000_000})
+    done = threading.Event()
+    for number in range(kind.state_bytes // ROW_BYTES):
+        producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    producer.flush(WAIT_SECONDS)
+
+    def feed() -> None:
+        number = 0
+        while not done.wait(0.1):
+            for _ in range(RECORDS_PER_SECOND // 10):
+                producer.produce(topic, str(number % 100_000).encode(), partition=number % PARTITIONS)
+                number += 1
+            producer.poll(0)
+        producer.flush(20)
+
+    thread = threading.Thread(target=feed, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(30)
+
+
+@dataclass
+class Commits:
+    """The commits of all queries of a job, collected while it runs, because Spark removes old ones."""
+
+    location: str
+    times: dict[tuple[str, int], float] = field(default_factory=dict)
+    """When each batch was committed, by query and batch id."""
+
+    def look(self) -> int:
+        """Read the checkpoints; return how many commits are known."""
+        for checkpoint in read_checkpoints(self.location):
+            for batch, at in checkpoint.commit_times.items():
+                self.times[checkpoint.path.name, batch] = at
+        return len(self.times)
+
+    def wait_for(self, count: int, queries: int) -> None:
+        """Wait until each query has committed `count` more batches."""
+        self.look()
+        newest = self._newest()
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            self.look()
+            grown = [batch - newest.get(name, -1) for name, batch in self._newest().items()]
+            if len(grown) == queries and min(grown) >= count:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"{self.location}: fewer than {count} commits of each query in {WAIT_SECONDS:g} s")
+
+    def outage(self, since: float) -> float:
+        """Return the longest time between two commits of a query after `since`, beyond its usual time between two."""
+        longest = 0.0
+        for name in {name for name, _ in self.times}:
+            times = [at for (query, _), at in sorted(self.times.items()) if query == name]
+            gaps = [(later, later - earlier) for earlier, later in pairwise(times)]
+            usual = statistics.median(gap for _, gap in gaps)
+            longest = max(longest, max((gap for later, gap in gaps if later >= since), default=0.0) - usual)
+        return longest
+
+    def missing(self) -> int:
+        """Return how many batch ids were skipped; nothing, unless a commit was lost."""
+        newest = self._newest()
+        first = {name: min(batch for query, batch in self.times if query == name) for name in newest}
+        return sum(newest[name] - first[name] + 1 for name in newest) - len(self.times)
+
+    def _newest(self) -> dict[str, int]:
+        newest: dict[str, int] = {}
+        for name, batch in self.times:
+            newest[name] = max(batch, newest.get(name, -1))
+        return newest
+
+
+@dataclass
+class Operator:
+    """Gives commands for one job to an actuator without its Kafka loop, and keeps what it answers."""
+
+    spec: JobSpec
+    settings: ActuatorSettings
+    results: list[ActionResult] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Connect."""
+        self._publisher, self._cluster, self._log = Publisher(self.settings), Standalone(), CommandLog()
+        self._fence = RedisFence(redis.Redis.from_url(**self.settings.redis()), self.settings.redis_prefix)
+        self._epoch = int(time.time() * 1000)
+
+    def order(self, kind: CommandKind, before: int, size: int, way: Way | None = None) -> ActionResult:
+        """Carry out a command; return its last result. Raises `RuntimeError` if it is not verified."""
+        self._epoch += 1
+        now = datetime.now(UTC)
+        command = ScalingCommand(
+            command_id=str(uuid.uuid4()),
+            job_id=self.spec.job_id,
+            pipeline_id=self.spec.pipeline_id,
+            snapshot_id=str(uuid.uuid4()),
+            spec_version=1,
+            kind=kind,
+            from_parallelism=before,
+            to_parallelism=size,
+            epoch=self._epoch,
+            issued_at=now,
+            expires_at=now + timedelta(seconds=60),
+            reason="benchmark",
+            way=way,
+        )
+        runner = CommandRunner(
+            SystemClock(), self._log, self._fence, {"standalone": self._cluster}, self._publish, owner=uuid.uuid4().hex
+        )
+        phase = runner.run(command, self.spec, threading.Event())
+        if phase is not Phase.VERIFIED or (way is not None and self.results[-1].way is not way):
+            raise RuntimeError(f"{kind} of the benchmark's job ended as {phase}: {self.results[-1].sentence}")
+        return self.results[-1]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+
+    def _publish(self, result: ActionResult, trace_id: str | None) -> None:
+        self._publisher.publish(result, trace_id=trace_id)
+        self.results.append(result)
+
+
+def settings_for(info: StackInfo, tag: str) -> ActuatorSettings:
+    """Return the actuator's settings on topics of the benchmark's own, which exist afterwards."""
+    settings = ActuatorSettings(
+        bootstrap_servers=info.bootstrap_servers,
+        topic_prefix=f"b{tag}.",
+        redis_url=info.redis_url,
+        redis_password=SecretStr(info.redis_password),
+    )
+    ensure_topics(settings, partitions=1)
+    return settings
+
+
+def failed_tasks(spec: JobSpec) -> int:
+    """Return how many tasks of the job's runs did not succeed, by Spark's event logs."""
+    runs = sorted(Path(spec.application.event_log_dir).iterdir())
+    return sum(_task_failed(line) for run in runs for line in ApplicationLog(run).lines(1 << 30))
+
+
+def _task_failed(line: bytes) -> bool:
+    return b'"Event":"SparkListenerTaskEnd"' in line[:60] and b'"Task End Reason":{"Reason":"Success"}' not in line
