@@ -336,10 +336,15 @@ def test_only_kafka_batches_are_repeated(tmp_path: Path, source: Any) -> None:
     assert not list(place.iterdir())
 
 
-def test_a_rehearsal_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The throw-away checkpoint is removed whatever happens."""
+def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint is removed, and the script's wait for any query does not see that it has ended."""
     monkeypatch.setattr(warm, "_checkpoint_location", lambda *_args: None)
-    writer = types.SimpleNamespace(_df=types.SimpleNamespace(), _jwrite=None)
+    reset: list[bool] = []
+    streams = types.SimpleNamespace(resetTerminated=lambda: reset.append(True))
+    writer = types.SimpleNamespace(
+        _df=types.SimpleNamespace(), _jwrite=None, _spark=types.SimpleNamespace(streams=streams)
+    )
     with pytest.raises(AttributeError):
         warm.warm_up(writer, {"outputMode": "append"}, tmp_path / "w", lambda: True)
-    assert not list((tmp_path / "w").iterdir())
+    assert not (tmp_path / "w").exists()
+    assert reset

@@ -29,8 +29,6 @@ WAIT_SECONDS = 900.0
 """How long the second driver waits for its turn before it ends: nobody may be left to give it."""
 EXECUTORS_SECONDS = 60.0
 """How long the second driver waits for its executors before it says how many have come."""
-WARM_SECONDS = 60.0
-"""How long the second driver rehearses its query at most."""
 _TRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
@@ -164,9 +162,9 @@ class Turn:
         facts: dict[str, Any] = {"slots": self._wait_for_executors(context)}
         facts["executors_seconds"] = round(time.monotonic() - started, 3)
         folder = self._control.path / f"warm-{self._run.token}"
-        until = time.monotonic() + WARM_SECONDS
         try:
-            facts["batches"] = warm_up(writer, given, folder, lambda: time.monotonic() < until and not self.over)
+            if facts["slots"] >= self._run.parallelism:  # with fewer slots it will not be let go
+                facts["batches"] = warm_up(writer, given, folder, lambda: not self.over)
         except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same
             facts["error"] = f"{type(error).__name__}: {error}"[:500]
         return facts | {"seconds": round(time.monotonic() - started, 3)}

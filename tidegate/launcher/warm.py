@@ -30,6 +30,11 @@ RECORDS = 200
 TIMES = 2
 """The second rehearsal runs what the first one has loaded, and lets the JVM compile it."""
 
+REPEAT_SECONDS = 600.0
+"""How long a rehearsal of a known batch may take; whoever waits for the driver gives up earlier if no task finishes."""
+BLIND_SECONDS = 10.0
+"""How long a rehearsal may take whose batch can be of any size, or may not come at all."""
+
 _LOOK_SECONDS = 0.05
 _OLDER_BATCHES = 20
 """How far back to look for a batch that read something."""
@@ -43,28 +48,29 @@ def warm_up(writer: Any, given: dict[str, Any], folder: Path, still: Callable[[]
     done = 0
     location = _checkpoint_location(writer, given)
     mode = given.get("outputMode") or private_field(writer, "outputMode").toString()
-    for number in range(TIMES):
-        place = folder / str(number)
-        place.mkdir(parents=True)
-        try:
-            if location is not None:
-                copy_newest_batch(location, place)
+    try:
+        for number in range(TIMES):
+            place = folder / str(number)
+            place.mkdir(parents=True)
+            known = location is not None and copy_newest_batch(location, place)
             copy = writer._df.writeStream.format("noop").queryName(f"{REHEARSAL}-{uuid.uuid4().hex[:8]}")
             copy = copy.outputMode(mode).option("checkpointLocation", str(place))
             # `start` would wait for this driver's turn
-            done += _one_batch(copy._sq(copy._jwrite.start()), place, still)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-    # a query that has ended would end the script's wait for any query
-    writer._spark.streams.resetTerminated()
+            query = copy._sq(copy._jwrite.start())
+            done += _one_batch(query, place, REPEAT_SECONDS if known else BLIND_SECONDS, still)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        # a query that has ended would end the script's wait for any query
+        writer._spark.streams.resetTerminated()
     return done
 
 
-def _one_batch(query: Any, place: Path, still: Callable[[], bool]) -> int:
-    """Let a query commit its first batch; return the number of batches it has committed."""
+def _one_batch(query: Any, place: Path, seconds: float, still: Callable[[], bool]) -> int:
+    """Let a query commit its first batch within `seconds`; return how many it has committed."""
     committed = place / "commits" / "0"
+    until = time.monotonic() + seconds
     try:
-        while query._jsq.isActive() and not committed.exists() and still():
+        while query._jsq.isActive() and not committed.exists() and still() and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
     finally:
         query._jsq.stop()
