@@ -202,6 +202,7 @@ class CommandRunner:
             downtime_seconds=outcome.downtime_seconds,
             outage_seconds=outcome.outage_seconds,
             delay_seconds=outcome.delay_seconds,
+            application=outcome.application,
             details=outcome.details,
             checkpoint=outcome.checkpoint,
             run=outcome.run,

@@ -36,6 +36,7 @@ class ActionOutcome:
     downtime_seconds: float | None = None
     outage_seconds: float | None = None
     delay_seconds: float | None = None
+    application: str | None = None
     checkpoint: CheckpointMark | None = None
     run: int | None = None
 

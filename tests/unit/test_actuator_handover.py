@@ -96,6 +96,7 @@ class HandoverWorld(FakeWorld):
 
     def _arrive(self, driver: str, token: Token) -> None:
         facts: dict[str, Any] = {"submission_id": driver, "application_id": f"app-{driver}", "hands_over": True}
+        facts["application"] = f"digest-{driver}"
         self.control.write_running(token, {**facts, "epoch": token.epoch, "run": token.run})
 
     def alive(self) -> list[str]:
@@ -126,7 +127,7 @@ def test_a_second_driver_takes_over(world: HandoverWorld) -> None:
     assert world.alive() == [SECOND]
     end = world.last()
     assert (end.way, end.parallelism, end.submission_id) == (Way.HANDOVER, 4, SECOND)
-    assert end.incarnation == f"app-{SECOND}"
+    assert (end.incarnation, end.application) == (f"app-{SECOND}", f"digest-{SECOND}")
     assert end.outage_seconds is not None
     assert end.delay_seconds is not None
     assert world.writers == sorted(world.writers), "the first driver wrote after the second one had"
@@ -191,7 +192,7 @@ def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(world: Hand
     assert world.last().sentence.startswith("Size 4 failed: ")
     assert "The first driver goes on and has committed batch" in world.last().sentence
     assert world.alive() == [FIRST]
-    assert world.last().parallelism == 2
+    assert (world.last().parallelism, world.last().application) == (2, f"digest-{FIRST}")
     world.works = lambda _size: True
     assert world.carry(command(epoch=8, command_id="again")) is Phase.VERIFIED
 

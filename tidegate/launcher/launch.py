@@ -155,7 +155,8 @@ class Launch:
         self._context = writer._spark.sparkContext
         application_id = self._context.applicationId
         if application_id != self._facts.get("application_id"):  # a script may start a new session
-            self.report(application_id=application_id, started_at=_now(), queries=[])
+            application = dict(self._context.getConf().getAll()).get("spark.tidegate.application")
+            self.report(application_id=application_id, application=application, started_at=_now(), queries=[])
         self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
 
     def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

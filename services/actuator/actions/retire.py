@@ -42,6 +42,7 @@ def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: 
         downtime_seconds=verified.downtime_seconds,
         outage_seconds=verified.outage_seconds,
         delay_seconds=verified.delay_seconds,
+        application=verified.application,
         run=running.run,
     )
     if not stuck:

@@ -106,7 +106,7 @@ class StartWatch:
         if application_id is not None:
             committed = self._committed(facts, progress)
             if committed is not None:
-                return replace(committed, incarnation=application_id)
+                return replace(committed, incarnation=application_id, application=facts.get("application"))
         submission_id = facts.get("submission_id") or self._submission_id
         ended = self._check.failure(submission_id, arrived=bool(facts))
         late = self.deadline.see(progress, self._task.clock.monotonic())

@@ -71,6 +71,7 @@ class Submission:
                 "spark.tidegate.job_id": self.spec.job_id,
                 "spark.tidegate.epoch": str(self.token.epoch),
                 "spark.tidegate.run": str(self.token.run),
+                "spark.tidegate.application": app.digest,
             }
         )
 
