@@ -251,6 +251,26 @@ def test_a_driver_with_a_newer_fence_is_not_let_go(script: Script) -> None:
     assert script.run.token == OLD
 
 
+def test_a_driver_that_was_forgotten_goes_on(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paused for longer than any second driver waits, it resumes by itself."""
+    script.order(1, hold=True)
+    script.turn.look()
+    assert script.turn.held()
+    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    script.turn.look()
+    assert not script.turn.holding
+    assert script.query._jsq.active
+
+
+def test_a_driver_that_has_handed_over_stays_paused(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a second driver was let go, only the actuator may tell the first one to go on."""
+    token = script.order(1, hold=True)
+    script.control.let_go(HandoverOrder(token, "driver-9-9"))
+    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    script.turn.look()
+    assert script.turn.holding
+
+
 def test_a_query_that_cannot_be_resumed_is_reported(script: Script) -> None:
     """The reason is reported, and the script goes on with an ended query."""
     waiting = script.wait_in_background(script.query.awaitTermination)

@@ -9,6 +9,9 @@ driver fails, `go` names the first one: it starts the same queries again from th
 the script's own handles. If the second one succeeds, the stop marker ends the first driver.
 
 If a query reaches no batch boundary in time, no batch is broken: all queries go on, and `paused-…` says so.
+
+Neither driver waits for ever. A second driver that is not let go ends after `WAIT_SECONDS`. A first driver that is
+forgotten resumes by itself, but only when no second one can start any more: that time is over, and `go` names nobody.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.launcher.boundary import end_at_boundary
-from tidegate.launcher.control import Control, HandoverOrder, Token
+from tidegate.launcher.control import Control, ControlError, HandoverOrder, Token
 from tidegate.launcher.warm import warm_up
 
 GO_SECONDS = 0.02
 """Between two looks of the second driver at its turn: they add to the time without commits."""
 WAIT_SECONDS = 900.0
 """How long the second driver waits for its turn before it ends: nobody may be left to give it."""
+FORGOTTEN_SECONDS = WAIT_SECONDS + 60.0
+"""How long the first driver stays paused if nobody is let go. The second one was ready before, so it has ended."""
 EXECUTORS_SECONDS = 60.0
 """How long the second driver waits for its executors before it says how many have come."""
 _TRY_SECONDS = 1.0
@@ -84,6 +89,8 @@ class Turn:
         self._warming = threading.Lock()
         self._started: list[StartedQuery] = []
         self._held: dict[str, StartedQuery] = {}
+        self._held_since = 0.0
+        self._held_for: Token | None = None
         self.holding = False
         """Whether the queries are paused for another driver, or being paused."""
         self.resumed = 0
@@ -109,10 +116,11 @@ class Turn:
         """Obey new orders; to be called several times a second."""
         order = self._control.hold()
         if order is not None and self._is_new(order) and self._control.paused(order.token) is None:
+            self._held_for = order.token
             self._hold(time.monotonic() + order.deadline_seconds)
             last = {id_: _last_batch(started.query) for id_, started in self._held.items()}
             self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
-        if not self._waits and self._may_go() and self.holding:
+        if not self._waits and (self._may_go() or self._is_forgotten()) and self.holding:
             self._resume()
 
     def held(self) -> list[Any]:
@@ -151,8 +159,12 @@ class Turn:
         self._say(f"run {self._run.token} is warm and waits for its turn: {facts}")
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline and not self.over:
-            if self._may_go():
-                return True
+            try:
+                if self._may_go():
+                    return True
+            except (ControlError, OSError) as error:  # the next look may succeed
+                self._say(f"cannot see whose turn it is: {error}")
+                time.sleep(_TRY_SECONDS)
             time.sleep(GO_SECONDS)
         return False
 
@@ -189,6 +201,16 @@ class Turn:
         self._run.adopt(order.token)
         return True
 
+    def _is_forgotten(self) -> bool:
+        """Whether the queries have been paused for so long, with nobody let go, that nobody will be."""
+        if not self.holding or self._held_for is None or time.monotonic() < self._held_since + FORGOTTEN_SECONDS:
+            return False
+        order = self._control.go()
+        forgotten = order is None or order.token < self._held_for
+        if forgotten:
+            self._say(f"run {self._run.token} was paused and forgotten: it goes on")
+        return forgotten
+
     def _is_new(self, order: HandoverOrder) -> bool:
         """Whether an order is for this driver, and newer than the one under which it runs."""
         return order.submission_id == self._run.submission_id and order.token > self._run.token
@@ -203,6 +225,7 @@ class Turn:
         self._held = dict(queries)
         self._say(f"run {self._run.token} pauses {len(queries)} queries")
         running = self._still_running(queries, deadline)
+        self._held_since = time.monotonic()
         if running:
             self._held = {id_: started for id_, started in queries.items() if id_ not in running}
             self._resume()

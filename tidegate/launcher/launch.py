@@ -119,10 +119,11 @@ class Launch:
     def adopt(self, token: Token) -> None:
         """Go on as a newer run."""
         with self._facts_lock:
-            self._facts.pop("idle_at", None)
-            self._token = token
+            known = {name: fact for name, fact in self._facts.items() if name != "idle_at"}
+            known |= {"epoch": token.epoch, "run": token.run}
+            self._control.write_running(token, known)
+            self._facts, self._token = known, token
         self._progress = RunProgress(self._control, token)
-        self.report(epoch=token.epoch, run=token.run)
 
     def check_fence(self) -> None:
         """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""

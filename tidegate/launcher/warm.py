@@ -8,7 +8,8 @@ partition. The batch is small then, however much the topic holds. Any other sour
 rehearsal is cut off after some seconds.
 
 A rehearsal cannot warm the sink, what a `foreachBatch` function does, nor state, which is loaded from the checkpoint.
-The functions inside the plan, such as UDFs, do see records that were processed before.
+The functions inside the plan, such as UDFs, do see records that were processed before, and the script's listeners see
+the rehearsal start and end.
 """
 
 from __future__ import annotations
