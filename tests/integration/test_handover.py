@@ -165,13 +165,15 @@ def test_a_stateful_job_is_handed_over(job: CountingJob) -> None:
     """The second driver goes on with the first one's state; every record is counted once, and one driver is left."""
     job.run_first()
     (first,) = job.alive()
-    end = job.hand_over(3, 2)
+    command = job.command(CommandKind.RESCALE, 3, before=2)
+    end = job.wait_for_end(command)
     assert (end.phase, end.way, end.parallelism) == (Phase.VERIFIED, Way.HANDOVER, 3), end
     print("handover: gap", end.downtime_seconds, "beyond the pace", end.outage_seconds, end.details)
     assert job.alive() == [end.submission_id]
     assert end.submission_id != first
     assert end.details["clean"] is True
-    assert end.details["rehearsed_batches"] == 2
+    (ready,) = (result for result in job.results(command.command_id) if result.phase is Phase.SWITCHING)
+    assert ready.details["rehearsed_batches"] == 2
     granted = [app["cores"] for app in job.master()["activeapps"] if app["id"] == end.incarnation]
     assert granted == [3]
     job.check_counts()
