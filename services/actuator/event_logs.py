@@ -15,7 +15,7 @@ import zstandard
 
 from services.actuator.checkpoint import CheckpointError, local_path
 
-_READ_BYTES = 16 * 1024 * 1024
+_READ_BYTES = 4 * 1024 * 1024
 """How much of a file is searched, unpacked."""
 _CHUNK = 1024 * 1024
 

@@ -167,7 +167,7 @@ class CommandRunner:
     def _with_reason(self, command: ScalingCommand, outcome: ActionOutcome) -> ActionOutcome:
         """Return the outcome of a rollback with the reason for it, which is in the first result of attempt 2."""
         failed = next((r for r in self.log.results(command.command_id) if r.attempt == 2), None)
-        if failed is None:
+        if failed is None or failed.sentence in outcome.sentence:
             return outcome
         code = failed.code if outcome.code == "OK" else outcome.code
         sentence = (

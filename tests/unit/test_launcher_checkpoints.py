@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.support.fake_spark import FakeQuery, FakeWriter
+from tests.support.fake_queries import FakeQuery, FakeWriter
 from tidegate.launcher.checkpoints import CheckpointPlaces
 
 START = DataStreamWriter.start

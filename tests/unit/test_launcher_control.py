@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.control import stopped
-from tests.support.fake_spark import FakeContext, FakeJob, FakeQuery, FakeWriter
+from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import Fenced, Launch, parse

@@ -60,6 +60,15 @@ def test_the_root_cause_comes_first() -> None:
     assert last_errors(PYTHON) == "ZeroDivisionError: division by zero"
 
 
+def test_an_exception_of_the_jvm_is_found_in_what_py4j_says() -> None:
+    """A session that cannot start, because the folder of the event log is missing."""
+    text = (
+        "py4j.protocol.Py4JJavaError: An error occurred while calling None.org.apache.spark.JavaSparkContext.\n"
+        ": java.io.FileNotFoundException: File file:/events does not exist\n\tat org.x.Y(Y.java:1)\n"
+    )
+    assert explanation(text).startswith("java.io.FileNotFoundException: File file:/events does not exist (py4j")
+
+
 @pytest.mark.parametrize(
     ("log", "said"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_spark import FakeContext, FakeJob, FakeQuery
+from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.progress import BatchTasks, RunProgress, running_batch
 
@@ -54,7 +54,8 @@ def test_progress_is_written_when_it_has_changed(tmp_path: Path, clock: types.Si
     def written(after: float) -> dict[str, object] | None:
         clock.now += after
         (control.path / f"progress-{TOKEN}.json").unlink(missing_ok=True)
-        progress.look(context, [query])
+        if progress.due:
+            progress.look(context, [query])
         return control.progress(TOKEN)
 
     assert written(0) == {

@@ -47,7 +47,8 @@ def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:
 
 def root_cause(text: str) -> str:
     """Return the line of a stack trace that says what went wrong first, and the line that says what it led to."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not _STACK.match(line)]
+    # py4j puts a colon before the exception of the JVM
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip() and not _STACK.match(line)]
     if not lines:
         return text.strip()
     top = _STREAM_FAILED.sub(r"\1", lines[0])

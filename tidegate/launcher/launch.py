@@ -101,8 +101,7 @@ class Launch:
         """Say why the script or a query failed; a problem with that must not hide the failure itself."""
         try:
             text = failure if isinstance(failure, str) else "".join(traceback.format_exception_only(failure))
-            settings = [] if self._context is None else self._context.getConf().getAll()
-            self.report(error=explanation(text, secrets_of(os.environ, settings)))
+            self.report(error=self._explained(text))
         except Exception as error:  # noqa: BLE001 - the JVM may be gone
             self._complain(f"cannot report a failure: {error}")
 
@@ -124,6 +123,10 @@ class Launch:
             self._control.write_running(token, known)
             self._facts, self._token = known, token
         self._progress = RunProgress(self._control, token)
+
+    def _explained(self, text: str) -> str:
+        settings = [] if self._context is None else self._context.getConf().getAll()
+        return explanation(text, secrets_of(os.environ, settings))
 
     def check_fence(self) -> None:
         """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""
@@ -218,7 +221,7 @@ class Launch:
             try:
                 facts["clean"] = stop_at_boundary(query, deadline, lambda: self._extend(query, seconds))
                 failure = query.exception()
-                facts["error"] = None if failure is None else str(failure)[:500]
+                facts["error"] = None if failure is None else self._explained(str(failure))
             except Exception as error:  # noqa: BLE001 - the driver must report how it ended, whatever the query raised
                 facts["error"] = f"{type(error).__name__}: {error}"[:500]
             last = query.lastProgress
@@ -258,7 +261,9 @@ class Launch:
             self.report(idle_at=_now())
 
     def _report_progress(self) -> None:
-        """Report how far the queries have come, and why those that have failed did."""
+        """Report now and then how far the queries have come, and why those that have failed did."""
+        if self._context is None or not self._progress.due:
+            return
         self._report_failed_queries()
         with self._lock:
             queries = list(self._queries)

@@ -52,10 +52,13 @@ class RunProgress:
         self._committed: dict[str, int] = {}
         self._written: dict[str, Any] = {}
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another look."""
+        return time.monotonic() >= self._look_at
+
     def look(self, context: Any, queries: Sequence[Any]) -> None:
-        """Write what has changed since the last look; do nothing if that was a moment ago."""
-        if context is None or time.monotonic() < self._look_at:
-            return
+        """Write what has changed since the last look."""
         for query in queries:
             if query.id not in self._committed and (batch_id := _committed(query)) is not None:
                 self._committed[query.id] = batch_id
