@@ -76,16 +76,12 @@ def end_at_boundary(query: Any, deadline: float) -> bool:
     engine = execution_of(query)
     if engine.getClass().getSimpleName() != "MicroBatchExecution":
         return False
-    thread = engine.queryExecutionThread()
     if not _ask_to_end(engine, deadline):
-        return not thread.isAlive()
+        return not engine.queryExecutionThread().isAlive()
     state = engine.state()
     asked = state.get()
-    while thread.isAlive():
-        place = place_of(_stack(engine))
-        if place is Place.BETWEEN_TRIGGERS:
-            break  # it sleeps until the next trigger, which will do nothing
-        if time.monotonic() >= deadline and place is Place.ADDING_BATCH:
+    while not _ends(engine, deadline):
+        if place_of(_stack(engine)) is Place.ADDING_BATCH:
             # it looks at its state only after the batch
             return not state.compareAndSet(asked, _active(engine, asked))
         time.sleep(_LOOK_SECONDS)
