@@ -78,15 +78,24 @@ def end_at_boundary(query: Any, deadline: float) -> bool:
         return False
     if not _ask_to_end(engine, deadline):
         return not engine.queryExecutionThread().isAlive()
-    state = engine.state()
-    asked = state.get()
     while not _ends(engine, deadline):
-        if place_of(_stack(engine)) is Place.ADDING_BATCH:
-            # it looks at its state only after the batch
-            return not state.compareAndSet(asked, _active(engine, asked))
+        if _take_back(engine):
+            return False
         time.sleep(_LOOK_SECONDS)
     query._jsq.stop()
     return True
+
+
+def _take_back(engine: Any) -> bool:
+    """Let a query go on that was asked to end, if it still adds its batch; return whether it goes on."""
+    state, lock = engine.state(), engine.awaitProgressLock()
+    lock.lock()  # it cannot commit the batch, after which it looks at its state
+    try:
+        asked = state.get()
+        adding = place_of(_stack(engine)) is Place.ADDING_BATCH
+        return adding and bool(state.compareAndSet(asked, _active(engine, asked)))
+    finally:
+        lock.unlock()
 
 
 def execution_of(query: Any) -> Any:
