@@ -36,6 +36,7 @@ ON_SPARK = (
     "tests/integration/test_actuator.py",
     "tests/integration/test_actuator_resize.py",
     "tests/integration/test_collector.py",
+    "tests/integration/test_handover.py",
     "tests/integration/test_stack.py",
 )
 """Where whole clusters start: with several workers (`-n 2`), one of them runs all of these, one after the other."""

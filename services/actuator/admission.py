@@ -32,6 +32,10 @@ CODES: dict[str, str] = {
     "NOT_WORKING": "the ordered executors did not come, or did no work, in time",
     "NO_ANSWER": "the running driver did not obey the order for a size, or nobody can tell what runs",
     "DRIVER_ENDED": "the driver ended while its executors were being changed",
+    "NOT_WARM": "a second driver failed before it could take over; the first one was not touched",
+    "NO_ROOM": "the cluster has no room for a second driver next to the first one",
+    "NOT_SWITCHED": "the first driver did not pause in time, or the second one ended; the first one goes on",
+    "NOT_RESUMED": "after a failed handover the first driver did not go on, so the job is restarted",
     "OTHER_QUERY": "the checkpoint belongs to another query than before",
 }
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 
 _GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
+_SUBMITTED = frozenset({Phase.RUNNING, Phase.SWITCHING})
 ENDED_KEPT = 100_000
 """How many ended commands are remembered. An older one has expired and is refused for that reason."""
 
@@ -25,7 +27,7 @@ class JobHistory:
     """The newest size at which the job committed a batch."""
     incarnation: str | None = None
     submissions: list[str] = field(default_factory=list)
-    """Driver ids submitted since the job was last known to be stopped, oldest first."""
+    """Driver ids submitted since the job was last known to be stopped or handed over, oldest first."""
 
 
 class CommandLog:
@@ -53,8 +55,10 @@ class CommandLog:
             job.epoch = max(job.epoch, result.epoch)
         if result.phase is Phase.STOPPED:
             job.submissions.clear()
-        elif result.phase is Phase.RUNNING and result.submission_id and result.submission_id not in job.submissions:
+        elif result.phase in _SUBMITTED and result.submission_id and result.submission_id not in job.submissions:
             job.submissions.append(result.submission_id)
+        elif result.phase in _GOOD and result.way is Way.HANDOVER and result.submission_id:
+            job.submissions[:] = [result.submission_id]  # the other one has ended
         if result.phase in _GOOD and result.kind is not CommandKind.STOP:
             job.last_good = result.parallelism
             job.incarnation = result.incarnation or job.incarnation

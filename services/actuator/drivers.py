@@ -84,6 +84,16 @@ class JobDrivers:
         """Return the ids of the cluster's live drivers that are not known to be any job's."""
         return self.backend.live_drivers(self.spec) - self.log.submissions()
 
+    def newest_run(self, epoch: int) -> Token | None:
+        """Return the newest run of an epoch whose driver has arrived; None if there is none."""
+        return max((token for token in self.control.runs() if token.epoch == epoch), default=None)
+
+    def next_run(self, epoch: int) -> Token:
+        """Return a run of an epoch that is newer than all others and the fence; unlike a fence, it is not reserved."""
+        held = self.control.fence()
+        known = [*self.control.runs(), *([held[0]] if held is not None else [])]
+        return Token(epoch, max((token.run for token in known if token.epoch == epoch), default=0) + 1)
+
     def facts(self, token: Token) -> dict[str, Any]:
         """Return what a run wrote about itself in the control directory; nothing until its driver has arrived."""
         return self.control.running(token) or {}
@@ -116,9 +126,9 @@ class JobDrivers:
         """Return how many task slots the cluster has granted to an application; None if it does not say."""
         return self.backend.granted(self.spec, application_id)
 
-    def submit(self, token: Token, parallelism: int) -> str:
+    def submit(self, token: Token, parallelism: int, *, handover: bool = False) -> str:
         """Start a driver; return its id. After `BackendUnreachable` it may have been started or not."""
-        return self.backend.submit(Submission(self.spec, token, parallelism))
+        return self.backend.submit(Submission(self.spec, token, parallelism, handover))
 
     def request_stop(self, token: Token, command_id: str) -> None:
         """Ask every run older than `token` to stop at a batch boundary within the spec's deadline."""
@@ -129,7 +139,7 @@ class JobDrivers:
         self.backend.kill(self.spec, submission_id)
 
     def forget_old_runs(self) -> None:
-        """Remove old files from the control directory; only when no driver is alive."""
+        """Remove old files from the control directory; only when no driver but the newest is alive."""
         self.control.tidy()
 
     def _writes_here(self, application_id: str) -> bool:

@@ -11,9 +11,13 @@ from functools import partial
 from services.actuator.actions.announce import announce
 from services.actuator.actions.find import find
 from services.actuator.actions.resize import resize
+from services.actuator.actions.resume import resume as resume_first
+from services.actuator.actions.retire import retire
 from services.actuator.actions.stop import stop
 from services.actuator.actions.submit import submit
+from services.actuator.actions.switch import switch
 from services.actuator.actions.verify import verify
+from services.actuator.actions.warm import warm
 from services.actuator.admission import refusal
 from services.actuator.backends import Backend
 from services.actuator.checkpoint import CheckpointError
@@ -25,6 +29,7 @@ from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_id
+from tidegate.events.way import Way
 from tidegate.launcher.control import Control, ControlError
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.poll import poll_until
@@ -145,9 +150,15 @@ class CommandRunner:
                 task,
                 drivers,
                 accepted=result(Phase.ACCEPTED),
-                stopped=result(Phase.STOPPED),
+                stopped=result(Phase.RUNNING if state.way is Way.HANDOVER else Phase.STOPPED),
                 running=result(Phase.RUNNING),
             ),
+            Action.WARM: lambda: warm(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
+            Action.SWITCH: lambda: switch(task, drivers, result(Phase.SWITCHING)),
+            Action.RETIRE: lambda: retire(
+                task, drivers, running=result(Phase.RUNNING), verified=result(Phase.RETIRING)
+            ),
+            Action.RESUME: lambda: resume_first(task, drivers, result(Phase.SWITCHING)),
         }
 
     def _failed_from(self, command: ScalingCommand, state: CommandState) -> CheckpointMark | None:
@@ -193,12 +204,13 @@ class CommandRunner:
             incarnation=outcome.incarnation,
             submission_id=outcome.submission_id,
             downtime_seconds=outcome.downtime_seconds,
+            outage_seconds=outcome.outage_seconds,
+            delay_seconds=outcome.delay_seconds,
+            application=outcome.application,
             details=outcome.details,
             checkpoint=outcome.checkpoint,
             run=outcome.run,
             way=moved.way,
-            outage_seconds=outcome.outage_seconds,
-            delay_seconds=outcome.delay_seconds,
         )
         self.publish(result, trace_id)
         self.log.add(result)

@@ -34,12 +34,13 @@ class ActionOutcome:
     submission_id: str | None = None
     incarnation: str | None = None
     downtime_seconds: float | None = None
+    outage_seconds: float | None = None
+    delay_seconds: float | None = None
+    application: str | None = None
     checkpoint: CheckpointMark | None = None
     run: int | None = None
     parallelism: int | None = None
     """The size that was reached, where it is not the ordered one."""
-    outage_seconds: float | None = None
-    delay_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from services.actuator.actions.elsewhere import CODE as ELSEWHERE
 from services.actuator.actions.elsewhere import elsewhere
+from services.actuator.actions.pair import handover_obstacle
 from services.actuator.drivers import LiveDriver
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
@@ -60,8 +61,9 @@ def _in_place(task: Task, live: Sequence[LiveDriver]) -> str | None:
     return None
 
 
-def _handover(_task: Task, _live: Sequence[LiveDriver]) -> str | None:
-    return "this version of Tidegate cannot hand over"
+def _handover(task: Task, live: Sequence[LiveDriver]) -> str | None:
+    """Return what stands in the way of a second driver that goes on from the checkpoint."""
+    return _restart(task, live) or handover_obstacle(live)
 
 
 def _restart(task: Task, live: Sequence[LiveDriver]) -> str | None:

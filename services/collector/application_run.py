@@ -16,6 +16,7 @@ from statistics import fmean, median
 from services.collector import events
 from services.collector.running import BatchInProgress
 from tidegate.events.snapshot import MicroBatch, RunningBatch, StageTasks, StateOperator
+from tidegate.launcher.control import REHEARSAL
 
 MAX_BATCHES = 200
 MAX_RUNNING = 50
@@ -100,12 +101,18 @@ class ApplicationRun:
         """Committed offsets of the previous run; they apply until this run commits, as the checkpoint is the same."""
         self._local_cores: int | None = None
         self._queries: dict[str, _Query] = {}
+        self._rehearsals: set[str] = set()
+        """Queries with which a driver warms up before a handover; they do not count."""
         self._tasks: dict[tuple[int, int], list[events.TaskEnded]] = {}
         self._stage_runs: list[_StageRun] = []
         self._batches: list[tuple[datetime, MicroBatch]] = []
 
     def apply(self, event: events.SparkEvent) -> None:
         """Add one event."""
+        if not self._rehearses(event):
+            self._apply(event)
+
+    def _apply(self, event: events.SparkEvent) -> None:
         match event:
             case events.TaskEnded():
                 self._task_ended(event)
@@ -182,6 +189,11 @@ class ApplicationRun:
             operators=tuple(operator for query in queries for operator in query.operators),
             local_cores=self._local_cores,
         )
+
+    def _rehearses(self, event: events.SparkEvent) -> bool:
+        if isinstance(event, events.QueryStarted) and (event.name or "").startswith(REHEARSAL):
+            self._rehearsals.add(event.query_id)
+        return getattr(event, "query_id", None) in self._rehearsals
 
     def _query(self, query_id: str) -> _Query:
         # a log that is read from its newest files on contains batches of queries whose start was skipped

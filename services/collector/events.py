@@ -49,6 +49,7 @@ class QueryStarted:
 
     query_id: str
     at: datetime
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,9 @@ _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
     b"SparkListenerStageSubmitted": _stage_started,
     b"SparkListenerStageCompleted": _stage_ended,
     b"SparkListenerTaskEnd": _task_ended,
-    b"QueryStartedEvent": lambda event: events.QueryStarted(event["id"], _instant(event["timestamp"])),
+    b"QueryStartedEvent": lambda event: events.QueryStarted(
+        event["id"], _instant(event["timestamp"]), event.get("name")
+    ),
     b"QueryIdleEvent": lambda event: events.QueryIdle(event["id"]),
     b"QueryTerminatedEvent": lambda event: events.QueryTerminated(event["id"], event.get("exception")),
     b"QueryProgressEvent": _progress,

@@ -291,3 +291,20 @@ def test_only_the_id_of_an_ended_command_is_kept(monkeypatch: pytest.MonkeyPatch
         log.add(_result(Phase.REJECTED, of=name))
     assert [log.ended(name) for name in ("c", "d", "e")] == [False, True, True]
     assert log.job("rates").last_good == 4
+
+
+def test_an_application_is_another_one_if_it_must_be_started_anew() -> None:
+    """The digest changes with all that a run is started with, and with nothing else, whatever the order of settings."""
+    app = job().application
+    assert app.digest == app.model_copy(update={"stop_deadline_seconds": 7.0, "start_deadline_seconds": 8.0}).digest
+    others: list[dict[str, Any]] = [
+        {"script": "/new.py"},
+        {"args": ("--x",)},
+        {"conf": {"a": "1"}},
+        {"executor_memory_mb": 999},
+    ]
+    assert len({app.digest, *(app.model_copy(update=other).digest for other in others)}) == len(others) + 1
+    one, two = ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})
+    assert app.model_copy(update={"conf": one}).digest == app.model_copy(update={"conf": two}).digest
+    conf = Submission(job(), Token(1), 2).spark_conf()
+    assert conf["spark.tidegate.application"] == app.digest

@@ -193,6 +193,18 @@ def test_a_query_started_again_is_active_again() -> None:
     assert reading.committed == {"rec": {0: 10}}
 
 
+def test_a_rehearsal_before_a_handover_does_not_count() -> None:
+    """The query with which a driver warms up shows in no figure: neither as a query, nor as a batch or a commit."""
+    run = fresh()
+    before = run.cut(between(0, 10))
+    run.apply(QueryStarted("warm", T, "tidegate-rehearsal-1"))
+    run.apply(JobStarted("warm", 0, T))
+    run.apply(progress(0, 1.0, query="warm"))
+    run.apply(QueryTerminated("warm", None))
+    assert run.cut(between(0, 10)) == before
+    assert not run.has_committed
+
+
 def test_offsets_of_the_previous_run_apply_until_the_first_commit() -> None:
     """A new run continues from the same checkpoint, so its committed offsets are known before its first batch."""
     run = fresh()

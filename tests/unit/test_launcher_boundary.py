@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.launcher.boundary import stop_at_boundary
+from tidegate.launcher.boundary import end_at_boundary, stop_at_boundary
 
 ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
@@ -30,8 +30,11 @@ class Engine:
         self.now += 0.1
 
     def getClass(self) -> Any:
-        found = types.SimpleNamespace(getField=lambda _name: types.SimpleNamespace(get=lambda _of: State("TERMINATED")))
-        loader = types.SimpleNamespace(loadClass=lambda _name: found)
+        def load(name: str) -> Any:
+            state = State(name.removeprefix("o.a.s.").removesuffix("$"))
+            return types.SimpleNamespace(getField=lambda _name: types.SimpleNamespace(get=lambda _of: state))
+
+        loader = types.SimpleNamespace(loadClass=load)
         return types.SimpleNamespace(getSimpleName=lambda: "MicroBatchExecution", getClassLoader=lambda: loader)
 
     def state(self) -> Any:
@@ -62,6 +65,12 @@ class State:
         return types.SimpleNamespace(getName=lambda: f"o.a.s.{self.name}$")
 
 
+@pytest.fixture(autouse=True)
+def _stacks_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM describes a stack as one text; the stand-in's is one already."""
+    monkeypatch.setattr("tidegate.launcher.boundary._describer", lambda _engine: str)
+
+
 @pytest.mark.parametrize(
     ("batch_ends_at", "extension", "clean", "asked"),
     [(5.0, 0.0, True, 0), (12.0, 0.0, False, 1), (12.0, 5.0, True, 1), (20.0, 5.0, False, 1)],
@@ -74,7 +83,6 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
     engine = Engine(batch_ends_at)
     monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
     monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
-    monkeypatch.setattr("tidegate.launcher.boundary._describer", lambda: str)
     asks: list[float] = []
 
     def extend() -> float:
@@ -85,3 +93,14 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
     assert stop_at_boundary(query, 10.0, extend) is clean
     assert len(asks) == asked
     assert engine.stopped_at == pytest.approx(min(batch_ends_at, 10.0 + extension), abs=0.2)
+
+
+@pytest.mark.parametrize(("batch_ends_at", "ended"), [(5.0, True), (12.0, False)], ids=["in time", "too late"])
+def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at: float, ended: bool) -> None:
+    """A query whose batch does not end before the deadline goes on as if it had never been asked."""
+    engine = Engine(batch_ends_at)
+    monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
+    monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
+    assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
+    assert engine.state().get().name == ("TERMINATED" if ended else "ACTIVE")
+    assert (engine.stopped_at is not None) is ended

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tidegate.events.way import ALL_WAYS, Way
-from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire
+from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire, identity
 
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
+
+
+_NOT_STARTED_WITH = {"rescale", "stop_deadline_seconds", "start_deadline_seconds"}
+"""Fields of an application that only say how it is changed."""
 
 
 class Mode(StrEnum):
@@ -64,6 +69,12 @@ class Application(Wire):
     def ways(self) -> tuple[Way, ...]:
         """The allowed ways to change the size of the running job, in order of preference."""
         return ALL_WAYS if self.rescale is None else self.rescale
+
+    @property
+    def digest(self) -> str:
+        """A checksum of all that a run is started with; two specs with the same one need no new run."""
+        started_with = self.model_dump(mode="json", exclude=_NOT_STARTED_WITH)
+        return identity("application", json.dumps(started_with, sort_keys=True))
 
 
 class Scaling(Wire):

@@ -141,6 +141,36 @@ def _wait_at_boundary(look: Callable[[], list[list[str]]], give_up: Callable[[],
         time.sleep(_LOOK_SECONDS)
 
 
+def end_at_boundary(query: Any, deadline: float) -> bool:
+    """End `query` between two batches, or leave it running if none ends before the deadline; return whether it ended.
+
+    A query that has ended by itself counts as ended.
+    """
+    engine = execution_of(query)
+    if not _runs_micro_batches(engine):
+        return False
+    if not _ask_to_end(engine, deadline):
+        return not engine.queryExecutionThread().isAlive()
+    while not _ends(engine, deadline):
+        if _take_back(engine):
+            return False
+        time.sleep(_LOOK_SECONDS)
+    query._jsq.stop()
+    return True
+
+
+def _take_back(engine: Any) -> bool:
+    """Let a query go on that was asked to end, if it still adds its batch; return whether it goes on."""
+    state, lock = engine.state(), engine.awaitProgressLock()
+    lock.lock()  # it cannot commit the batch, after which it looks at its state
+    try:
+        asked = state.get()
+        adding = place_of(_stack(engine)) is Place.ADDING_BATCH
+        return adding and bool(state.compareAndSet(asked, _active(engine, asked)))
+    finally:
+        lock.unlock()
+
+
 def execution_of(query: Any) -> Any:
     """Return the JVM's StreamExecution behind a PySpark query."""
     wrapper = query._jsq
@@ -218,5 +248,13 @@ def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
 
 
 def _terminated(engine: Any, active: Any) -> Any:
-    """Return the engine's TERMINATED state; this version of Spark keeps it next to ACTIVE."""
-    return _static(engine, active.getClass().getName().replace("ACTIVE", "TERMINATED"), "MODULE$")
+    return _state(engine, active, "TERMINATED")
+
+
+def _active(engine: Any, terminated: Any) -> Any:
+    return _state(engine, terminated, "ACTIVE")
+
+
+def _state(engine: Any, known: Any, wanted: str) -> Any:
+    """Return one of the engine's states; this version of Spark keeps them next to each other."""
+    return _static(engine, known.getClass().getName().replace(known.toString(), wanted), "MODULE$")

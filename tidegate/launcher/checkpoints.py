@@ -38,12 +38,12 @@ class CheckpointPlaces:
         asked = inspect.signature(start).bind_partial(writer, *args, **kwargs).arguments
         if not location or any(key.lower() == _OPTION.lower() for key in asked.get("options", {})):
             return
-        options = _private(writer, "extraOptions")
+        options = private_field(writer, "extraOptions")
         own = options.get(_OPTION)
         if own.isDefined() and own.get() not in self._given:  # a writer may be started twice
             return
-        if (asked.get("format") or _private(writer, "source")) == "memory":
-            if str(asked.get("outputMode") or _private(writer, "outputMode")).lower() != "complete":
+        if (asked.get("format") or private_field(writer, "source")) == "memory":
+            if str(asked.get("outputMode") or private_field(writer, "outputMode")).lower() != "complete":
                 place = tempfile.mkdtemp(prefix="temporary-")
                 self._temporary.add(f"file:{place}")
                 writer.option(_OPTION, f"file://{place}")
@@ -59,7 +59,7 @@ class CheckpointPlaces:
         return [] if place in self._temporary else [{"id": query.id, "name": query.name, "checkpoint": place}]
 
 
-def _private(writer: Any, name: str) -> Any:
+def private_field(writer: Any, name: str) -> Any:
     """Return a private field of the JVM's DataStreamWriter: it has no method that tells its options."""
     inner = writer._jwrite
     field = inner.getClass().getDeclaredField(name)

@@ -8,6 +8,13 @@
     <control_dir>/<job_id>/progress-<epoch>-<run>.json   finished tasks, and those of running batches  (driver)
     <control_dir>/<job_id>/stopped-<epoch>-<run>.json    how its queries ended, for people to read   (driver)
 
+and, when one driver hands over to another:
+
+    <control_dir>/<job_id>/ready-<epoch>-<run>.json      a second driver is warm and waits           (driver)
+    <control_dir>/<job_id>/hold                          which driver must pause its queries         (actuator)
+    <control_dir>/<job_id>/paused-<epoch>-<run>.json     how it has obeyed; the token is the order's (driver)
+    <control_dir>/<job_id>/go                            which driver may start its queries          (actuator)
+
 The name of a run is its *token* (epoch, run): the epoch of the command that started it, and a number that counts the
 starts of that command. A rollback is another start, and so is a start after a crash that left the first one unknown.
 Tokens only grow, so a marker left over from an earlier restart can never stop or fence a later run.
@@ -15,6 +22,9 @@ Tokens only grow, so a marker left over from an earlier restart can never stop o
 An order for another size has a token of the same sequence, and it names the run that it is meant for. It is a *claim*
 on the job like the fence: the newest claim tells which actuator may act. But only the fence forbids runs, so an order
 never keeps the running driver from starting its queries.
+
+`hold` and `go` are orders too: each has a token of its own, for which the fence was taken, and names the driver it is
+for. The driver that goes on does so under the order's token, and so becomes the newest run.
 
 Files are JSON. They are written under another name and then renamed, so a reader sees a whole file or none.
 """
@@ -28,6 +38,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+REHEARSAL = "tidegate-rehearsal"
+"""Names of the queries with which a driver warms up start with this; they are not the job's."""
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 STOP_EXTENSION = 0.5
 """By this share of its deadline, a stop may wait longer for a batch that is nearly done."""
@@ -51,6 +63,15 @@ class SizeOrder(NamedTuple):
     owner: str
     for_run: Token
     parallelism: int
+
+
+class HandoverOrder(NamedTuple):
+    """What one driver must do in a handover."""
+
+    token: Token
+    submission_id: str
+    """The driver. Two may be the same run, if two actuators submitted it."""
+    deadline_seconds: float = 0.0
 
 
 class ControlError(ValueError):
@@ -134,6 +155,38 @@ class Control:
                 },
             )
 
+    def hold(self) -> HandoverOrder | None:
+        """Return the newest order to pause, or None."""
+        return self._order("hold")
+
+    def request_hold(self, order: HandoverOrder) -> None:
+        """Ask a driver to pause its queries at a batch boundary within the order's deadline."""
+        self._write_order("hold", order)
+
+    def go(self) -> HandoverOrder | None:
+        """Return the newest permission to start or resume queries, or None."""
+        return self._order("go")
+
+    def let_go(self, order: HandoverOrder) -> None:
+        """Let a driver start or resume its queries, under the order's token."""
+        self._write_order("go", order)
+
+    def ready(self, token: Token) -> dict[str, Any] | None:
+        """Return how warm a second driver is, or None while it is not ready."""
+        return self._read(f"ready-{token}.json")
+
+    def write_ready(self, token: Token, facts: dict[str, Any]) -> None:
+        """Write how warm this driver is."""
+        self._write(f"ready-{token}.json", facts)
+
+    def paused(self, order: Token) -> dict[str, Any] | None:
+        """Return how a driver has answered an order to pause, or None while it has not."""
+        return self._read(f"paused-{order}.json")
+
+    def write_paused(self, order: Token, facts: dict[str, Any]) -> None:
+        """Write how this driver has obeyed an order to pause."""
+        self._write(f"paused-{order}.json", facts)
+
     def write_running(self, token: Token, facts: dict[str, Any]) -> None:
         """Write who runs."""
         self._write(f"running-{token}.json", facts)
@@ -160,9 +213,9 @@ class Control:
         return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
 
     def tidy(self, keep: int = 50) -> None:
-        """Remove the files of all but the newest `keep` runs; all of them must have ended."""
+        """Remove the files of all but the newest `keep` runs; all but the newest run must have ended."""
         for token in self.runs()[:-keep]:
-            for kind in ("running", "sized", "progress", "stopped"):
+            for kind in ("running", "sized", "progress", "stopped", "ready", "paused"):
                 (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
 
     def running(self, token: Token) -> dict[str, Any] | None:
@@ -172,6 +225,27 @@ class Control:
     def progress(self, token: Token) -> dict[str, Any] | None:
         """Return how far a run has come, or None if it has not said so yet."""
         return self._read(f"progress-{token}.json")
+
+    def _order(self, name: str) -> HandoverOrder | None:
+        data = self._read(name)
+        if data is None:
+            return None
+        seconds = _number(self.path / name, data, "deadline_seconds")
+        return HandoverOrder(self._token_of(name, data), str(data.get("submission_id")), seconds)
+
+    def _write_order(self, name: str, order: HandoverOrder) -> None:
+        """Write an order unless a newer one is there."""
+        known = self._order(name)
+        if known is None or known.token < order.token:
+            self._write(
+                name,
+                {
+                    "epoch": order.token.epoch,
+                    "run": order.token.run,
+                    "submission_id": order.submission_id,
+                    "deadline_seconds": order.deadline_seconds,
+                },
+            )
 
     def _token_of(self, name: str, data: dict[str, Any]) -> Token:
         place = self.path / name

@@ -5,7 +5,8 @@
 `runpy` runs the script unchanged, as `__main__`, with its own `sys.argv` and its own folder on the import path. The
 launcher's modules are taken out of `sys.modules` first, so the script may bring packages of the same names. Only the
 start of a query is wrapped: just before its first write, the fence is checked, and a query without a checkpoint gets
-one. If the script or one of its queries fails, the reason is reported, and the exception goes its way.
+one. With `--handover`, the driver warms up there and waits for its turn (see `handover.py`). If the script or one of
+its queries fails, the reason is reported, and the exception goes its way.
 Exit codes: those of the script; 75 (`FENCED`) when a newer run is allowed, 2 for wrong arguments.
 """
 
@@ -34,8 +35,10 @@ from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Tok
 from tidegate.launcher.event_log import EventLogFlusher
 from tidegate.launcher.executors import SparkExecutors
 from tidegate.launcher.failure import explanation, secrets_of
+from tidegate.launcher.handover import StartedQuery, Turn
 from tidegate.launcher.progress import RunProgress, running_batch
 from tidegate.launcher.sizing import LOOK_SECONDS, SizeKeeper
+from tidegate.launcher.waits import patch_waits
 
 FENCED = 75
 """Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
@@ -57,11 +60,15 @@ class Fenced(SystemExit):
 class Launch:
     """One run of a job inside its driver."""
 
-    def __init__(self, control: Control, token: Token, parallelism: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, control: Control, token: Token, parallelism: int, say: Callable[[str], None], *, handover: bool = False
+    ) -> None:
         self._control = control
         self._token = token
         self._say = say
-        self._lock = threading.Lock()
+        self.parallelism = parallelism
+        self.turn = Turn(control, self, say, waits=handover)
+        self._lock = self.turn.lock
         self._facts_lock = threading.Lock()
         self._queries: list[Any] = []
         self._context: Any = None
@@ -81,6 +88,7 @@ class Launch:
             "epoch": token.epoch,
             "run": token.run,
             "parallelism": parallelism,
+            "hands_over": True,
             "pid": os.getpid(),
             "jvm_pid": os.getppid(),
             "host": socket.gethostname(),
@@ -102,6 +110,25 @@ class Launch:
         except Exception as error:  # noqa: BLE001 - the JVM may be gone
             self._complain(f"cannot report a failure: {error}")
 
+    @property
+    def token(self) -> Token:
+        """The run that this driver is."""
+        return self._token
+
+    @property
+    def submission_id(self) -> str:
+        """Its driver."""
+        return str(self._facts["submission_id"])
+
+    def adopt(self, token: Token) -> None:
+        """Go on as a newer run."""
+        with self._facts_lock:
+            known = {name: fact for name, fact in self._facts.items() if name != "idle_at"}
+            known |= {"epoch": token.epoch, "run": token.run}
+            self._control.write_running(token, known)
+            self._facts, self._token = known, token
+        self._progress = RunProgress(self._control, token)
+
     def _explained(self, text: str) -> str:
         settings = [] if self._context is None else self._context.getConf().getAll()
         return explanation(text, secrets_of(os.environ, settings))
@@ -115,22 +142,39 @@ class Launch:
             raise Fenced(f"run {self._token} is being stopped and must not start another query")
 
     def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the fence, start a query of the user's, and remember it."""
-        with self._lock:  # a stop request that comes now waits for the new query and does not miss it
-            try:
-                self.check_fence()
-                self._context = writer._spark.sparkContext
-                application_id = self._context.applicationId
-                if application_id != self._facts.get("application_id"):  # a script may start a new session
-                    limits = _limits(self._context)
-                    self.report(application_id=application_id, started_at=_now(), queries=[], **limits)
-            except Fenced as fenced:
-                self._say(fenced.text)
-                raise
-            self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
-            query = start(writer, *args, **kwargs)
-            self._queries.append(query)
-            self._try("report the query", self._report_query, query)
+        """Check the fence, wait for this driver's turn, start a query of the user's, and remember it."""
+        try:
+            with self._lock:
+                self._prepare(start, writer, args, kwargs)
+            while True:
+                self._wait_for_turn(writer, kwargs)
+                with self._lock:  # an order that comes now waits for the new query and does not miss it
+                    if not self.turn.holding:
+                        return self._start(start, writer, args, kwargs)
+        except Fenced as fenced:
+            self._say(fenced.text)
+            raise
+
+    def _wait_for_turn(self, writer: Any, kwargs: dict[str, Any]) -> None:
+        if not self.turn.wait(writer, kwargs):
+            raise Fenced(f"run {self._token} must not start a query: its turn has not come")
+
+    def _prepare(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.check_fence()
+        self._context = writer._spark.sparkContext
+        application_id = self._context.applicationId
+        if application_id != self._facts.get("application_id"):  # a script may start a new session
+            application = dict(self._context.getConf().getAll()).get("spark.tidegate.application")
+            facts = {"application_id": application_id, "application": application, **_limits(self._context)}
+            self.report(**facts, started_at=_now(), queries=[])
+        self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
+
+    def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.check_fence()
+        query = start(writer, *args, **kwargs)
+        self._queries.append(query)
+        self.turn.remember(StartedQuery(query, start, writer, args, kwargs))
+        self._try("report the query", self._report_query, query)
         return query
 
     def _report_query(self, query: Any) -> None:
@@ -142,11 +186,13 @@ class Launch:
             self._try("report that the queries are idle", self._report_idle)
             self._try("report progress", self._report_progress)
             self._event_log.flush()
+            self._try("read or answer an order", self.turn.look)
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self._token} must stop within {asked:g} s")
         self._stopping.set()
         with self._lock:
-            queries = list(self._queries)
+            queries = [query for query in self._queries if not self.turn.holds(query)]
+        self.turn.over = True
         try:
             self._end(queries, asked)
         except OSError as error:
@@ -160,7 +206,7 @@ class Launch:
 
     def hold_size(self) -> None:
         """Hold the executors at the ordered number until a stop. Runs in its own thread."""
-        keeper = SizeKeeper(self._control, self._token, _executors, self._running_queries, self._stopping)
+        keeper = SizeKeeper(self._control, lambda: self._token, _executors, self._running_queries, self._stopping)
         while not self._stopping.wait(LOOK_SECONDS):
             try:
                 keeper.look()
@@ -283,6 +329,7 @@ def patch(launch: Launch) -> None:
             return launch.start_query(_original, writer, *args, **kwargs)
 
         setattr(DataStreamWriter, name, wrapped)
+    patch_waits(launch.turn)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -293,6 +340,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--epoch", type=int, required=True, help="epoch of the command that starts this run")
     parser.add_argument("--run", type=int, default=1, help="number of this start of the command (default 1)")
     parser.add_argument("--parallelism", type=int, required=True, help="size of the job in task slots")
+    parser.add_argument("--handover", action="store_true", help="warm up, then wait for another driver to hand over")
     parser.add_argument("script", help="PySpark script to run")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
     found = parser.parse_args(argv)
@@ -308,7 +356,8 @@ def main(argv: Sequence[str]) -> int:
     """Run a script until it ends; return the driver's exit code."""
     found = parse(argv)
     token = Token(found.epoch, found.run)
-    launch = Launch(Control(found.control_dir, found.job_id), token, found.parallelism, _say)
+    control = Control(found.control_dir, found.job_id)
+    launch = Launch(control, token, found.parallelism, _say, handover=found.handover)
     try:
         launch.report()
         launch.check_fence()

@@ -1,1 +1,1 @@
-"""The five actions of the restart protocol, one per file. Each takes what it needs and returns an `ActionOutcome`."""
+"""The actions of a command, one per file. Each takes what it needs and returns an `ActionOutcome`."""

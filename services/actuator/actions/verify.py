@@ -45,7 +45,13 @@ def verify(
     task: Task, drivers: JobDrivers, *, accepted: ActionResult, stopped: ActionResult, running: ActionResult
 ) -> ActionOutcome:
     """Wait for the first commit of the new run; the three results are those of the command's earlier phases."""
-    outcome = _wait_for_commit(task, drivers, stopped.checkpoint, running)
+    if stopped.checkpoint is None or running.run is None:
+        sentence = "An older version of Tidegate stopped the job and did not record what to compare the new run with."
+        outcome = ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED")
+    else:
+        token = Token(task.command.epoch, running.run)
+        watch = StartWatch(task, drivers, stopped.checkpoint, token, running.submission_id, running.at)
+        outcome = watch.wait()
     now = task.clock.now()
     details: dict[str, Scalar] = outcome.details | {
         "verify_seconds": _seconds(running.at, now),
@@ -54,41 +60,42 @@ def verify(
     for result, name in ((stopped, "stop_seconds"), (stopped, "clean"), (running, "submit_seconds")):
         if name in result.details:
             details[name] = result.details[name]
-    return replace(outcome, details=details, submission_id=running.submission_id)
+    delay = _seconds(accepted.at, now)
+    return replace(outcome, details=details, submission_id=running.submission_id, delay_seconds=delay)
 
 
-def _wait_for_commit(
-    task: Task, drivers: JobDrivers, before: CheckpointMark | None, running: ActionResult
-) -> ActionOutcome:
-    if before is None or running.run is None:
-        sentence = "An older version of Tidegate stopped the job and did not record what to compare the new run with."
-        return ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED")
-    watch = _StartWatch(task, drivers, before, running, Token(task.command.epoch, running.run))
-    most = watch.deadline.most_seconds
-    # the watch itself gives up when the time is over, with a reason
-    return task.until(watch.look, most, LOOK_SECONDS) or ActionOutcome(
-        ActionEvent.SILENT, f"The new driver committed no batch within {most:g} s.", "NOT_VERIFIED"
-    )
-
-
-class _StartWatch:
+class StartWatch:
     """Looks at one new run until it has worked or failed."""
 
     def __init__(
-        self, task: Task, drivers: JobDrivers, before: CheckpointMark, running: ActionResult, token: Token
+        self,
+        task: Task,
+        drivers: JobDrivers,
+        before: CheckpointMark,
+        token: Token,
+        submission_id: str | None,
+        since: datetime,
     ) -> None:
         self._task = task
         self._drivers = drivers
         self._before = before
-        self._submission_id = running.submission_id
+        self._submission_id = submission_id
         self._token = token
-        self._check = _DriverCheck(drivers, task.clock)
+        self._check = DriverCheck(drivers, task.clock)
         self._say_at = task.clock.monotonic() + SAY_SECONDS
         self.deadline = StartDeadline(
             task.spec.application.start_deadline_seconds,
             task.command.first_batch_seconds,
             now=task.clock.monotonic(),
-            elapsed=_seconds(running.at, task.clock.now()),
+            elapsed=_seconds(since, task.clock.now()),
+        )
+
+    def wait(self) -> ActionOutcome:
+        """Wait until the run has worked or failed."""
+        most = self.deadline.most_seconds
+        # `look` itself gives up when the time is over, with a reason
+        return self._task.until(self.look, most, LOOK_SECONDS) or ActionOutcome(
+            ActionEvent.SILENT, f"The new driver committed no batch within {most:g} s.", "NOT_VERIFIED"
         )
 
     def look(self) -> ActionOutcome | None:
@@ -99,7 +106,7 @@ class _StartWatch:
         if application_id is not None:
             committed = self._committed(facts, progress)
             if committed is not None:
-                return replace(committed, incarnation=application_id)
+                return replace(committed, incarnation=application_id, application=facts.get("application"))
         submission_id = facts.get("submission_id") or self._submission_id
         ended = self._check.failure(submission_id, arrived=bool(facts))
         late = self.deadline.see(progress, self._task.clock.monotonic())
@@ -142,20 +149,22 @@ def _first_commit(checkpoint_location: str, before: CheckpointMark) -> ActionOut
         if first is None:
             continue
         batch_id, at = first
-        downtime, after = None, ""
+        downtime, outage, after = None, None, ""
         if before.last_commit_at is not None:
             downtime = round(max(0.0, at - before.last_commit_at.timestamp()), 3)
+            outage = round(max(0.0, downtime - checkpoint.pace(batch_id)), 3)
             after = f" {downtime:.1f} s after the last commit of the old one"
         return ActionOutcome(
             ActionEvent.COMMITTED,
             f"The new driver committed batch {batch_id}{after}.",
             details={"first_batch_id": batch_id, "first_commit_at": at},
             downtime_seconds=downtime,
+            outage_seconds=outage,
         )
     return None
 
 
-class _DriverCheck:
+class DriverCheck:
     """Asks the cluster now and then whether the new driver still runs."""
 
     def __init__(self, drivers: JobDrivers, clock: Clock) -> None:

@@ -51,6 +51,8 @@ class Submission:
     spec: JobSpec
     token: Token
     parallelism: int
+    handover: bool = False
+    """The driver warms up and waits until another one hands over to it."""
 
     def spark_conf(self) -> dict[str, str]:
         """Return the Spark settings of the run; Tidegate's own win over the spec's, except for the checkpoint."""
@@ -73,6 +75,7 @@ class Submission:
                 "spark.tidegate.job_id": self.spec.job_id,
                 "spark.tidegate.epoch": str(self.token.epoch),
                 "spark.tidegate.run": str(self.token.run),
+                "spark.tidegate.application": app.digest,
             }
         )
 
@@ -114,7 +117,8 @@ class Submission:
             args += ["--conf", f"{name}={value}"]
         args += [str(LAUNCHER), "--control-dir", app.control_dir, "--job-id", self.spec.job_id]
         args += ["--epoch", str(self.token.epoch), "--run", str(self.token.run)]
-        return [*args, "--parallelism", str(self.parallelism), app.script, *app.args]
+        args += ["--parallelism", str(self.parallelism), *(["--handover"] if self.handover else [])]
+        return [*args, app.script, *app.args]
 
 
 class Backend(Protocol):

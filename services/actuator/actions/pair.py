@@ -1,0 +1,51 @@
+"""The two drivers of a handover: the first one runs the job, the second one is to take over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
+from services.actuator.task import Task
+
+ASK_SECONDS = 0.5
+"""Between two questions to the cluster."""
+NO_ANSWER_SECONDS = 60.0
+"""How long the cluster may fail to answer before the action is given up."""
+KILL_SECONDS = 30.0
+KILL_AGAIN_SECONDS = 1.0
+
+
+def handover_obstacle(live: Sequence[LiveDriver]) -> str | None:
+    """Return what stands in the way of a handover, given the job's live drivers; None if nothing does."""
+    if len(live) != 1:
+        return f"{len(live)} drivers of the job run"
+    if "application_id" not in live[0].facts:
+        return "its driver has not started a query yet"
+    if "hands_over" not in live[0].facts:
+        return "its driver was started by a version of Tidegate that cannot hand over"
+    return None
+
+
+def others(task: Task, drivers: JobDrivers, submission_id: str | None) -> list[LiveDriver]:
+    """Return the live drivers but one; raise `NO_ANSWER` if the cluster does not say which drivers are alive."""
+    live = task.answer(drivers.live, NO_ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
+    return [driver for driver in live if driver.submission_id != submission_id]
+
+
+def is_live(task: Task, drivers: JobDrivers, submission_id: str | None) -> bool:
+    """Return whether a driver is not certainly gone; raise `NO_ANSWER` if the cluster does not say."""
+    live = task.answer(drivers.live, NO_ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
+    return any(driver.submission_id == submission_id for driver in live)
+
+
+def end_driver(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
+    """Kill a driver; return whether it is certainly gone."""
+
+    def gone() -> bool:
+        drivers.kill(submission_id)
+        return all(driver.submission_id != submission_id for driver in drivers.live())
+
+    try:
+        return task.until(gone, KILL_SECONDS, KILL_AGAIN_SECONDS, retry_on=NO_ANSWER)
+    except NO_ANSWER:
+        return False

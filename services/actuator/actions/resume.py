@@ -1,0 +1,46 @@
+"""RESUME: end the second driver of a handover that has failed, for certain, and let the first one go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from services.actuator.actions.pair import end_driver, others
+from services.actuator.actions.verify import StartWatch
+from services.actuator.checkpoint import read_mark
+from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.machine import ActionEvent
+from services.actuator.task import ActionOutcome, Task
+from tidegate.events.result import ActionResult
+from tidegate.launcher.control import HandoverOrder
+
+
+def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutcome:
+    """End the driver of the result `second`; wait until the first one has committed a batch, or has nothing to do."""
+    task.fence.check_epoch()
+    if second.submission_id is not None and not end_driver(task, drivers, second.submission_id):
+        sentence = f"The second driver, {second.submission_id}, could not be ended."
+        return ActionOutcome(ActionEvent.NOT_RESUMED, sentence, "NOT_RESUMED")
+    try:
+        first = others(task, drivers, second.submission_id)
+    except NO_ANSWER as error:
+        return ActionOutcome(ActionEvent.NOT_RESUMED, f"Cannot tell what runs: {error}.", "NOT_RESUMED")
+    if len(first) != 1:
+        what = "has ended" if not first else "is not the only one that is left"
+        return ActionOutcome(ActionEvent.NOT_RESUMED, f"The first driver {what}.", "NOT_RESUMED")
+    mark, _ = read_mark(task.spec.application.checkpoint_location)
+    token = task.fence.take()
+    driver = first[0].submission_id
+    drivers.control.let_go(HandoverOrder(token, driver))
+    outcome = StartWatch(task, drivers, mark, token, driver, task.clock.now()).wait()
+    if outcome.event is not ActionEvent.COMMITTED:
+        sentence = f"The first driver did not go on: {outcome.sentence}"
+        return replace(outcome, event=ActionEvent.NOT_RESUMED, sentence=sentence, code="NOT_RESUMED")
+    batch = outcome.details.get("first_batch_id")
+    does = "has no data to process" if batch is None else f"has committed batch {batch}"
+    return replace(
+        outcome,
+        event=ActionEvent.RESUMED,
+        sentence=f"The first driver goes on and {does}.",
+        submission_id=driver,
+        run=token.run,
+    )

@@ -1,0 +1,55 @@
+"""RETIRE: end the first driver of a handover, which has paused its queries. The second one runs the job by now."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from services.actuator.actions.pair import end_driver, others
+from services.actuator.actions.stop import LOOK_SECONDS
+from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.machine import ActionEvent
+from services.actuator.task import ActionOutcome, Task
+from tidegate.events.result import ActionResult
+from tidegate.launcher.control import Token
+
+LEAVE_SECONDS = 20.0
+"""How long the first driver may take to end by itself: it has nothing left to do."""
+
+
+def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: ActionResult) -> ActionOutcome:
+    """End every driver but the one of `running`; report what the result `verified` has measured."""
+    if running.run is None or running.submission_id is None:
+        raise RuntimeError(f"command {task.command.command_id}: the result of the switch names no run")
+    drivers.request_stop(Token(task.command.epoch, running.run), task.command.command_id)
+    keep = running.submission_id
+
+    def alone() -> bool:
+        return all(driver.submission_id == keep for driver in drivers.live())
+
+    left: list[str] = []
+    with contextlib.suppress(*NO_ANSWER):
+        if not task.until(alone, LEAVE_SECONDS, LOOK_SECONDS, retry_on=NO_ANSWER):
+            left = [driver.submission_id for driver in others(task, drivers, keep)]
+    stuck = [submission_id for submission_id in left if not end_driver(task, drivers, submission_id)]
+    outcome = ActionOutcome(
+        ActionEvent.GONE,
+        verified.sentence,
+        verified.code,
+        details=verified.details,
+        submission_id=keep,
+        incarnation=verified.incarnation,
+        downtime_seconds=verified.downtime_seconds,
+        outage_seconds=verified.outage_seconds,
+        delay_seconds=verified.delay_seconds,
+        application=verified.application,
+        run=running.run,
+    )
+    if not stuck:
+        drivers.forget_old_runs()
+        return outcome
+    sentence = (
+        f"{verified.sentence} The first driver, {', '.join(stuck)}, could not be ended. It writes nothing any more, but"
+        " holds its slots: end it by hand."
+    )
+    return replace(outcome, event=ActionEvent.WOULD_NOT_STOP, sentence=sentence, code="STOP_FAILED")

@@ -1,0 +1,127 @@
+"""WARM: start a second driver next to the first one, and wait until it is warm. The first one is not touched.
+
+The second driver runs the script up to its first query, waits for its executors, rehearses the query and says that it
+is ready (see `tidegate/launcher/handover.py`). It may not write before SWITCH names it. If it fails, it is ended, and
+the job goes on as it was. If the cluster has no room for both drivers, the job must be restarted instead.
+
+After a crash nobody knows whether the second driver was submitted; one that shows up is adopted, as SUBMIT does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from services.actuator.actions.pair import ASK_SECONDS, end_driver
+from services.actuator.actions.start_deadline import StartDeadline, StartProgress
+from services.actuator.actions.verify import LOOK_SECONDS, DriverCheck
+from services.actuator.backends import BackendRefused, BackendUnreachable
+from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.machine import ActionEvent
+from services.actuator.task import ActionOutcome, Task
+from tidegate.events.way import Way
+from tidegate.launcher.control import Token
+
+log = logging.getLogger(__name__)
+
+ARRIVAL_SECONDS = 60.0
+"""How long a driver that may be ours has to write who it is."""
+
+
+def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: bool) -> ActionOutcome:
+    """Start a second driver of size `parallelism` and wait until it is ready.
+
+    `maybe_submitted` says that an earlier try, perhaps of another process, may have submitted it already.
+    """
+    token = _adopt(task, drivers) if maybe_submitted else None
+    submission_id = None if token is None else str(drivers.facts(token)["submission_id"])
+    if token is None or submission_id is None:
+        token = drivers.next_run(task.command.epoch)
+        try:
+            submission_id = drivers.submit(token, parallelism, handover=True)
+        except BackendRefused as error:
+            sentence = f"The cluster did not accept a second driver: {error}. The first one goes on."
+            return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
+        except BackendUnreachable as error:
+            # it may have been started all the same: it then ends by itself, as nobody lets it go
+            sentence = f"The cluster does not answer: {error}. The first driver goes on."
+            return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
+    watch = _WarmWatch(task, drivers, token, submission_id, parallelism)
+    most = watch.deadline.most_seconds
+    outcome = task.until(watch.look, most, LOOK_SECONDS) or watch.failure(f"was not ready within {most:g} s")
+    if outcome.event is ActionEvent.WARM:
+        return outcome
+    if not end_driver(task, drivers, submission_id):
+        log.warning("job %s: %s cannot be ended; it ends by itself", task.spec.job_id, submission_id)
+    return outcome
+
+
+class _WarmWatch:
+    """Looks at the second driver until it is ready or has failed."""
+
+    def __init__(self, task: Task, drivers: JobDrivers, token: Token, submission_id: str, parallelism: int) -> None:
+        self._task = task
+        self._drivers = drivers
+        self._token = token
+        self._submission_id = submission_id
+        self._parallelism = parallelism
+        self._check = DriverCheck(drivers, task.clock)
+        self._started = task.clock.monotonic()
+        self.deadline = StartDeadline(
+            task.spec.application.start_deadline_seconds, None, now=self._started, elapsed=0.0
+        )
+
+    def look(self) -> ActionOutcome | None:
+        """Return how the warm-up has ended, or None if it is still under way."""
+        ready = self._drivers.control.ready(self._token)
+        if ready is not None and ready.get("submission_id") == self._submission_id:
+            return self._ready(ready)
+        facts = self._drivers.facts(self._token)
+        progress = StartProgress.of(facts, self._drivers.progress(self._token))
+        ended = self._check.failure(self._submission_id, arrived=bool(facts))
+        if ended is not None:
+            return self.failure("ended before it was ready")
+        if self.deadline.see(progress, self._task.clock.monotonic()) is not None:
+            return self.failure(
+                f"made no progress for {self._task.spec.application.start_deadline_seconds:g} s: {progress.text}."
+                " If it needs longer, raise application.start_deadline_seconds"
+            )
+        return None
+
+    def failure(self, what: str) -> ActionOutcome:
+        """Return that the second driver did not get ready."""
+        reason = self._drivers.reason(self._token, self._submission_id)
+        sentence = f"The second driver {what}. The first one goes on."
+        sentence += f" The reason: {reason}" if reason else ""
+        return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_WARM")
+
+    def _ready(self, ready: dict[str, Any]) -> ActionOutcome:
+        took = round(self._task.clock.monotonic() - self._started, 3)
+        slots = int(ready.get("slots", 0))
+        if slots < self._parallelism:
+            sentence = f"The cluster has room for {slots} of {self._parallelism} slots next to the running driver."
+            if Way.RESTART in self._task.spec.application.ways:
+                return ActionOutcome(ActionEvent.FALLS_BACK, f"{sentence} The job is restarted instead.", "NO_ROOM")
+            sentence += " Allow a restart in application.rescale, or add slots."
+            return ActionOutcome(ActionEvent.CANNOT_GO_ON, sentence, "NO_ROOM")
+        cold = f", but not warm ({ready['error']})" if "error" in ready else ""
+        return ActionOutcome(
+            ActionEvent.WARM,
+            f"The second driver, {self._submission_id}, is ready after {took:.0f} s{cold}.",
+            details={"warm_seconds": took, "rehearsed_batches": int(ready.get("batches", 0))},
+            submission_id=self._submission_id,
+            run=self._token.run,
+        )
+
+
+def _adopt(task: Task, drivers: JobDrivers) -> Token | None:
+    """Return the run of a second driver that has arrived, or arrives now; None if it will not come."""
+    with contextlib.suppress(*NO_ANSWER):
+        task.until(
+            lambda: drivers.newest_run(task.command.epoch) or not drivers.unclaimed(),
+            ARRIVAL_SECONDS,
+            ASK_SECONDS,
+            retry_on=NO_ANSWER,
+        )
+    return drivers.newest_run(task.command.epoch)

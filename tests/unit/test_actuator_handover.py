@@ -1,0 +1,278 @@
+"""Handovers carried out against a simulated cluster whose drivers obey the orders of a handover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from services.actuator.backends import DriverState, Submission
+from services.actuator.checkpoint import read_mark
+from tests.unit.test_actuator_execute import Died, FakeWorld
+from tests.unit.test_actuator_rules import command
+from tidegate.events.command import CommandKind
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
+from tidegate.launcher.control import Control, Token
+
+
+@dataclass
+class HandoverWorld(FakeWorld):
+    """A world in which drivers hand over. At most one of them may write: `tick` fails the test if two do."""
+
+    ways: tuple[Way, ...] = (Way.HANDOVER, Way.RESTART)
+    waiting: set[str] = field(default_factory=set)
+    """Second drivers that have not been let go."""
+    paused: set[str] = field(default_factory=set)
+    slots: int = 100
+    """How many slots the cluster has for a second driver."""
+    breaks: bool = False
+    """Whether a second driver ends while it warms up."""
+    pauses: bool = True
+    """Whether the first driver comes to a batch boundary in time."""
+    writers: list[str] = field(default_factory=list)
+    """Who committed, in order."""
+
+    @property
+    @override
+    def spec(self) -> JobSpec:
+        spec = super().spec
+        return spec.model_copy(update={"application": spec.application.model_copy(update={"rescale": self.ways})})
+
+    @override
+    def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
+        held = control.newest_claim()
+        if held is not None and held[0].epoch > epoch:
+            return None
+        known = [t.run for t in [*control.runs(), *([held[0]] if held else [])] if t.epoch == epoch]
+        return Token(epoch, max(known, default=0) + 1)
+
+    @override
+    def submit(self, run: Submission) -> str:
+        driver = super().submit(run)
+        if run.handover:
+            self.waiting.add(driver)
+        return driver
+
+    @override
+    def tick(self) -> None:
+        for driver in sorted(self.live_drivers(self.spec)):
+            self._obey(driver)
+        busy = [d for d in sorted(self.live_drivers(self.spec)) if self._may_write(d)]
+        assert len(busy) <= 1, f"two writers: {busy}"
+        for driver in busy:
+            if self.works(self.sizes[driver]):
+                self.commit()
+                self.writers.append(driver)
+
+    def _may_write(self, driver: str) -> bool:
+        return not self._new(driver) and driver not in self.waiting and driver not in self.paused
+
+    def _obey(self, driver: str) -> None:
+        token, control = self.tokens[driver], self.control
+        marker, hold, go, fence = control.stop_marker(), control.hold(), control.go(), control.fence()
+        if marker and marker[0] > token and self.obeys:
+            self.drivers[driver] = DriverState.ENDED
+        elif self._new(driver):
+            if self.seconds - self.asked_at[driver] >= 5:
+                self._arrive(driver, token)
+        elif driver in self.waiting and self.breaks:
+            self.drivers[driver] = DriverState.ENDED
+        elif driver in self.waiting and self.seconds - self.asked_at[driver] >= 20 and control.ready(token) is None:
+            control.write_ready(token, {"submission_id": driver, "slots": min(self.slots, self.sizes[driver])})
+        if hold and hold.submission_id == driver and hold.token > token and control.paused(hold.token) is None:
+            self.paused |= {driver} if self.pauses else set()
+            control.write_paused(hold.token, {"paused": self.pauses, "queries": {}})
+        if go and go.submission_id == driver and go.token > token and fence and fence[0] <= go.token:
+            self.waiting.discard(driver)
+            self.paused.discard(driver)
+            self.tokens[driver] = go.token
+            self._arrive(driver, go.token)
+
+    def _arrive(self, driver: str, token: Token) -> None:
+        facts: dict[str, Any] = {"submission_id": driver, "application_id": f"app-{driver}", "hands_over": True}
+        facts["application"] = f"digest-{driver}"
+        self.control.write_running(token, {**facts, "epoch": token.epoch, "run": token.run})
+
+    def alive(self) -> list[str]:
+        """Return the drivers that are alive."""
+        return sorted(self.live_drivers(self.spec))
+
+    def last(self) -> ActionResult:
+        """Return the newest result."""
+        return self.topic[-1]
+
+
+FIRST, SECOND = "driver-1-0", "driver-1-1"
+HANDED_OVER = ["accepted", "warming", "switching", "running", "retiring", "verified"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> HandoverWorld:
+    """A job of size 2 that runs."""
+    world = HandoverWorld(tmp_path)
+    world.start()
+    return world
+
+
+def test_a_second_driver_takes_over(world: HandoverWorld) -> None:
+    """The second driver starts while the first one runs, commits after it, and is the only one left."""
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == HANDED_OVER
+    assert world.alive() == [SECOND]
+    end = world.last()
+    assert (end.way, end.parallelism, end.submission_id) == (Way.HANDOVER, 4, SECOND)
+    assert (end.incarnation, end.application) == (f"app-{SECOND}", f"digest-{SECOND}")
+    assert end.outage_seconds is not None
+    assert end.delay_seconds is not None
+    assert world.writers == sorted(world.writers), "the first driver wrote after the second one had"
+    # and once more: the log and the control directory know which driver runs
+    assert world.carry(command(to=6, epoch=8, command_id="again", from_parallelism=4)) is Phase.VERIFIED
+    assert world.alive() == ["driver-1-2"]
+
+
+def test_the_next_restart_finds_the_driver_that_took_over(world: HandoverWorld) -> None:
+    """After a handover a stop ends the second driver, which is known by its newer run."""
+    world.carry(command())
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
+    assert world.alive() == []
+
+
+def test_a_second_driver_that_breaks_changes_nothing(world: HandoverWorld) -> None:
+    """A new version that fails while it warms up leaves the first driver alone: the fence has not moved."""
+    world.breaks = True
+    fence = world.control.fence()
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases() == ["accepted", "warming", "rolled_back"]
+    assert (world.last().code, world.last().parallelism) == ("NOT_WARM", 2)
+    assert "ended before it was ready" in world.last().sentence
+    assert world.alive() == [FIRST]
+    assert world.control.fence() == fence
+    assert not world.paused
+
+
+def test_a_cluster_without_room_restarts_the_job(world: HandoverWorld) -> None:
+    """If the second driver gets too few slots, it ends, and the job is restarted."""
+    world.slots = 1
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == ["accepted", "warming", "stopping", "stopped", "starting", "running", "verified"]
+    assert world.topic[-5].code == "NO_ROOM"
+    assert world.last().way is Way.RESTART
+    assert len(world.alive()) == 1
+
+
+def test_a_cluster_without_room_leaves_a_job_that_must_not_restart(world: HandoverWorld) -> None:
+    """Without a restart among the ways, the command fails, and the first driver goes on."""
+    world.slots, world.ways = 1, (Way.HANDOVER,)
+    assert world.carry(command()) is Phase.FAILED
+    assert (world.last().code, world.alive()) == ("NO_ROOM", [FIRST])
+
+
+def test_a_first_driver_that_does_not_pause_goes_on(world: HandoverWorld) -> None:
+    """If no batch ends before the deadline, the second driver ends, and the first one goes on under a newer run."""
+    world.pauses = False
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases() == ["accepted", "warming", "switching", "resuming", "rolled_back"]
+    assert world.last().code == "NOT_SWITCHED"
+    assert "No batch of the first driver ended within 20 s" in world.last().sentence
+    assert world.alive() == [FIRST]
+    assert world.last().submission_id == FIRST
+
+
+def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(world: HandoverWorld) -> None:
+    """The second driver is ended before the first one goes on, which commits again."""
+    world.works = lambda size: size == 2
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases() == ["accepted", "warming", "switching", "running", "resuming", "rolled_back"]
+    assert world.last().sentence.startswith("Size 4 failed: ")
+    assert "The first driver goes on and has committed batch" in world.last().sentence
+    assert world.alive() == [FIRST]
+    assert (world.last().parallelism, world.last().application) == (2, f"digest-{FIRST}")
+    world.works = lambda _size: True
+    assert world.carry(command(epoch=8, command_id="again")) is Phase.VERIFIED
+
+
+def test_a_first_driver_that_is_gone_cannot_go_on(world: HandoverWorld) -> None:
+    """If the second driver fails and the first one has ended, the job is started with the last good size."""
+
+    def kill(result: ActionResult) -> None:
+        if result.phase is Phase.RUNNING and result.attempt == 1:
+            world.drivers[FIRST] = DriverState.ENDED
+
+    world.on_result = kill
+    world.works = lambda size: size == 2
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases()[4:] == ["resuming", "stopping", "stopped", "starting", "running", "rolled_back"]
+    assert world.sizes[world.alive()[0]] == 2
+
+
+def test_a_first_driver_that_is_killed_while_it_is_paused_does_not_matter(world: HandoverWorld) -> None:
+    """The second driver has been let go, and goes on."""
+
+    def kill(result: ActionResult) -> None:
+        if result.phase is Phase.RUNNING:
+            world.drivers[FIRST] = DriverState.ENDED
+
+    world.on_result = kill
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.alive() == [SECOND]
+
+
+def test_a_second_driver_that_is_killed_while_it_waits_leaves_the_first(world: HandoverWorld) -> None:
+    """Nobody is paused for a driver that is gone."""
+
+    def kill(result: ActionResult) -> None:
+        if result.phase is Phase.SWITCHING:
+            world.drivers[SECOND] = DriverState.ENDED
+
+    world.on_result = kill
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.alive() == [FIRST]
+    assert not world.paused
+
+
+def test_a_driver_that_cannot_hand_over_is_restarted(world: HandoverWorld) -> None:
+    """A driver of an older version does not know the orders."""
+    for token in world.control.runs():
+        facts = world.control.running(token) or {}
+        world.control.write_running(token, {name: value for name, value in facts.items() if name != "hands_over"})
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.last().way is Way.RESTART
+
+
+def test_a_successor_adopts_the_second_driver(world: HandoverWorld) -> None:
+    """An actuator that finds a second driver under way does not start a third one."""
+    world.die_at = ("before", Phase.SWITCHING)
+    with pytest.raises(Died):
+        world.carry(command())
+    assert world.alive() == [FIRST, SECOND]
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+    assert world.alive() == [SECOND]
+    assert len(world.drivers) == 2
+
+
+@pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("phase", ["accepted", "warming", "switching", "running", "retiring", "resuming"])
+def test_an_actuator_may_die_at_any_point(world: HandoverWorld, phase: str, when: str, *, works: bool) -> None:
+    """A successor carries the command to its end: one driver is left, one wrote at a time, each result once."""
+    world.works = lambda size: works or size == 2
+    world.die_at = (when, Phase(phase))
+    reached = phase != ("resuming" if works else "retiring")
+    if reached:
+        with pytest.raises(Died):
+            world.carry(command())
+    end = world.carry(command(), owner="b")
+    assert end is (Phase.VERIFIED if works else Phase.ROLLED_BACK)
+    assert len(world.alive()) == 1
+    told = [result.result_id for result in world.topic if result.command_id == "c"]
+    assert len(told) == len(set(told))
+    before, _ = read_mark(world.spec.application.checkpoint_location)
+    for _ in range(3):
+        world.tick()
+    after, _ = read_mark(world.spec.application.checkpoint_location)
+    assert after != before, "nobody writes any more"

@@ -1,0 +1,370 @@
+"""A driver's part in a handover, without Spark: orders, held queries, and what the script sees of them."""
+
+# ruff: noqa: N802 - the JVM's names
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+
+from tests.support.wait import wait_until
+from tidegate.launcher import handover, warm
+from tidegate.launcher.control import Control, HandoverOrder, Token
+from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.waits import patch_waits
+from tidegate.launcher.warm import RECORDS, copy_newest_batch
+
+OLD = Token(5, 1)
+
+
+class FakeRun:
+    """A run that takes newer tokens."""
+
+    submission_id = "driver-1-0"
+    parallelism = 2
+
+    def __init__(self) -> None:
+        self.token = OLD
+        self.failures: list[str] = []
+
+    def adopt(self, token: Token) -> None:
+        """Go on as a newer run."""
+        self.token = token
+
+    def asked_to_stop(self) -> float | None:
+        """Nobody asks it to stop."""
+        return None
+
+    def report_failure(self, failure: BaseException | str) -> None:
+        """Remember the failure."""
+        self.failures.append(str(failure))
+
+
+class FakeJava:
+    """The JVM's side of a query."""
+
+    def __init__(self, id_: str = "q") -> None:
+        self._id = id_
+        self.active = True
+        self.ended = threading.Event()
+
+    def id(self) -> Any:
+        """Return the id, which survives restarts."""
+        return types.SimpleNamespace(toString=lambda: self._id)
+
+    def isActive(self) -> bool:
+        """Whether the query runs."""
+        return self.active
+
+    def lastProgress(self) -> None:
+        """There was no batch."""
+
+    def stop(self) -> None:
+        """End the query."""
+        self.active = False
+        self.ended.set()
+
+    def awaitTermination(self, milliseconds: int | None = None) -> bool:
+        """Wait for the end."""
+        return self.ended.wait(30 if milliseconds is None else milliseconds / 1000)
+
+
+class FakeManager:
+    """The JVM's side of `spark.streams`."""
+
+    def __init__(self, *queries: FakeJava) -> None:
+        self.queries = list(queries)
+        self.terminated = False
+
+    def active(self) -> list[FakeJava]:
+        """Return the queries that run."""
+        return [query for query in self.queries if query.active]
+
+    def awaitAnyTermination(self, milliseconds: int | None = None) -> bool:
+        """Wait for the end of any."""
+        return wait_until(
+            lambda: self.terminated or any(not query.active for query in self.queries),
+            30 if milliseconds is None else milliseconds / 1000,
+            0.01,
+        )
+
+    def resetTerminated(self) -> None:
+        """Forget what has ended."""
+        self.terminated = False
+        self.queries = self.active()
+
+
+class Script:
+    """A script with one query, in a driver that can hand over."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool = False) -> None:
+        self.control = Control(folder, "job")
+        self.run = FakeRun()
+        self.turn = Turn(self.control, self.run, lambda _text: None, waits=waits)
+        self.query: Any = StreamingQuery(FakeJava())
+        self.manager: Any = StreamingQueryManager(FakeManager(self.query._jsq))
+        self.fails = False
+        self.reaches_boundary = True
+        writer = types.SimpleNamespace(_spark=types.SimpleNamespace(streams=self.manager))
+        self.turn.remember(StartedQuery(self.query, self._start, writer, (), {}))
+        monkeypatch.setattr(handover, "end_at_boundary", self._end)
+        self.ended: list[Any] = []
+
+    def _start(self, _writer: Any) -> StreamingQuery:
+        if self.fails:
+            raise RuntimeError("no topic")
+        new = FakeJava()
+        self.manager._jsqm.queries.append(new)
+        return StreamingQuery(new)
+
+    def _end(self, query: Any, _deadline: float) -> bool:
+        if self.reaches_boundary:
+            query._jsq.stop()
+        return self.reaches_boundary
+
+    def order(self, run: int, *, hold: bool, driver: str = FakeRun.submission_id, seconds: float = 5.0) -> Token:
+        """Order something under a newer fence, and have the driver look."""
+        token = Token(6, run)
+        self.control.raise_fence(token, "a")
+        order = HandoverOrder(token, driver, seconds)
+        (self.control.request_hold if hold else self.control.let_go)(order)
+        self.turn.look()
+        return token
+
+    def wait_in_background(self, wait: Any) -> threading.Thread:
+        """Let the script wait for its query; `ended` is filled when it goes on."""
+        thread = threading.Thread(target=lambda: self.ended.append(wait()), daemon=True)
+        thread.start()
+        time.sleep(0.05)
+        return thread
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """A script whose waits are wrapped, until the end of the test."""
+    for cls, names in (
+        (StreamingQuery, ("awaitTermination", "stop", "isActive")),
+        (StreamingQueryManager, ("awaitAnyTermination", "active")),
+    ):
+        for name in names:
+            monkeypatch.setattr(cls, name, getattr(cls, name))
+    script = Script(tmp_path, monkeypatch)
+    patch_waits(script.turn)
+    yield script
+    script.turn.over = True
+    script.query._jsq.stop()
+
+
+def test_a_script_does_not_notice_that_its_query_is_held(script: Script) -> None:
+    """A held query looks active; once it is resumed, the same handle is the new query's, and waiting goes on."""
+    waiting = script.wait_in_background(script.query.awaitTermination)
+    any_of = script.wait_in_background(script.manager.awaitAnyTermination)
+    first = script.query._jsq
+    token = script.order(1, hold=True)
+    assert script.control.paused(token) == {"paused": True, "queries": {"q": None}}
+    assert not first.active
+    assert script.query.isActive
+    assert [query.id for query in script.manager.active] == ["q"]
+    assert script.query.awaitTermination(0.2) is False
+    assert script.manager.awaitAnyTermination(0.2) is False
+
+    token = script.order(2, hold=False)
+    assert script.run.token == token
+    assert script.query._jsq is not first
+    assert script.query._jsq.active
+    time.sleep(0.3)
+    assert not script.ended, "the script went on"
+    script.query._jsq.stop()
+    waiting.join(5)
+    any_of.join(5)
+    assert len(script.ended) == 2
+
+
+def test_a_second_handle_follows_a_resumed_query(script: Script) -> None:
+    """A handle that the script got from `spark.streams` waits for the new query too."""
+    (other,) = script.manager.active
+    waiting = script.wait_in_background(other.awaitTermination)
+    script.order(1, hold=True)
+    script.order(2, hold=False)
+    waiting.join(0.5)
+    assert not script.ended
+    script.query._jsq.stop()
+    waiting.join(5)
+    assert script.ended
+    assert other._jsq is script.query._jsq
+
+
+def test_a_stop_releases_a_script_whose_queries_are_held(script: Script) -> None:
+    """When the driver is to end, waiting for a held query ends."""
+    waiting = script.wait_in_background(script.query.awaitTermination)
+    script.order(1, hold=True)
+    script.turn.over = True
+    waiting.join(5)
+    assert script.ended
+
+
+def test_a_query_that_the_script_stops_while_it_is_held_is_not_resumed(script: Script) -> None:
+    """What the script has stopped stays stopped."""
+    script.order(1, hold=True)
+    held = script.query._jsq
+    script.query.stop()
+    assert not script.query.isActive
+    script.order(2, hold=False)
+    assert script.query._jsq is held
+
+
+def test_no_batch_is_broken_for_a_handover(script: Script) -> None:
+    """If a query reaches no boundary before the deadline, it goes on, and the answer says so."""
+    script.reaches_boundary = False
+    token = script.order(1, hold=True, seconds=0.2)
+    assert script.control.paused(token) == {"paused": False, "queries": {}}
+    assert script.query._jsq.active
+    assert not script.turn.holding
+
+
+def test_orders_for_other_drivers_and_old_orders_are_not_obeyed(script: Script) -> None:
+    """Only an order that names this driver, and is newer than its run, counts."""
+    token = script.order(1, hold=True, driver="driver-9-9")
+    assert script.control.paused(token) is None
+    script.order(2, hold=False)
+    assert script.run.token == Token(6, 2)
+    script.control.request_hold(HandoverOrder(Token(6, 2), FakeRun.submission_id, 5.0))
+    script.turn.look()
+    assert not script.turn.holding
+
+
+def test_a_driver_with_a_newer_fence_is_not_let_go(script: Script) -> None:
+    """A permission under an older fence than the newest one does not count: its actuator was overtaken."""
+    script.order(1, hold=True)
+    script.control.raise_fence(Token(6, 3), "b")
+    script.control.let_go(HandoverOrder(Token(6, 2), FakeRun.submission_id))
+    script.turn.look()
+    assert script.turn.holding
+    assert script.run.token == OLD
+
+
+def test_a_driver_that_was_forgotten_goes_on(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paused for longer than any second driver waits, it resumes by itself."""
+    script.order(1, hold=True)
+    script.turn.look()
+    assert script.turn.held()
+    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    script.turn.look()
+    assert not script.turn.holding
+    assert script.query._jsq.active
+
+
+def test_a_driver_that_has_handed_over_stays_paused(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a second driver was let go, only the actuator may tell the first one to go on."""
+    token = script.order(1, hold=True)
+    script.control.let_go(HandoverOrder(token, "driver-9-9"))
+    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    script.turn.look()
+    assert script.turn.holding
+
+
+def test_a_query_that_cannot_be_resumed_is_reported(script: Script) -> None:
+    """The reason is reported, and the script goes on with an ended query."""
+    waiting = script.wait_in_background(script.query.awaitTermination)
+    script.order(1, hold=True)
+    script.fails = True
+    script.order(2, hold=False)
+    assert script.run.failures == ["no topic"]
+    waiting.join(5)
+    assert script.ended
+
+
+def test_a_second_driver_waits_until_it_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that it is ready, which names the driver, and starts its query only when its turn has come."""
+    script = Script(tmp_path, monkeypatch, waits=True)
+    monkeypatch.setattr(handover, "warm_up", lambda *_args: 2)
+    context = types.SimpleNamespace(master="local[2]")
+    writer = types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=context))
+    thread = script.wait_in_background(lambda: script.turn.wait(writer, {}))
+    ready = wait_until(lambda: script.control.ready(OLD), 10)
+    assert ready is not None
+    assert (ready["slots"], ready["batches"], ready["submission_id"]) == (2, 2, FakeRun.submission_id)
+    script.order(1, hold=False, driver="driver-9-9")
+    assert not script.ended
+    script.order(2, hold=False)
+    thread.join(5)
+    assert script.ended == [True]
+    assert script.run.token == Token(6, 2)
+
+
+def test_a_second_driver_that_cannot_warm_up_takes_over_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed rehearsal is reported, and nothing else."""
+    script = Script(tmp_path, monkeypatch, waits=True)
+
+    def fail(*_args: object) -> int:
+        raise RuntimeError("no such topic")
+
+    monkeypatch.setattr(handover, "warm_up", fail)
+    context = types.SimpleNamespace(master="local[2]")
+    writer = types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=context))
+    thread = script.wait_in_background(lambda: script.turn.wait(writer, {}))
+    ready = wait_until(lambda: script.control.ready(OLD), 10)
+    assert ready is not None
+    assert ready["error"] == "RuntimeError: no such topic"
+    script.turn.over = True
+    thread.join(5)
+    assert script.ended == [False]
+
+
+def _log(checkpoint: Path, batch: int, *sources: Any) -> None:
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    settings = {"batchWatermarkMs": 77, "conf": {"spark.sql.shuffle.partitions": "3"}}
+    lines = ["v1", json.dumps(settings), *map(json.dumps, sources)]
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+
+
+def test_a_rehearsal_repeats_the_newest_batch(tmp_path: Path) -> None:
+    """Each partition is read again from where the newest batch began, but no more than a few records of it."""
+    real, place = tmp_path / "ck", tmp_path / "warm"
+    _log(real, 3, {"a": {"0": 100, "1": 5}}, {"b": {"0": 7}})
+    _log(real, 4, {"a": {"0": 100_000, "1": 8}}, {"b": {"0": 7}})
+    place.mkdir()
+    assert copy_newest_batch(f"file://{real}", place)
+    assert (place / "sources/0/0").read_bytes() == b"\0v1\n" + json.dumps(
+        {"a": {"0": 100_000 - RECORDS, "1": 5}}
+    ).encode()
+    version, settings, *ends = (place / "offsets/0").read_text().splitlines()
+    assert version == "v1"
+    assert json.loads(settings) == {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "3"}}
+    assert [json.loads(end) for end in ends] == [{"a": {"0": 100_000, "1": 8}}, {"b": {"0": 7}}]
+    assert json.loads((place / "metadata").read_text())["id"]
+
+
+@pytest.mark.parametrize("source", [{"logOffset": 3}, 17, {"a": {"0": "x"}}])
+def test_only_kafka_batches_are_repeated(tmp_path: Path, source: Any) -> None:
+    """A checkpoint of another source is left alone, and so is one without a batch."""
+    place = tmp_path / "warm"
+    place.mkdir()
+    assert not copy_newest_batch(str(tmp_path / "none"), place)
+    _log(tmp_path / "ck", 0, source)
+    assert not copy_newest_batch(str(tmp_path / "ck"), place)
+    assert not list(place.iterdir())
+
+
+def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint is removed, and the script's wait for any query does not see that it has ended."""
+    monkeypatch.setattr(warm, "_checkpoint_location", lambda *_args: None)
+    reset: list[bool] = []
+    streams = types.SimpleNamespace(resetTerminated=lambda: reset.append(True))
+    writer = types.SimpleNamespace(
+        _df=types.SimpleNamespace(), _jwrite=None, _spark=types.SimpleNamespace(streams=streams)
+    )
+    with pytest.raises(AttributeError):
+        warm.warm_up(writer, {"outputMode": "append"}, tmp_path / "w", lambda: True)
+    assert not (tmp_path / "w").exists()
+    assert reset

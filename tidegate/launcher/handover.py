@@ -1,0 +1,266 @@
+"""A driver's part in a handover: the second driver waits for its turn, the first one gives its turn away.
+
+The *second* driver runs the script up to the start of its first query. There it warms up, says so in `ready-…`, and
+waits until `go` names it. Only then do its queries start.
+
+The *first* driver is told to `hold`. It stops its queries at a batch boundary and says so in `paused-…`, but the script
+must not notice: to it, a held query is still active, and whoever waits for its end goes on waiting. If the second
+driver fails, `go` names the first one: it starts the same queries again from their checkpoints, and puts them behind
+the script's own handles. If the second one succeeds, the stop marker ends the first driver.
+
+If a query reaches no batch boundary in time, no batch is broken: all queries go on, and `paused-…` says so.
+
+Neither driver waits for ever. A second driver that is not let go ends after `WAIT_SECONDS`. A first driver that is
+forgotten resumes by itself, but only when no second one can start any more: that time is over, and `go` names nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tidegate.launcher.boundary import end_at_boundary
+from tidegate.launcher.control import Control, ControlError, HandoverOrder, Token
+from tidegate.launcher.warm import warm_up
+
+GO_SECONDS = 0.02
+"""Between two looks of the second driver at its turn: they add to the time without commits."""
+WAIT_SECONDS = 900.0
+"""How long the second driver waits for its turn before it ends: nobody may be left to give it."""
+FORGOTTEN_SECONDS = WAIT_SECONDS + 60.0
+"""How long the first driver stays paused if nobody is let go. The second one was ready before, so it has ended."""
+EXECUTORS_SECONDS = 60.0
+"""How long the second driver waits for its executors before it says how many have come."""
+_TRY_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
+
+
+class DriverRun(Protocol):
+    """What a turn needs to know of the run that its driver carries out."""
+
+    @property
+    def token(self) -> Token:
+        """The run that this driver is."""
+
+    @property
+    def submission_id(self) -> str:
+        """Its driver."""
+
+    @property
+    def parallelism(self) -> int:
+        """Its size in task slots."""
+
+    def adopt(self, token: Token) -> None:
+        """Go on as a newer run."""
+
+    def asked_to_stop(self) -> float | None:
+        """Return how many seconds this run has to stop, or None if no marker asks it to."""
+
+    def report_failure(self, failure: BaseException | str) -> None:
+        """Say why a query failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedQuery:
+    """A query of the script's, and how to start it again."""
+
+    query: Any
+    start: Callable[..., Any]
+    writer: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def again(self) -> None:
+        """Start the query from its checkpoint, behind the handle that the script has."""
+        self.query._jsq = self.start(self.writer, *self.args, **self.kwargs)._jsq
+
+
+class Turn:
+    """Whether this driver may run queries now, and those it has started."""
+
+    def __init__(self, control: Control, run: DriverRun, say: Callable[[str], None], *, waits: bool) -> None:
+        self._control = control
+        self._run = run
+        self._say = say
+        self._waits = waits
+        self._warming = threading.Lock()
+        self._started: list[StartedQuery] = []
+        self._held: dict[str, StartedQuery] = {}
+        self._held_since = 0.0
+        self._held_for: Token | None = None
+        self.holding = False
+        """Whether the queries are paused for another driver, or being paused."""
+        self.resumed = 0
+        """How often queries were resumed."""
+        self.over = False
+        """Whether the driver is to end."""
+        self.lock = threading.Lock()
+        """Whoever starts a query holds it, and looks at `holding` first."""
+
+    def wait(self, writer: Any, given: dict[str, Any]) -> bool:
+        """Warm up and wait until this driver may start a query; False if it never may."""
+        with self._warming:
+            if self._waits and not self._wait_for_go(writer, given):
+                return False
+            self._waits = False
+        return self.wait_until_released(None) and not self.over
+
+    def remember(self, started: StartedQuery) -> None:
+        """Remember a query that was just started; the caller holds the lock."""
+        self._started.append(started)
+
+    def look(self) -> None:
+        """Obey new orders; to be called several times a second."""
+        order = self._control.hold()
+        if order is not None and self._is_new(order) and self._control.paused(order.token) is None:
+            self._held_for = order.token
+            self._hold(time.monotonic() + order.deadline_seconds)
+            last = {id_: _last_batch(started.query) for id_, started in self._held.items()}
+            self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
+        if not self._waits and (self._may_go() or self._is_forgotten()) and self.holding:
+            self._resume()
+
+    def held(self) -> list[Any]:
+        """Return the queries that are paused."""
+        return [started.query for started in self._held.values()]
+
+    def holds(self, query: Any) -> bool:
+        """Whether a query is paused for another driver."""
+        return self.holding and query.id in self._held
+
+    def drop(self, query: Any) -> None:
+        """Do not resume a query: the script itself stops it."""
+        if self.holding:
+            self._held.pop(query.id, None)
+
+    def renew(self, query: Any) -> bool:
+        """Put the newest run of a query behind a handle of the script's; return whether it is another one."""
+        with self.lock:
+            newest = next((started for started in reversed(self._started) if started.query.id == query.id), None)
+        if newest is None or newest.query._jsq == query._jsq:
+            return False
+        query._jsq = newest.query._jsq
+        return True
+
+    def wait_until_released(self, deadline: float | None) -> bool:
+        """Wait until no query is held or the driver is to end; False if the deadline comes first."""
+        while self.holding and not self.over:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _wait_for_go(self, writer: Any, given: dict[str, Any]) -> bool:
+        facts = self._warm_up(writer, given) | {"submission_id": self._run.submission_id}
+        self._control.write_ready(self._run.token, facts)
+        self._say(f"run {self._run.token} is warm and waits for its turn: {facts}")
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline and not self.over:
+            try:
+                if self._may_go():
+                    return True
+            except (ControlError, OSError) as error:  # the next look may succeed
+                self._say(f"cannot see whose turn it is: {error}")
+                time.sleep(_TRY_SECONDS)
+            time.sleep(GO_SECONDS)
+        return False
+
+    def _warm_up(self, writer: Any, given: dict[str, Any]) -> dict[str, Any]:
+        started = time.monotonic()
+        context = writer._spark.sparkContext
+        facts: dict[str, Any] = {"slots": self._wait_for_executors(context)}
+        facts["executors_seconds"] = round(time.monotonic() - started, 3)
+        folder = self._control.path / f"warm-{self._run.token}"
+        try:
+            if facts["slots"] >= self._run.parallelism:  # with fewer slots it will not be let go
+                facts["batches"] = warm_up(writer, given, folder, lambda: not self.over)
+        except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same
+            facts["error"] = f"{type(error).__name__}: {error}"[:500]
+        return facts | {"seconds": round(time.monotonic() - started, 3)}
+
+    def _wait_for_executors(self, context: Any) -> int:
+        """Wait for the executors of this run's size; return how many slots have come."""
+        if context.master.startswith("local"):
+            return self._run.parallelism
+        cores = int(context.getConf().get("spark.executor.cores", "1"))
+        deadline = time.monotonic() + EXECUTORS_SECONDS
+        while True:
+            slots = (int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1) * cores
+            if slots >= self._run.parallelism or time.monotonic() >= deadline or self.over:
+                return slots
+            time.sleep(_LOOK_SECONDS)
+
+    def _may_go(self) -> bool:
+        """Whether a new `go` names this driver; if so, it now is the run that `go` says."""
+        order, fence = self._control.go(), self._control.fence()
+        if order is None or not self._is_new(order) or (fence is not None and fence[0] > order.token):
+            return False
+        self._run.adopt(order.token)
+        return True
+
+    def _is_forgotten(self) -> bool:
+        """Whether the queries have been paused for so long, with nobody let go, that nobody will be."""
+        if not self.holding or self._held_for is None or time.monotonic() < self._held_since + FORGOTTEN_SECONDS:
+            return False
+        order = self._control.go()
+        forgotten = order is None or order.token < self._held_for
+        if forgotten:
+            self._say(f"run {self._run.token} was paused and forgotten: it goes on")
+        return forgotten
+
+    def _is_new(self, order: HandoverOrder) -> bool:
+        """Whether an order is for this driver, and newer than the one under which it runs."""
+        return order.submission_id == self._run.submission_id and order.token > self._run.token
+
+    def _hold(self, deadline: float) -> None:
+        """Pause all queries; if one does not come to a boundary, resume the others."""
+        if self.holding:
+            return
+        self.holding = True
+        with self.lock:
+            queries = {started.query.id: started for started in self._started if started.query._jsq.isActive()}
+        self._held = dict(queries)
+        self._say(f"run {self._run.token} pauses {len(queries)} queries")
+        running = self._still_running(queries, deadline)
+        self._held_since = time.monotonic()
+        if running:
+            self._held = {id_: started for id_, started in queries.items() if id_ not in running}
+            self._resume()
+
+    def _still_running(self, queries: dict[str, StartedQuery], deadline: float) -> set[str]:
+        """End queries at a batch boundary; return the ids of those that go on, because none came in time."""
+        running = set(queries)
+
+        def end(id_: str) -> None:
+            while time.monotonic() < deadline and self._run.asked_to_stop() is None:
+                if end_at_boundary(queries[id_].query, min(deadline, time.monotonic() + _TRY_SECONDS)):
+                    running.discard(id_)
+                    return
+
+        threads = [threading.Thread(target=end, args=(id_,), daemon=True) for id_ in queries]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return running
+
+    def _resume(self) -> None:
+        for started in self._held.values():
+            try:
+                started.again()
+            except Exception as error:  # noqa: BLE001 - the actuator must hear of it, and the others must go on
+                self._say(f"a query could not be resumed: {error}")
+                self._run.report_failure(error)
+        for started in list(self._held.values())[:1]:
+            started.writer._spark.streams.resetTerminated()  # or waiting for any query would end now
+        self._held = {}
+        self.resumed += 1
+        self.holding = False
+
+
+def _last_batch(query: Any) -> int | None:
+    progress = query.lastProgress
+    return None if progress is None else int(progress["batchId"])

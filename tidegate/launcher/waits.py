@@ -1,0 +1,74 @@
+"""Keeps a script from noticing that its queries are held: they look active, and waiting for their end goes on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+
+from tidegate.launcher.handover import Turn
+
+
+def patch_waits(turn: Turn) -> None:
+    """Wrap what a script can learn about the end of its queries."""
+    _patch_query(turn)
+    _patch_manager(turn)
+
+
+def _patch_query(turn: Turn) -> None:
+    wait, stop, is_active = StreamingQuery.awaitTermination, StreamingQuery.stop, _getter(StreamingQuery.isActive)
+
+    def await_termination(query: Any, timeout: float | None = None) -> Any:
+        deadline = _deadline(timeout)
+        while True:
+            ended = wait(query, _seconds_to(deadline))
+            if ended is False or (not turn.holds(query) and not turn.renew(query)):
+                return ended
+            if not turn.wait_until_released(deadline):
+                return False
+            if turn.over:
+                return ended
+
+    def stop_query(query: Any) -> None:
+        turn.drop(query)
+        stop(query)
+
+    _replace(StreamingQuery, "awaitTermination", await_termination)
+    _replace(StreamingQuery, "stop", stop_query)
+    _replace(StreamingQuery, "isActive", property(lambda query: turn.holds(query) or is_active(query)))
+
+
+def _patch_manager(turn: Turn) -> None:
+    wait, active = StreamingQueryManager.awaitAnyTermination, _getter(StreamingQueryManager.active)
+
+    def await_any_termination(manager: Any, timeout: float | None = None) -> Any:
+        deadline = _deadline(timeout)
+        while True:
+            resumed = turn.resumed
+            ended = wait(manager, _seconds_to(deadline))
+            if ended is False or (not turn.holding and turn.resumed == resumed):
+                return ended
+            if not turn.wait_until_released(deadline):
+                return False
+            if turn.over:
+                return ended
+
+    _replace(StreamingQueryManager, "awaitAnyTermination", await_any_termination)
+    _replace(StreamingQueryManager, "active", property(lambda manager: [*active(manager), *turn.held()]))
+
+
+def _replace(cls: type, name: str, member: Any) -> None:
+    setattr(cls, name, member)
+
+
+def _getter(of: Any) -> Any:
+    return of.fget
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _seconds_to(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.001, deadline - time.monotonic())

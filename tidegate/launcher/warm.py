@@ -1,0 +1,150 @@
+"""Warms a driver up for a query that it will take over, without touching the query's sink, checkpoint or state.
+
+A query's first batch in a new driver is slow: classes are loaded, code is generated and compiled, Kafka clients and
+Python workers start. So the same streaming DataFrame is *rehearsed*: it runs as a query of its own, with the sink
+`noop`, from a throw-away checkpoint. If the real checkpoint shows that all its sources are Kafka topics, the throw-away
+one is written so that its first batch reads again what the newest committed batch read, at most `RECORDS` of each
+partition. The batch is small then, however much the topic holds. Any other source starts from its beginning, and the
+rehearsal is cut off after some seconds.
+
+A rehearsal cannot warm the sink, what a `foreachBatch` function does, nor state, which is loaded from the checkpoint.
+The functions inside the plan, such as UDFs, do see records that were processed before, and the script's listeners see
+the rehearsal start and end.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tidegate.launcher.checkpoints import SETTING, private_field
+from tidegate.launcher.control import REHEARSAL
+
+RECORDS = 200
+"""The most records that a rehearsal reads from one partition of a Kafka topic."""
+TIMES = 2
+"""The second rehearsal runs what the first one has loaded, and lets the JVM compile it."""
+
+REPEAT_SECONDS = 600.0
+"""How long a rehearsal of a known batch may take; whoever waits for the driver gives up earlier if no task finishes."""
+BLIND_SECONDS = 10.0
+"""How long a rehearsal may take whose batch can be of any size, or may not come at all."""
+
+_LOOK_SECONDS = 0.05
+_OLDER_BATCHES = 20
+"""How far back to look for a batch that read something."""
+
+
+def warm_up(writer: Any, given: dict[str, Any], folder: Path, still: Callable[[], bool]) -> int:
+    """Rehearse the query of a `DataStreamWriter` while `still()` is true; return how many batches were rehearsed.
+
+    `given` is what the script passes to `start`; `folder` is for throw-away checkpoints.
+    """
+    done = 0
+    location = _checkpoint_location(writer, given)
+    mode = given.get("outputMode") or private_field(writer, "outputMode").toString()
+    try:
+        for number in range(TIMES):
+            place = folder / str(number)
+            place.mkdir(parents=True)
+            known = location is not None and copy_newest_batch(location, place)
+            copy = writer._df.writeStream.format("noop").queryName(f"{REHEARSAL}-{uuid.uuid4().hex[:8]}")
+            copy = copy.outputMode(mode).option("checkpointLocation", str(place))
+            # `start` would wait for this driver's turn
+            query = copy._sq(copy._jwrite.start())
+            done += _one_batch(query, place, REPEAT_SECONDS if known else BLIND_SECONDS, still)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        # a query that has ended would end the script's wait for any query
+        writer._spark.streams.resetTerminated()
+    return done
+
+
+def _one_batch(query: Any, place: Path, seconds: float, still: Callable[[], bool]) -> int:
+    """Let a query commit its first batch within `seconds`; return how many it has committed."""
+    committed = place / "commits" / "0"
+    until = time.monotonic() + seconds
+    try:
+        while query._jsq.isActive() and not committed.exists() and still() and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        query._jsq.stop()
+    failure = query.exception()
+    if failure is not None and not committed.exists():
+        raise RuntimeError(str(failure)[:500])
+    return int(committed.exists())
+
+
+def copy_newest_batch(location: str, place: Path) -> bool:
+    """Write a checkpoint whose first batch repeats the end of the newest logged batch; False if that cannot be done."""
+    parts = urlsplit(location)
+    offsets = Path(unquote(parts.path) if parts.scheme == "file" else location) / "offsets"
+    newest = _newest_batch(offsets)
+    ends = None if newest is None else _kafka_offsets(offsets / str(newest))
+    if newest is None or ends is None:
+        return False
+    starts = ends
+    for batch in range(newest - 1, max(-1, newest - _OLDER_BATCHES) - 1, -1):
+        older = _kafka_offsets(offsets / str(batch)) if batch >= 0 else [{} for _ in ends]
+        if older is None or len(older) != len(ends):
+            return False
+        starts = [_within_reach(first, last) for first, last in zip(older, ends, strict=True)]
+        if starts != ends:
+            break
+    for number, source in enumerate(starts):
+        file = place / "sources" / str(number) / "0"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"\0v1\n" + json.dumps(source).encode())  # as KafkaSourceInitialOffsetWriter does
+    (place / "offsets").mkdir()
+    settings = (offsets / str(newest)).read_text(encoding="utf-8").splitlines()[1]
+    lines = ["v1", json.dumps(json.loads(settings) | {"batchWatermarkMs": 0}), *map(json.dumps, ends)]
+    (place / "offsets" / "0").write_text("\n".join(lines), encoding="utf-8")
+    (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="utf-8")
+    return True
+
+
+def _within_reach(first: dict[str, dict[str, int]], last: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    return {
+        topic: {p: max(first.get(topic, {}).get(p, 0), end - RECORDS) for p, end in ends.items()}
+        for topic, ends in last.items()
+    }
+
+
+def _newest_batch(offsets: Path) -> int | None:
+    try:
+        return max((int(entry.name) for entry in offsets.iterdir() if entry.name.isdigit()), default=None)
+    except OSError:
+        return None
+
+
+def _kafka_offsets(file: Path) -> list[dict[str, dict[str, int]]] | None:
+    """Return the offsets of each source of a batch, by topic and partition; None if one of them is not Kafka's."""
+    try:
+        version, _, *sources = file.read_text(encoding="utf-8").splitlines()
+        found = [json.loads(source) for source in sources]
+    except (OSError, ValueError):
+        return None
+    of_kafka = version == "v1" and all(
+        isinstance(topics, dict)
+        and all(isinstance(ends, dict) and all(isinstance(n, int) for n in ends.values()) for ends in topics.values())
+        for topics in found
+    )
+    return found if of_kafka and found else None
+
+
+def _checkpoint_location(writer: Any, given: dict[str, Any]) -> str | None:
+    """Return where the query will keep its checkpoint, as Spark's StreamingQueryManager finds it; None if unknown."""
+    options = private_field(writer, "extraOptions")
+
+    def option(name: str) -> str | None:
+        found = options.get(name)
+        return given.get(name) or (found.get() if found.isDefined() else None)
+
+    default, name = writer._spark.conf.get(SETTING, None), option("queryName")
+    return option("checkpointLocation") or (f"{default}/{name}" if default and name else None)
