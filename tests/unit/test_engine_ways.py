@@ -128,6 +128,16 @@ def test_the_cost_of_each_way_is_learned() -> None:
     assert from_wire(json.loads(json.dumps(to_wire(state)))).changes == state.changes
 
 
+def test_the_outage_of_a_restart_is_its_downtime() -> None:
+    """The first batch of a cold run is part of what a restart costs."""
+    state, decision = ordered(job(rescale=(Way.RESTART,)))
+    told = verified(
+        decision, way=Way.RESTART, incarnation="app-2", outage_seconds=20.0, delay_seconds=31.0, downtime_seconds=35.5
+    )
+    state, _ = after(state, snapshot(9, slots=16, incarnation="app-2"), told)
+    assert state.changes.costs == (MeasuredCost(Way.RESTART, int(AT) + 80, 35.5, 31.0),)
+
+
 def test_what_an_older_engine_learned_of_restarts_is_kept() -> None:
     """Its state had restarts with their downtime, and commands without a way."""
     old = to_wire(JobState.new()) | {"restarts": [[AT, 17.5]], "in_flight": ["c", "rescale", 6, AT, AT + 9, "ordered"]}
