@@ -118,12 +118,24 @@ def test_the_cost_of_each_way_is_learned() -> None:
     state, decision = ordered()
     state, _ = after(state, snapshot(9, slots=16), verified(decision))
     assert state.changes.costs == (MeasuredCost(Way.IN_PLACE, int(AT) + 80, 0.0, 9.0),)
-    for number in range(10, 20):
+    for number in range(10, 21):
         told = result("other", Phase.VERIFIED, number, downtime_seconds=float(number), incarnation=f"app-{number}")
         state, _ = after(state, snapshot(number, incarnation=f"app-{number}"), told)
-    assert [cost.outage for cost in state.changes.costs if cost.way is Way.RESTART] == [15.0, 16.0, 17.0, 18.0, 19.0]
+    assert [cost.outage for cost in state.changes.costs if cost.way is Way.RESTART] == [
+        float(number) for number in range(13, 21)
+    ]
     assert len(state.changes.costs) == COSTS_KEPT + 1
     assert from_wire(json.loads(json.dumps(to_wire(state)))).changes == state.changes
+
+
+def test_the_outage_of_a_restart_is_its_downtime() -> None:
+    """The first batch of a cold run is part of what a restart costs."""
+    state, decision = ordered(job(rescale=(Way.RESTART,)))
+    told = verified(
+        decision, way=Way.RESTART, incarnation="app-2", outage_seconds=20.0, delay_seconds=31.0, downtime_seconds=35.5
+    )
+    state, _ = after(state, snapshot(9, slots=16, incarnation="app-2"), told)
+    assert state.changes.costs == (MeasuredCost(Way.RESTART, int(AT) + 80, 35.5, 31.0),)
 
 
 def test_what_an_older_engine_learned_of_restarts_is_kept() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.support.engine import step
 from tests.support.events import START, batch, job, observed, result, snapshot
 from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, to_wire
 from tidegate.engine.tide.capacity import Shape, SizeFit, effective, fit_model, learn, useful_sizes
@@ -417,10 +418,12 @@ def test_an_ineffective_scale_up_is_undone_and_remembered() -> None:
 
 
 def test_its_state_is_small() -> None:
-    """The memory of a job with every size seen stays within the 4 kB of a job's state."""
+    """The memory of a job with every size seen, and as many costs as are kept, stays within the 4 kB of a state."""
     plant = Plant(slots=2)
     for rate in itertools.chain.from_iterable([[120.0] * 20, [700.0] * 20] * 4):
         plant.run([rate * 1.2345678])
+    costs = [MeasuredCost(way, 1_772_366_461 + n, 12.34, 45.67) for way in Way for n in range(COSTS_KEPT)]
+    plant.state = plant.state._replace(changes=plant.state.changes._replace(costs=tuple(costs)))
     assert len(json.dumps(to_wire(plant.state), separators=(",", ":"))) <= 4096
 
 

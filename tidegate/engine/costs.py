@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from tidegate.events.way import Way
 
-COSTS_KEPT = 5
+COSTS_KEPT = 8
 """Costs remembered of each way."""
 
 FELL_BACK, CHECKPOINT_ELSEWHERE = "FELL_BACK", "CHECKPOINT_ELSEWHERE"

@@ -109,8 +109,13 @@ def _compare_ways(state: JobState, result: ActionResult) -> JobState:
 
 
 def _learn_cost(state: JobState, result: ActionResult) -> JobState:
-    """Return the state with what a change of size has cost; older results tell only the downtime of a restart."""
-    outage = result.downtime_seconds if result.outage_seconds is None else result.outage_seconds
+    """Return the state with what a change of size has cost.
+
+    The outage of a restart is its downtime, which includes the first batch: a new run is cold, so its first batch lasts
+    longer than the records it takes would explain. Older results tell nothing else.
+    """
+    restarts = result.way in (Way.RESTART, None) and result.downtime_seconds is not None
+    outage = result.downtime_seconds if restarts else result.outage_seconds
     if outage is None:
         return state
     delay = outage if result.delay_seconds is None else result.delay_seconds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tidegate.engine.case import Case
-from tidegate.engine.costs import COSTS_KEPT
 from tidegate.engine.ways import PlannedChange, assumed, measured, way_to
 from tidegate.events.way import Way
+
+MANY = 5
+"""So many measured costs of a way that the longest may be an outlier."""
 
 
 def planned_way(case: Case) -> Way:
@@ -14,12 +16,12 @@ def planned_way(case: Case) -> Way:
 
 
 def planned_change(case: Case, restart_seconds: float) -> PlannedChange:
-    """Return the change to plan for, at the longest costs measured, or the second longest of five."""
+    """Return the change to plan for, at the longest costs measured, or the second longest of many."""
     way = planned_way(case)
     kept = measured(case.state, way)
     if not kept:
         return assumed(way, restart_seconds)
-    place = -2 if len(kept) >= COSTS_KEPT else -1
+    place = -2 if len(kept) >= MANY else -1
     return PlannedChange(
         way, sorted([each.outage for each in kept])[place], sorted([each.delay for each in kept])[place]
     )
