@@ -134,7 +134,10 @@ def _result(decision: Decision, phase: Phase, at: datetime) -> ActionResult:
         epoch=command.epoch,
         at=at + timedelta(seconds=5),
         parallelism=command.to_parallelism,
-        downtime_seconds=8.0 if phase is Phase.VERIFIED else None,
+        incarnation=f"app-{command.spec_version}",
+        way=command.way,
+        outage_seconds=0.0 if phase is Phase.VERIFIED else None,
+        delay_seconds=8.0 if phase is Phase.VERIFIED else None,
     )
 
 

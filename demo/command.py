@@ -19,6 +19,7 @@ from demo.script import steady_surge_steady
 from demo.verdict import changes
 from tidegate.cli.connect import DEMO_DIR, DEMO_STACK_DIR, stack_dir
 from tidegate.cli.problems import NO, Problem
+from tidegate.events.way import ALL_WAYS, Way
 from tidegate.stack import StackInfo, status
 from tidegate.terminal import stdout, table
 
@@ -30,6 +31,10 @@ def demo(
     objective: Annotated[
         float, typer.Option("--objective", min=1, help="The lag objective in seconds of work.")
     ] = 15.0,
+    way: Annotated[
+        Way | None,
+        typer.Option("--way", help="The only way to change the size; by default the best one that the job can go."),
+    ] = None,
     time_factor: Annotated[
         float, typer.Option("--time-factor", min=1, help="Multiply all time limits by this, on a slow or busy machine.")
     ] = 1.0,
@@ -39,17 +44,19 @@ def demo(
 
     The demo starts Kafka, Redis and Spark (or uses those of `tidegate up`), Tidegate's three services, and a job that
     needs 2 ms per record. Then it triples the load: the job falls behind, grows and catches up. When the load drops
-    again, the job shrinks.
+    again, the job shrinks. It changes its size while it runs; `--way restart` shows a restart instead.
 
     At the end the demo accounts for every record, recomputes every decision on Spark, and writes a report with a
     picture. The exit code is 1 if a check fails. It takes about six minutes.
 
-    Example:  python -m demo --keep
+    Example:  python -m demo --way restart
     """
     attach = _running_stack()
     sweep(work_dir)
     display = LiveDisplay(stdout(), objective)
-    options = RunOptions(work_dir, attach, steady_surge_steady(rate, objective), keep, time_factor=time_factor)
+    ways = ALL_WAYS if way is None else (way,)
+    script = steady_surge_steady(rate, objective)
+    options = RunOptions(work_dir, attach, script, keep, time_factor=time_factor, ways=ways)
     try:
         outcome = run_demo(options, display)
     except DemoFailed as error:

@@ -1,4 +1,4 @@
-"""The picture of a run: rates, lag and slots over time, with restarts shaded."""
+"""The picture of a run: rates, lag and slots over time, with each change of size shaded by its way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 
 from demo.verdict import PhaseResult
 from demo.watch import Timeline
+from tidegate.events.way import Way
 
-IN, OUT, LAG, SLOTS, LIMIT, DOWN = "#1f77b4", "#2ca02c", "#d62728", "#444444", "#888888", "#f2c14e"
+IN, OUT, LAG, SLOTS, LIMIT = "#1f77b4", "#2ca02c", "#d62728", "#444444", "#888888"
+WAY_COLORS = {Way.IN_PLACE: "#9ad0a4", Way.HANDOVER: "#a9c7ec", Way.RESTART: "#f2c14e"}
 # Text stays text in the SVG, and the same data gives the same ids.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25}
 
@@ -71,9 +73,11 @@ def _ordered(axes: Any, timeline: Timeline, zero: float) -> None:
 
 def _mark(axes: Any, timeline: Timeline, phases: Sequence[PhaseResult], zero: float) -> None:
     end = timeline.samples[-1].at if timeline.samples else zero
-    for number, (begin, until) in enumerate(timeline.restarts()):
-        label = "restart" if number == 0 else None
-        axes.axvspan(begin - zero, (until or end) - zero, color=DOWN, alpha=0.35, lw=0, label=label)
+    labels = {way: way.replace("_", " ") for way in Way}
+    for span in timeline.changes_under_way():
+        label = labels.pop(span.way, None)  # each way once in the legend
+        color = WAY_COLORS[span.way]
+        axes.axvspan(span.begin - zero, (span.end or end) - zero, color=color, alpha=0.45, lw=0, label=label)
     for phase in phases[1:]:
         axes.axvline(phase.began - zero, color=LIMIT, linewidth=0.8, linestyle=":")
 

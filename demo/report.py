@@ -32,8 +32,9 @@ def change_rows(found: Sequence[SizeChange], zero: float) -> list[list[str]]:
             f"{c.at - zero:.0f} s",
             f"{c.before} -> {c.after}",
             c.outcome,
+            c.way,
             seconds(c.seconds),
-            seconds(c.downtime_seconds),
+            seconds(c.outage_seconds),
             f"{c.peak_lag:,}",
             "never" if c.recovery_seconds is None else seconds(c.recovery_seconds),
         ]
@@ -41,7 +42,7 @@ def change_rows(found: Sequence[SizeChange], zero: float) -> list[list[str]]:
     ]
 
 
-CHANGE_COLUMNS = ("at", "slots", "outcome", "took", "downtime", "peak lag (records)", "lag recovered after")
+CHANGE_COLUMNS = ("at", "slots", "outcome", "way", "took", "outage", "peak lag (records)", "lag recovered after")
 CHECK_COLUMNS = ("", "promise", "measured")
 
 

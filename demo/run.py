@@ -21,6 +21,7 @@ from demo.watch import Timeline, Watcher
 from tidegate import interrupts
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
+from tidegate.events.way import ALL_WAYS, Way
 from tidegate.runtime.kafka import Publisher
 from tidegate.stack import StackInfo
 
@@ -50,6 +51,8 @@ class RunOptions:
     record_ms: float = 2.0
     time_factor: float = 1.0
     """Multiplies every time limit; more than 1 for a slow or busy machine."""
+    ways: tuple[Way, ...] = ALL_WAYS
+    """The allowed ways to change the size."""
 
 
 @dataclass
@@ -108,13 +111,14 @@ class _Director:
         self._options, self._script = options, options.script
         self._outcome, self._environment, self._timeline = outcome, outcome.environment, outcome.timeline
         self._display, self._refresh = display, refresh
-        self._spec = spec_for(self._environment, self._script.objective_seconds, options.record_ms, options.time_factor)
+        spec = spec_for(self._environment, self._script.objective_seconds, options.record_ms, options.time_factor)
+        application = spec.application.model_copy(update={"rescale": options.ways})
+        self._spec = spec.model_copy(update={"application": application})
 
     def start(self) -> None:
         """Publish the spec, on which the services start the job; it keeps its first size until it has warmed up."""
-        scaling = self._spec.scaling
         self._environment.set_rate(self._script.phases[0].rate * TRICKLE)
-        self._publish(scaling=scaling.model_copy(update={"max_parallelism": scaling.min_parallelism}))
+        self._publish(scaling=self._spec.scaling.model_copy(update={"interactive": True}))
         if not self._wait("start", "the services have started the job", START_SECONDS, self._started):
             phases = ", ".join(r.phase.value for r in self._timeline.results) or "none"
             decided = self._timeline.decisions[-1].sentence if self._timeline.decisions else "no decision"

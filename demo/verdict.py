@@ -56,12 +56,15 @@ class SizeChange:
     after: int
     outcome: str
     seconds: float | None
-    """From the command to the first verified batch."""
-    downtime_seconds: float | None
+    """From the command until the new size was verified."""
+    way: str
+    """How the size was changed; empty if the command has not ended."""
+    outage_seconds: float | None
+    """Time without commits beyond the normal pace."""
     peak_lag: int
     """In records, from the command until lag had recovered, or to the end of the run."""
     recovery_seconds: float | None
-    """From the first batch at the new size until lag was under the objective for good; None if it never was."""
+    """From there until lag was under the objective for good; None if it never was."""
 
 
 def changes(timeline: Timeline, objective_seconds: float) -> list[SizeChange]:
@@ -84,7 +87,8 @@ def changes(timeline: Timeline, objective_seconds: float) -> list[SizeChange]:
                 command.to_parallelism,
                 _outcome(end),
                 done - at if done is not None else None,
-                end.downtime_seconds if end is not None else None,
+                end.way.replace("_", " ") if end is not None and end.way is not None else "",
+                end.outage_seconds if end is not None else None,
                 max(lags, default=0),
                 back - done if back is not None and done is not None else None,
             )
@@ -155,14 +159,11 @@ def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
     yield Check("the job shrank after the load", any(c.after < c.before for c in found), way)
     for change in found:
         name = f"lag is back under {objective:g} s after {change.before} -> {change.after}"
-        down = seconds(change.downtime_seconds)
-        recovery = (
-            "never" if change.recovery_seconds is None else f"{change.recovery_seconds:.0f} s after the first batch"
-        )
+        recovery = "never" if change.recovery_seconds is None else f"{change.recovery_seconds:.0f} s after the change"
         yield Check(
             name,
             change.recovery_seconds is not None,
-            f"{recovery}; downtime {down}, peak lag {change.peak_lag:,} records",
+            f"{recovery}; {change.way}, outage {seconds(change.outage_seconds)}, peak lag {change.peak_lag:,} records",
         )
 
 

@@ -22,6 +22,7 @@ from tidegate.client import BadRecord, ClientSettings, received
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 
 W = TypeVar("W", bound=Wire)
@@ -56,6 +57,16 @@ class Sample:
         return self.lag / self.capacity if self.capacity else None
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeSpan:
+    """The time in which the size was being changed, in seconds since the epoch."""
+
+    way: Way
+    begin: float
+    end: float | None
+    """None if it had not ended when the run did."""
+
+
 @dataclass
 class Timeline:
     """Everything observed of a run. The watcher's threads append to it; anyone may read it."""
@@ -82,11 +93,11 @@ class Timeline:
         return (last.arrived - first.arrived) / seconds, (last.written - first.written) / seconds
 
     def slots(self) -> int:
-        """Return the slots of the running query by the newest result; 0 while none runs."""
+        """Return the slots of the running query by the newest result; 0 while a restart has stopped it."""
         for result in reversed(self.results):
             if result.phase in (Phase.VERIFIED, Phase.ROLLED_BACK):
                 return result.parallelism
-            if result.phase in (Phase.STOPPED, Phase.STARTING, Phase.RUNNING):
+            if result.phase in (Phase.STOPPED, Phase.STARTING, Phase.RUNNING) and result.way is not Way.HANDOVER:
                 return 0
         return 0
 
@@ -112,16 +123,15 @@ class Timeline:
             since = sample.at
         return since
 
-    def restarts(self) -> list[tuple[float, float | None]]:
-        """Return the (start, end) of each time without a running query, by the results of commands."""
-        spans: dict[str, tuple[float, float | None]] = {}
+    def changes_under_way(self) -> list[ChangeSpan]:
+        """Return when the size was being changed, and how, by the results of commands."""
+        spans: dict[str, ChangeSpan] = {}
         for result in self.results:
-            if result.kind is CommandKind.START:
+            at, known = result.at.timestamp(), spans.get(result.command_id)
+            if result.kind is not CommandKind.RESCALE or result.way is None:
                 continue
-            if result.phase is Phase.STOPPING:
-                spans.setdefault(result.command_id, (result.at.timestamp(), None))
-            elif result.phase.terminal and result.command_id in spans:
-                spans[result.command_id] = (spans[result.command_id][0], result.at.timestamp())
+            begin = at if known is None else known.begin
+            spans[result.command_id] = ChangeSpan(result.way, begin, at if result.phase.terminal else None)
         return list(spans.values())
 
 

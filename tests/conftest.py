@@ -32,7 +32,9 @@ settings.load_profile("tidegate")
 ON_SPARK = (
     "tests/e2e/",
     "tests/faults/test_actuator_kill.py",
+    "tests/faults/test_resize_kill.py",
     "tests/integration/test_actuator.py",
+    "tests/integration/test_actuator_resize.py",
     "tests/integration/test_collector.py",
     "tests/integration/test_handover.py",
     "tests/integration/test_stack.py",

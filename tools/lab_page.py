@@ -1,9 +1,14 @@
 """Write the lab's figures into README.md and docs/tide.md, between the markers `lab:begin` and `lab:end`.
 
-    make lab                                    run every policy on every workload, then write; takes some minutes
-    python -m tools.lab_page --from FILE        write what `python -m tidegate.lab --json FILE` has found
+    make lab                                            run the lab, then write; takes some minutes
+    python -m tools.lab_page --from FILE IN_PLACE       write what two runs of the lab have found
 
-Each table says which engine version, commit and seed its figures come from. A file written by `--from` must come from
+The first run has every policy change size by restart, the second a few policies in place:
+
+    python -m tidegate.lab --ways restart --json FILE
+    python -m tidegate.lab --policy tide --policy cost --policy varga --policy flip271 --json IN_PLACE
+
+Each table says which engine version, commit and seed its figures come from. Files for `--from` must come from
 the commit that is checked out.
 """
 
@@ -25,6 +30,14 @@ BLOCK = re.compile(r"(<!-- lab:begin -->\n).*?(<!-- lab:end -->)", re.DOTALL)
 ORACLE = "oracle"
 DEFAULT = "tide"
 TUNED = " (tuned)"
+IN_PLACE_POLICIES = (DEFAULT, "cost", "varga", "flip271")
+"""The policies of the second run: the default, and the cheapest others of the first."""
+
+BY_RESTART = "Each change of size is a restart; `cost` is a multiple of an oracle's that restarts too."
+IN_PLACE = (
+    "The same workloads, where the size changes in place, which is Tidegate's normal way. `cost` is a multiple of an "
+    "oracle's that changes in place too. `by restart` is what the runs above cost, as a multiple of the same oracle's."
+)
 
 
 def by_policy(cells: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -87,6 +100,20 @@ def workload_table(result: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def in_place_table(result: dict[str, Any], restarts: dict[str, Any]) -> str:
+    """Return a row per policy of a run in place: cost over the oracle's, also by restart, seconds late, changes."""
+    base = {cell["workload"]: cell["cost"] for cell in result["cells"] if cell["policy"] == ORACLE}
+    before = dict(by_policy(restarts["cells"]))
+    rows = ["| policy | cost | by restart | late | changes of size |", "| --- | --- | --- | --- | --- |"]
+    for policy, cells in by_policy(result["cells"]):
+        same = [cell["cost"] / base[cell["workload"]] for cell in before.get(policy, []) if cell["workload"] in base]
+        shown = f"{sum(same) / len(same):.2f}" if same else "-"
+        name = f"`{policy.removesuffix(TUNED)}`" + (", tuned" if policy.endswith(TUNED) else "")
+        changes = sum(cell["rescales"] for cell in cells)
+        rows.append(f"| {name} | {mean_cost(cells):.2f} | {shown} | {late_seconds(cells):,.0f} s | {changes} |")
+    return "\n".join(rows)
+
+
 def source(result: dict[str, Any], commit: str) -> str:
     """Return the line that says where the figures come from."""
     return f"Engine version {result['engine_version']}, commit `{commit}`, seed {result['seed']}."
@@ -112,27 +139,42 @@ def commit_here() -> str:
     return described.stdout.strip()
 
 
-def measured() -> dict[str, Any]:
+def measured(*options: str) -> dict[str, Any]:
     """Run the lab and return its scores."""
     with tempfile.TemporaryDirectory() as folder:
         scores = Path(folder) / "lab.json"
-        lab = [sys.executable, "-m", "tidegate.lab", "--json", str(scores)]
+        lab = [sys.executable, "-m", "tidegate.lab", "--json", str(scores), *options]
         subprocess.run(lab, cwd=ROOT, check=True)
-        found: dict[str, Any] = json.loads(scores.read_text(encoding="utf-8"))
-        return found
+        return read(scores)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the scores in a file."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the figures into both documents."""
     parser = argparse.ArgumentParser(prog="python -m tools.lab_page", description=__doc__.splitlines()[0])
-    parser.add_argument("--from", dest="scores", type=Path, metavar="FILE", help="scores of a run, instead of running")
+    parser.add_argument(
+        "--from", dest="scores", type=Path, nargs=2, metavar=("FILE", "IN_PLACE"), help="scores, instead of running"
+    )
     options = parser.parse_args(arguments)
     commit = commit_here()
-    result = json.loads(options.scores.read_text(encoding="utf-8")) if options.scores else measured()
-    for path, table in ((README, summary_table(result)), (PAGE, f"{policy_table(result)}\n\n{workload_table(result)}")):
-        path.write_text(
-            with_block(path.read_text(encoding="utf-8"), f"{table}\n\n{source(result, commit)}"), encoding="utf-8"
-        )
+    if options.scores:
+        result, in_place = map(read, options.scores)
+    else:
+        # The pictures are those of the second run: they show how Tidegate changes size.
+        result = measured("--ways", "restart", "--out", ".tidegate/lab-restart.png")
+        in_place = measured(*(word for policy in IN_PLACE_POLICIES for word in ("--policy", policy)))
+    if result["ways"] != ["restart"]:
+        raise ValueError(f"the first run must be one by restart, found {', '.join(result['ways'])}")
+    second = f"{IN_PLACE}\n\n{in_place_table(in_place, result)}"
+    tables = {README: summary_table(result), PAGE: f"{policy_table(result)}\n\n{workload_table(result)}"}
+    for path, first in tables.items():
+        block = f"{BY_RESTART}\n\n{first}\n\n{second}\n\n{source(result, commit)}"
+        path.write_text(with_block(path.read_text(encoding="utf-8"), block), encoding="utf-8")
     print(f"written: {README.name}, docs/{PAGE.name} ({source(result, commit)})")
     return 0
 

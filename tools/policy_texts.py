@@ -20,7 +20,8 @@ A *policy* proposes how many slots a job should have. The [guards](guards.md) ch
 2. The job's policy proposes a size.
 3. The guards check the proposal, one after the other. Each can accept it, change it or stop it.
 4. Tidegate records the *decision*: the size, and a reason for each step. `tidegate why JOB` shows it.
-5. If the size changes, Tidegate restarts the job from its checkpoint.
+5. If the size changes, Tidegate changes it in the first possible way of `application.rescale`: in place, by handover to
+   a second driver, or by a restart from the checkpoint. The decision names the way.
 
 The job's spec names the policy and sets options of the policy and the guards. Everything else keeps its default:
 
@@ -56,7 +57,10 @@ TERMS = (
         "`scaling.lag_objective_seconds`, 60 by default: the lag to stay below. A job above it is *late*",
     ),
     ("utilization", "share", "share of the time that the job spends in micro-batches"),
-    ("restart time", "s", "measured from the last commit before a change of size to the first commit after it"),
+    ("way", "", "how the size changes: in place (nothing stops), by handover to a second driver, or by restart"),
+    ("outage", "s", "time without commits that a change of size costs, learned for each way; 0 in place"),
+    ("delay", "s", "time from the order until the new size works, learned for each way"),
+    ("restart time", "s", "the outage of the way that the job's changes of size go"),
     ("slot-second", "", "one slot for one second: the unit of prices"),
 )
 """Words that all policies share: term, unit, meaning."""
@@ -66,10 +70,10 @@ Unknown never counts as zero. If a policy lacks a value, it keeps the size and s
 
 ## Which policy
 
-Use `tide` unless you have a reason not to. Every change of size is a restart. `tide` and `cost` weigh each change
-against its restart; `flip271` and `learning` allow for the restart time. The other policies leave this to the guards
-`cooldown`, `restart_worth` and `restart_budget`. [How well it scales](../../README.md#how-well-it-scales) compares some
-of them.
+Use `tide` unless you have a reason not to. A change of size is cheap in place and dear by restart. `tide` and `cost`
+weigh each change against what its way costs; `flip271` and `learning` allow for the restart time. The other policies
+leave this to the guards `cooldown`, `restart_worth` and `restart_budget`.
+[How well it scales](../../README.md#how-well-it-scales) compares some of them.
 
 You can see what a policy would do with your load before you use it:
 
@@ -116,9 +120,13 @@ REASONS = """\
 """
 
 STATUSES = (
-    (Status.FINE, "not growing", "nothing"),
-    (Status.FINE, "growing", "a limit holds the job back: `tidegate why JOB` names it and says what can be done"),
-    (Status.PENDING_SCALE_UP, "growing", "wait: slots are being added, then the lag falls"),
+    (Status.FINE, "within the objective, or soon", "nothing"),
+    (
+        Status.LATE,
+        "above the objective",
+        "something holds the job back, or it does not run: `tidegate why JOB` names it and says what can be done",
+    ),
+    (Status.PENDING_SCALE_UP, "growing", "wait: slots are being added, or soon will be; then the lag falls"),
     (Status.PENDING_SCALE_DOWN, "not growing", "nothing: the job has more slots than it needs and will return some"),
     (Status.POOL_EXHAUSTED, "any", "add workers to the pool, or stop or shrink other jobs in it"),
     (Status.STOPPED_STATE_LIMIT, "any", "make the state smaller, then `tidegate resume JOB`"),

@@ -30,6 +30,12 @@ CODES: dict[str, str] = {
     "NO_ROOM": "the cluster has no room for a second driver next to the first one",
     "NOT_SWITCHED": "the first driver did not pause in time, or the second one ended; the first one goes on",
     "NOT_RESUMED": "after a failed handover the first driver did not go on, so the job is restarted",
+    "NO_WAY": "none of the ways that the spec allows can change the size of the running job",
+    "GRANTED_FEWER": "the cluster had fewer slots than ordered; the job runs at the size that was granted",
+    "EXECUTORS_DIED": "new executors died as they came; the job keeps the size that worked last",
+    "NOT_WORKING": "the ordered executors did not come, or did no work, in time",
+    "NO_ANSWER": "the running driver did not obey the order for a size, or nobody can tell what runs",
+    "DRIVER_ENDED": "the driver ended while its executors were being changed",
     "OTHER_QUERY": "the checkpoint belongs to another query than before",
 }
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from services.actuator.actions.announce import announce
 from services.actuator.actions.find import find
+from services.actuator.actions.resize import resize
 from services.actuator.actions.resume import resume as resume_first
 from services.actuator.actions.retire import retire
 from services.actuator.actions.stop import stop
@@ -131,6 +132,9 @@ class CommandRunner:
         result = partial(self.log.newest, task.command.command_id)
         return {
             Action.FIND: lambda: find(task, drivers),
+            Action.RESIZE: lambda: resize(
+                task, drivers, state, accepted=result(Phase.ACCEPTED), resizing=result(Phase.RESIZING)
+            ),
             Action.STOP: lambda: stop(
                 task, drivers, self._failed_from(task.command, state), may_refuse=state.attempt == 1
             ),
@@ -194,7 +198,7 @@ class CommandRunner:
             attempt=moved.attempt,
             epoch=command.epoch,
             at=self.clock.now(),
-            parallelism=moved.parallelism,
+            parallelism=moved.parallelism if outcome.parallelism is None else outcome.parallelism,
             code=outcome.code,
             sentence=outcome.sentence,
             incarnation=outcome.incarnation,
@@ -210,5 +214,5 @@ class CommandRunner:
         )
         self.publish(result, trace_id)
         self.log.add(result)
-        log.info("job %s: %s at size %d. %s", command.job_id, moved.phase, moved.parallelism, outcome.sentence)
+        log.info("job %s: %s at size %d. %s", command.job_id, moved.phase, result.parallelism, outcome.sentence)
         return moved

@@ -1,5 +1,10 @@
 """The fence of a job: which run of it is the newest, and which actuator may act for it.
 
+To act, an actuator *claims* the job with the next token of its command's epoch. There are two kinds of claims in the
+control directory. The fence allows a new run and forbids every older one. An order for a size leaves the run that it
+is meant for as it is: its driver may start further queries. Both have tokens of one sequence, and the newest claim of
+either kind tells which actuator may act, so one that was overtaken by an order cannot undo it.
+
 Three places hold it, the most authoritative first:
 
 1. The *command log*, rebuilt from the results topic: a command whose epoch is not newer is refused first of all.
@@ -15,13 +20,14 @@ been read to its end, and the consumer group gives each partition to one actuato
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
 import redis
 
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control import Control, SizeOrder, Token
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +39,10 @@ _LUA = (Path(__file__).parent / "fence.lua").read_text(encoding="utf-8")
 
 
 class Fence(Protocol):
-    """Makes a run the newest of its job."""
+    """Gives out tokens, each once."""
 
-    def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
-        """Make the next run of `epoch` the newest; return its token, or None if a newer epoch holds the fence."""
+    def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
+        """Return the next token of `epoch`, which is now this owner's; None if a newer epoch has claimed the job."""
 
 
 class Outfenced(Exception):
@@ -53,19 +59,21 @@ class JobFence:
     epoch: int
     owner: str
     token: Token | None = field(init=False, default=None)
-    """The run that this actuator has taken the fence for."""
+    """With which this actuator has claimed the job."""
 
     def take(self) -> Token:
-        """Take the fence for the command's next run; raise `Outfenced` if a newer command holds it."""
-        self.token = None
-        self.token = self.fence.take(self.control, self.job_id, self.epoch, self.owner)
-        if self.token is None:
-            raise Outfenced
-        return self.token
+        """Take the fence for the command's next run; raise `Outfenced` if a newer command has claimed the job."""
+        return self._claim(lambda token: self.control.raise_fence(token, self.owner))
+
+    def order(self, for_run: Token, parallelism: int, command_id: str) -> Token:
+        """Order a size from the driver of a run; raise `Outfenced` if a newer command has claimed the job."""
+        return self._claim(
+            lambda token: self.control.order_size(SizeOrder(token, self.owner, for_run, parallelism), command_id)
+        )
 
     def hold(self) -> Token:
         """Return the run that this actuator has taken the fence for; take it now if it has not."""
-        return self.token or self.take()
+        return self.token if self.token is not None and self.token == self.newest() else self.take()
 
     def newest(self) -> Token | None:
         """Return the newest run that any actuator has taken the fence for."""
@@ -73,44 +81,52 @@ class JobFence:
         return None if held is None else held[0]
 
     def check_epoch(self) -> None:
-        """Raise `Outfenced` if a newer command holds the fence; take nothing."""
-        newest = self.newest()
-        if newest is not None and newest.epoch > self.epoch:
+        """Raise `Outfenced` if a newer command has claimed the job; claim nothing."""
+        newest = self.control.newest_claim()
+        if newest is not None and newest[0].epoch > self.epoch:
             raise Outfenced
 
     def lost(self) -> bool:
-        """Return whether another actuator holds the fence that this one has taken."""
-        return self.token is not None and self.control.fence() != (self.token, self.owner)
+        """Return whether another actuator has claimed the job since this one did."""
+        return self.token is not None and self.control.newest_claim() != (self.token, self.owner)
+
+    def _claim(self, write: Callable[[Token], bool]) -> Token:
+        self.token = None
+        token = self.fence.claim(self.control, self.job_id, self.epoch, self.owner)
+        if token is None or not write(token):
+            raise Outfenced
+        self.token = token
+        return token
 
 
 class RedisFence:
-    """The fence in Redis and in the control directory."""
+    """Tokens by an atomic compare-and-set in Redis."""
 
     def __init__(self, client: redis.Redis, prefix: str) -> None:
         self._prefix = prefix
         self._script = client.register_script(_LUA)
 
-    def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
-        """Make the next run of `epoch` the newest; return its token, or None if a newer epoch holds the fence."""
-        held = control.fence()
+    def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
+        """Return the next token of `epoch`, which is now this owner's; None if a newer epoch has claimed the job."""
+        newest = control.newest_claim()
         known = [token.run for token in control.runs() if token.epoch == epoch]
-        if held is not None:
-            if held[0].epoch > epoch:
+        if newest is not None:
+            if newest[0].epoch > epoch:
                 return None
-            known += [held[0].run] if held[0].epoch == epoch else []
+            known += [newest[0].run] if newest[0].epoch == epoch else []
         token = Token(epoch, max(known, default=0) + 1)
         for _ in range(_TRIES):
             newer = self._ask_redis(job_id, token, owner)
             if newer is None:
-                return token if control.raise_fence(token, owner) else None
+                return token
             if newer.epoch > epoch:
                 return None
-            # an actuator took this run in Redis and died before it wrote the control directory
+            # an actuator took this token in Redis and died before it wrote the control directory
             token = Token(epoch, newer.run + 1)
         return None
 
     def _ask_redis(self, job_id: str, token: Token, owner: str) -> Token | None:
-        """Return the run that forbids `token`; None if there is none, or if Redis does not answer."""
+        """Return the token that forbids `token`; None if there is none, or if Redis does not answer."""
         try:
             args: list[str | int] = [token.epoch, token.run, owner, FENCE_SECONDS]
             answer = cast(list[int], self._script(keys=[f"{self._prefix}fence:{job_id}"], args=args))

@@ -39,6 +39,8 @@ class ActionOutcome:
     application: str | None = None
     checkpoint: CheckpointMark | None = None
     run: int | None = None
+    parallelism: int | None = None
+    """The size that was reached, where it is not the ordered one."""
 
 
 @dataclass(frozen=True, slots=True)

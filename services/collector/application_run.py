@@ -14,10 +14,12 @@ from datetime import datetime, timedelta
 from statistics import fmean, median
 
 from services.collector import events
-from tidegate.events.snapshot import MicroBatch, StageTasks, StateOperator
+from services.collector.running import BatchInProgress
+from tidegate.events.snapshot import MicroBatch, RunningBatch, StageTasks, StateOperator
 from tidegate.launcher.control import REHEARSAL
 
 MAX_BATCHES = 200
+MAX_RUNNING = 50
 MAX_STAGES = 200
 """The busiest stages of an interval; a `foreachBatch` that loops over actions can have any number."""
 LATE = timedelta(seconds=5)
@@ -55,6 +57,8 @@ class Reading:
     batches: tuple[MicroBatch, ...]
     batches_left_out: int
     current_batch_started_at: datetime | None
+    running: tuple[RunningBatch, ...]
+    """Oldest first."""
     stages: tuple[StageTasks, ...]
     gc_ratio: float | None
     operators: tuple[StateOperator, ...]
@@ -67,7 +71,7 @@ class _Query:
     active: bool = True
     failure: str | None = None
     last_batch: int = -1
-    running: events.JobStarted | None = None
+    running: BatchInProgress | None = None
     committed: events.PartitionOffsets = field(default_factory=dict)
     operators: tuple[StateOperator, ...] = ()
 
@@ -111,15 +115,13 @@ class ApplicationRun:
     def _apply(self, event: events.SparkEvent) -> None:
         match event:
             case events.TaskEnded():
-                self._tasks.setdefault(event.stage, []).append(event)
+                self._task_ended(event)
+            case events.StageStarted():
+                self._stage_started(event)
             case events.StageEnded():
                 self._stage_ended(event)
             case events.JobStarted():
-                query = self._query(event.query_id)
-                if event.batch_id > query.last_batch and (
-                    query.running is None or query.running.batch_id != event.batch_id
-                ):
-                    query.running = event
+                self._job_started(event)
             case events.QueryProgress():
                 self._progress(event)
             case events.QueryStarted():
@@ -166,7 +168,8 @@ class ApplicationRun:
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
         self._stage_runs = [run for run in self._stage_runs if run.at > interval.end]
         queries = self._queries.values()
-        running = [query.running.at for query in queries if query.running is not None and query.active]
+        batches_running = [query.running for query in queries if query.running is not None and query.active]
+        running = sorted(batches_running, key=lambda batch: batch.started_at) if self.ended is None else []
         failures = [query.failure for query in queries if query.failure is not None]
         return Reading(
             app_id=self.started.app_id,
@@ -179,7 +182,8 @@ class ApplicationRun:
             committed=self.committed,
             batches=tuple(batches[-MAX_BATCHES:]),
             batches_left_out=max(0, len(batches) - MAX_BATCHES),
-            current_batch_started_at=min(running, default=None) if self.ended is None else None,
+            current_batch_started_at=running[0].started_at if running else None,
+            running=tuple(batch.figures() for batch in running[:MAX_RUNNING]),
             stages=_stages(runs),
             gc_ratio=_gc_ratio(runs),
             operators=tuple(operator for query in queries for operator in query.operators),
@@ -218,6 +222,23 @@ class ApplicationRun:
             output_records=event.output_records,
         )
         self._batches.append((event.finished_at, batch))
+
+    def _job_started(self, event: events.JobStarted) -> None:
+        query = self._query(event.query_id)
+        new = query.running is None or query.running.batch_id != event.batch_id
+        if new and event.batch_id > query.last_batch:
+            query.running = BatchInProgress(event.batch_id, event.at)
+
+    def _stage_started(self, event: events.StageStarted) -> None:
+        running = self._query(event.query_id).running
+        if running is not None and running.batch_id == event.batch_id:
+            running.stage_started(event)
+
+    def _task_ended(self, event: events.TaskEnded) -> None:
+        self._tasks.setdefault(event.stage, []).append(event)
+        for query in self._queries.values():
+            if query.running is not None:
+                query.running.task_ended(event)
 
     def _stage_ended(self, event: events.StageEnded) -> None:
         tasks = self._tasks.pop(event.stage, [])

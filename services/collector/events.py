@@ -107,13 +107,31 @@ class JobStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class StageStarted:
+    """SparkListenerStageSubmitted: a stage of a micro-batch, or another attempt of it."""
+
+    query_id: str
+    batch_id: int
+    stage: tuple[int, int]
+    """Stage id and attempt."""
+    tasks: int
+    """All of its tasks at the first attempt; at a later one those that must run again."""
+    scans: frozenset[int]
+    """Ids of the RDDs that read a streaming source; empty for a stage that reads a shuffle."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskEnded:
     """A task succeeded."""
 
     stage: tuple[int, int]
     """Stage id and attempt."""
+    partition: int
+    """What it worked on; the same in every attempt."""
     run_seconds: float
     gc_seconds: float
+    records_read: int
+    """From sources, not from shuffles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +155,7 @@ SparkEvent = (
     | QueryTerminated
     | QueryProgress
     | JobStarted
+    | StageStarted
     | TaskEnded
     | StageEnded
 )

@@ -23,11 +23,22 @@ class BrokenLine(ValueError):
 
 _KIND = re.compile(rb'\{"Event":"(?:org\.apache\.spark\.sql\.streaming\.StreamingQueryListener\$)?([\w.$]+)"')
 
+_SCAN = '"MicroBatchScan"'
+"""In the scope of an RDD: the operator that reads a streaming source."""
+
 _UNREAD = {
-    b"SparkListenerTaskEnd": (b',"Task Info":{', b',"Task Metrics":{'),  # hundreds of accumulables
-    b"SparkListenerJobStart": (b',"Stage Infos":[', b',"Stage IDs":['),
+    b"SparkListenerTaskEnd": (  # hundreds of accumulables, and what the executor measured
+        (b',"Launch Time":', b"}", b',"Task Metrics":{'),
+        (b',"Shuffle Read Metrics":{', b"", b',"Input Metrics":{'),
+    ),
+    b"SparkListenerJobStart": ((b',"Stage Infos":[', b"", b',"Stage IDs":['),),
+    b"SparkListenerStageSubmitted": ((b',"Details":"', b"", b'},"Properties":{'),),
+    b"SparkListenerStageCompleted": (
+        (b',"Details":"', b"", b',"Submission Time":'),
+        (b',"Accumulables":[', b"", b',"Resource Profile Id":'),
+    ),
 }
-"""Where the unused middle of a line starts, and what comes after it."""
+"""Where an unused middle of a line starts, what stands in for it, and what comes after it."""
 
 
 def parse(line: bytes) -> events.SparkEvent | None:
@@ -47,12 +58,11 @@ def parse(line: bytes) -> events.SparkEvent | None:
 
 
 def _shortened(kind: bytes, line: bytes) -> bytes:
-    """Return a line without the large, unused value in its middle, which would take most of the parsing time."""
-    if kind in _UNREAD:
-        first, last = _UNREAD[kind]
+    """Return a line without the large, unused values in its middle, which would take most of the parsing time."""
+    for first, instead, last in _UNREAD.get(kind, ()):
         start, end = line.find(first), line.rfind(last)
         if 0 < start < end:
-            return line[:start] + line[end:]
+            line = line[:start] + instead + line[end:]
     return line
 
 
@@ -144,14 +154,30 @@ def _job_started(event: Any) -> events.SparkEvent | None:
     return events.JobStarted(query, int(batch), _millis(event["Submission Time"]))
 
 
+def _stage_started(event: Any) -> events.SparkEvent | None:
+    properties, info = event.get("Properties") or {}, event["Stage Info"]
+    batch, query = properties.get("streaming.sql.batchId"), properties.get("sql.streaming.queryId")
+    if batch is None or query is None:  # a stage outside a micro-batch
+        return None
+    return events.StageStarted(
+        query,
+        int(batch),
+        (info["Stage ID"], info["Stage Attempt ID"]),
+        _count(info["Number of Tasks"]),
+        frozenset(rdd["RDD ID"] for rdd in info.get("RDD Info", ()) if _SCAN in rdd.get("Scope", "")),
+    )
+
+
 def _task_ended(event: Any) -> events.SparkEvent | None:
     if event["Task End Reason"]["Reason"] != "Success":
         return None
     metrics = event["Task Metrics"]
     return events.TaskEnded(
         (event["Stage ID"], event["Stage Attempt ID"]),
+        event["Task Info"]["Partition ID"],
         _count(metrics["Executor Run Time"]) / 1000,
         _count(metrics["JVM GC Time"]) / 1000,
+        _count(metrics.get("Input Metrics", {}).get("Records Read", 0)),
     )
 
 
@@ -188,6 +214,7 @@ _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
     ),
     b"SparkListenerExecutorAdded": _executor_added,
     b"SparkListenerJobStart": _job_started,
+    b"SparkListenerStageSubmitted": _stage_started,
     b"SparkListenerStageCompleted": _stage_ended,
     b"SparkListenerTaskEnd": _task_ended,
     b"QueryStartedEvent": lambda event: events.QueryStarted(

@@ -88,6 +88,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         batches=figures.batches if figures else (),
         batches_left_out=figures.batches_left_out if figures else 0,
         current_batch_started_at=figures.current_batch_started_at if figures and alive else None,
+        running=(figures.running or None) if figures and alive and Part.TASKS not in missing else None,
         stages=figures.stages if figures else (),
         state_operators=figures.operators if figures else (),
         slots_granted=slots,

@@ -27,7 +27,9 @@ POINTS = ["after:accepted", "after:stopping", "before:stopped", DELICATE, "befor
 @pytest.fixture(scope="module")
 def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActuatorRig]:
     """A job that runs at size 2 under load; its actuator has ended."""
-    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"))
+    rig = ActuatorRig(
+        stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"), rescale=("restart",)
+    )
     try:
         rig.load()
         actuator = rig.start_actuator()

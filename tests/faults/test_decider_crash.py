@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(240)
 def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
     """A separate Tidegate on the shared servers, with one overloaded job that has a cooldown."""
     flow = Flow(f"crash-{uuid.uuid4().hex[:8]}", kafka, redis_url)
-    cooldown = {"cooldown": {"up_seconds": 120, "down_seconds": 120}, "stabilization": {"seconds": 0}}
+    cooldown = {"cooldown": {"up_seconds": 120, "down_seconds": 120, "in_place": 1}, "stabilization": {"seconds": 0}}
     flow.send(job("a", guards=cooldown))
     yield flow
     flow.close()

@@ -38,7 +38,7 @@ def flow(kafka: str, own: Stack) -> Iterator[Flow]:
     info = own.info
     url = info.redis_url.replace("redis://", f"redis://:{info.redis_password}@")
     flow = Flow(f"redis-{uuid.uuid4().hex[:8]}", kafka, url)
-    cooldown = {"cooldown": {"up_seconds": 100, "down_seconds": 100}, "stabilization": {"seconds": 0}}
+    cooldown = {"cooldown": {"up_seconds": 100, "down_seconds": 100, "in_place": 1}, "stabilization": {"seconds": 0}}
     flow.send(job("a", guards=cooldown))
     yield flow
     flow.close()

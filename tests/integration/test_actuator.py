@@ -16,7 +16,7 @@ from tidegate.events.result import Phase
 @pytest.fixture
 def rig(stack: StackProvider, tmp_path: Path) -> Iterator[ActuatorRig]:
     """A job of its own with load, and no actuator yet."""
-    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path)
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, rescale=("restart",))
     try:
         rig.load()
         yield rig

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from services.actuator.app import build
 from services.actuator.backends import DriverState, Submission
 from services.actuator.consumer import Actuator
-from services.actuator.fence import RedisFence
+from services.actuator.fence import JobFence, Outfenced, RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs
@@ -71,6 +71,10 @@ class IdleCluster:
     def applications(self, spec: JobSpec) -> dict[str, str]:
         """Return the applications of the live drivers, named after their jobs."""
         return {f"app-{d}": self.runs[d].spec.job_id for d in self.live_drivers(spec)}
+
+    def granted(self, spec: JobSpec, application_id: str) -> None:
+        """Return None: a cluster that does not say."""
+        del spec, application_id
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the drivers that were not asked to stop."""
@@ -359,14 +363,19 @@ def test_a_partition_that_comes_back_is_consumed_again(shell: Shell) -> None:
 def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path: Path) -> None:
     """Runs of one epoch are numbered, an older epoch is refused, and garbage in the key is replaced (F24)."""
     fence = RedisFence(shell.redis, shell.settings.redis_prefix)
+
+    def take(control: Control, epoch: int, owner: str) -> Token:
+        return JobFence(fence, control, "a", epoch, owner).take()
+
     ours, theirs = Control(tmp_path / "ours", "a"), Control(tmp_path / "theirs", "a")
     key = f"{shell.settings.redis_prefix}fence:a"
-    assert fence.take(ours, "a", 5, "x") == Token(5, 1)
-    assert fence.take(theirs, "a", 5, "y") == Token(5, 2), "only Redis knew about the first run"
-    assert fence.take(ours, "a", 4, "x") is None
+    assert take(ours, 5, "x") == Token(5, 1)
+    assert take(theirs, 5, "y") == Token(5, 2), "only Redis knew about the first run"
+    with pytest.raises(Outfenced):
+        take(ours, 4, "x")
     assert 0 < shell.redis.ttl(key) <= 30 * 86_400
     shell.redis.set(key, "garbage")
-    assert fence.take(theirs, "a", 6, "y") == Token(6, 1)
+    assert take(theirs, 6, "y") == Token(6, 1)
     assert shell.redis.hget(key, "owner") == b"y"
     shell.redis.hset(key, mapping={"epoch": "x", "run": "y"})
-    assert fence.take(theirs, "a", 6, "y") == Token(6, 2)
+    assert take(theirs, 6, "y") == Token(6, 2)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.twins import twin_command
+from tidegate.events.command import CommandKind
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
+from tidegate.events.way import Way
 from tidegate.lab.jobs import PARTITIONS, SOURCE, lab_model, lab_peak, one_job, sizes_of, spec_for
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.twin.load import Load
 from tidegate.twin.model import Faults, JobModel, Measurement, StageModel
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.schedule import capacity, makespan
+from tidegate.twin.schedule import SlotChange, capacity, changing_makespan, makespan
 from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
@@ -31,6 +37,32 @@ def test_a_makespan_lies_between_its_bounds(tasks: list[float], slots: int) -> N
     seconds = makespan(tasks, slots)
     ideal = max(*tasks, sum(tasks) / slots) if len(tasks) > 1 else tasks[0]
     assert ideal * (1 - 1e-9) <= seconds <= sum(tasks) / slots + max(tasks) * (1 + 1e-9) + 1e-9
+
+
+@given(st.lists(costs, min_size=1, max_size=3), st.integers(1, 50))
+def test_without_a_change_stages_take_their_makespans(stages: list[list[float]], slots: int) -> None:
+    """A batch whose slots stay the same takes as long as its stages one after another."""
+    seconds, worked = changing_makespan(stages, [SlotChange(0.0, slots)], lambda _: 1.0)
+    assert seconds == pytest.approx(sum(makespan(tasks, slots) for tasks in stages))
+    assert math.isinf(worked)
+
+
+@given(
+    st.lists(st.lists(st.just(7.0), min_size=1, max_size=40), min_size=1, max_size=3),
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.floats(0.0, 300.0),
+    st.floats(0.0, 10.0),
+)
+def test_more_slots_never_delay_a_running_batch(
+    stages: list[list[float]], slots: int, more: int, at: float, cold: float
+) -> None:
+    """New slots shorten a batch of even tasks or leave it as it is; at best they do as if they had been there."""
+    alone = sum(makespan(tasks, slots) for tasks in stages)
+    grown = slots + more
+    seconds, worked = changing_makespan(stages, [SlotChange(0.0, slots), SlotChange(at, grown, cold)], lambda _: 1.0)
+    assert sum(makespan(tasks, grown) for tasks in stages) - 1e-9 <= seconds <= alone + 1e-9
+    assert math.isinf(worked) or at + cold + 7.0 <= worked + 1e-9 <= seconds + 2e-9
 
 
 @given(rates, st.floats(0.0, 500.0), st.floats(0.0, 500.0))
@@ -72,6 +104,48 @@ def test_no_record_is_lost_or_read_twice(steps: list[float], size: int, seed: in
             assert done <= end
 
 
+@SLOW
+@given(
+    moves=st.lists(st.tuples(st.floats(0.0, 900.0), st.integers(1, 16), st.sampled_from(Way)), min_size=1, max_size=12),
+    faults=st.builds(
+        Faults,
+        failed_starts=st.frozensets(st.integers(2, 6), max_size=2),
+        failed_warm_ups=st.frozensets(st.integers(2, 6), max_size=2),
+        failed_growths=st.frozensets(st.integers(1, 4), max_size=2),
+    ),
+    slots=st.integers(16, 32),
+    seed=st.integers(0, 1000),
+)
+def test_no_change_of_size_loses_a_record(
+    moves: list[tuple[float, int, Way]], faults: Faults, slots: int, seed: int
+) -> None:
+    """In any way and with any fault, each batch is committed once, commands end once, and no slot is left behind."""
+    model = replace(lab_model(), faults=faults, start_deadline_seconds=60.0)
+    topic = TwinTopic(SOURCE, PARTITIONS, Load([2000.0]))
+    world = World([model], [topic], [SlotPool("default", slots)], sizes={model.job_id: 4}, seed=seed)
+    ends: Counter[str] = Counter()
+    records, seen = 0, []
+    moves = sorted(moves, key=lambda move: move[0])
+    for sequence in range(EPOCH + 10, EPOCH + 6010, 10):
+        while moves and EPOCH + moves[0][0] <= sequence:
+            at, size, way = moves.pop(0)
+            ends[name := f"c{len(ends)}"] = 0
+            command = twin_command(at, size, name=name, ttl=5000.0, way=way)
+            world.order(command.model_copy(update={"job_id": model.job_id}))
+        ends.update(result.command_id for result in world.advance(sequence) if result.phase.terminal)
+        snapshot = world.snapshot(model.job_id, sequence)
+        assert snapshot is not None
+        assert snapshot.pool is not None
+        assert 0 <= (snapshot.slots_granted or 0) <= snapshot.pool.slots_used <= slots
+        records += sum(batch.input_records for batch in snapshot.batches)
+        seen += [batch.batch_id for batch in snapshot.batches]
+        assert records == sum(offset or 0 for offset in snapshot.sources[0].committed_offsets)
+    assert seen == list(range(len(seen)))
+    assert set(ends.values()) == {1}
+    truth = world.truth(model.job_id)
+    assert truth.slots == world.job(model.job_id).pool.used
+
+
 def _scenario(steps: list[float], seed: int, lost: float, missing: float, delay: float, death: float) -> Scenario:
     model = replace(
         lab_model(),
@@ -111,7 +185,7 @@ def test_the_loop_keeps_its_invariants_on_a_badly_measured_job(
         assert result.command_id not in ended, "a result after the last one of its command"
         if result.phase.terminal:
             ended[result.command_id] = result
-    moves = [command.issued_at for command in commands if command.kind.value == "rescale"]
+    moves = [c.issued_at for c in commands if c.kind is CommandKind.RESCALE and c.way is not Way.IN_PLACE]
     assert all((after - before).total_seconds() >= 60.0 for before, after in pairwise(moves))
     assert all(tick.slots <= spec.scaling.max_parallelism for tick in recording.ticks)
     assert all(tick.lag_records >= 0 for tick in recording.ticks)

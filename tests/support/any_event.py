@@ -29,6 +29,7 @@ from tidegate.events.snapshot import (
     MicroBatch,
     Part,
     Pool,
+    RunningBatch,
     SourceOffsets,
     StageTasks,
     StateOperator,
@@ -135,6 +136,23 @@ snapshots = st.tuples(name, count).flatmap(
         incarnation=optional(text),
         sources=many(sources()),
         batches=many(batches),
+        running=optional(
+            many(
+                st.builds(
+                    RunningBatch,
+                    batch_id=count,
+                    started_at=instant,
+                    tasks=count,
+                    tasks_finished=count,
+                    busy_seconds=seconds,
+                    read_tasks=count,
+                    read_tasks_finished=count,
+                    records_read=count,
+                    read_seconds=seconds,
+                    slowest_read_seconds=seconds,
+                )
+            )
+        ),
         stages=many(
             st.builds(
                 StageTasks,

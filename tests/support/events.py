@@ -24,7 +24,7 @@ FAST_FLIP271: dict[str, Any] = {
 
 
 def job(job_id: str = "rates", *, version: int = 1, pipeline_id: str | None = None, **scaling: Any) -> JobSpec:
-    """Return a spec; keyword arguments go to `Scaling`, and `manual`, `running`, `executor_cores` to their places."""
+    """Return a spec; keyword arguments go to `Scaling`, and `manual`, `running`, `executor_cores`, `rescale` theirs."""
     spec: dict[str, Any] = {name: scaling.pop(name) for name in ("manual", "running") if name in scaling}
     settings: dict[str, Any] = {
         "policy": "flip271",
@@ -39,6 +39,7 @@ def job(job_id: str = "rates", *, version: int = 1, pipeline_id: str | None = No
         event_log_dir="/events",
         control_dir="/control",
         executor_cores=scaling.pop("executor_cores", 1),
+        rescale=scaling.pop("rescale", None),
     )
     return JobSpec(
         job_id=job_id,

@@ -31,6 +31,7 @@ from tidegate.events.snapshot import (
     MicroBatch,
     Part,
     Pool,
+    RunningBatch,
     SourceOffsets,
     StageTasks,
     StateOperator,
@@ -353,6 +354,26 @@ def _later() -> dict[str, Wire]:
             delay_seconds=38.5,
             application="0a1b2c3d-4e5f-5a6b-8c7d-9e0f1a2b3c4d",
             **begin,
+        ),
+        "snapshot.running": _snapshots()[1].model_copy(
+            update={
+                "state": ClusterState.RUNNING,
+                "current_batch_started_at": T - timedelta(seconds=30),
+                "running": (
+                    RunningBatch(
+                        batch_id=43,
+                        started_at=T - timedelta(seconds=30),
+                        tasks=8,
+                        tasks_finished=2,
+                        busy_seconds=27.5,
+                        read_tasks=6,
+                        read_tasks_finished=1,
+                        records_read=20_000,
+                        read_seconds=18.25,
+                        slowest_read_seconds=18.25,
+                    ),
+                ),
+            }
         ),
         "command.in_place": _commands()[0].model_copy(update={"way": Way.IN_PLACE, "first_batch_seconds": 12.5}),
     }

@@ -20,11 +20,14 @@ from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
 from tests.support.command_log import command_log
 from tests.support.events import START, job
+from tests.support.fake_executors import FakeSpark
 from tests.unit.test_actuator_rules import command
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, CheckpointMark, Phase
+from tidegate.events.way import Way
 from tidegate.launcher.control import Control, Token
+from tidegate.launcher.sizing import SizeKeeper
 
 
 class Died(BaseException):
@@ -55,6 +58,14 @@ class FakeWorld:
     leave_at: float | None = None
     """When the foreign applications disappear."""
     most_alive: int = 0
+    resizable: bool = False
+    """Whether drivers are started so that their executors can be changed."""
+    deaf: bool = False
+    """Whether drivers ignore orders for a size."""
+    cluster: FakeSpark = field(default_factory=FakeSpark)
+    """The executors of the driver that runs."""
+    keepers: dict[str, SizeKeeper] = field(default_factory=dict)
+    rescale: tuple[Way, ...] | None = None
 
     @property
     def spec(self) -> JobSpec:
@@ -64,6 +75,7 @@ class FakeWorld:
             "control_dir": str(self.folder / "control"),
             "stop_deadline_seconds": 20.0,
             "start_deadline_seconds": 60.0,
+            "rescale": self.rescale,
         }
         return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
 
@@ -83,12 +95,11 @@ class FakeWorld:
         return self.seconds
 
     # the fence: in the control directory alone, as when Redis is down
-    def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
-        held = control.fence()
+    def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
+        held = control.newest_claim()
         if held is not None and held[0].epoch > epoch:
             return None
-        token = Token(epoch, held[0].run + 1 if held is not None and held[0].epoch == epoch else 1)
-        return token if control.raise_fence(token, owner) else None
+        return Token(epoch, held[0].run + 1 if held is not None and held[0].epoch == epoch else 1)
 
     # the cluster
     def submit(self, run: Submission) -> str:
@@ -119,6 +130,11 @@ class FakeWorld:
         ours = {f"app-{driver}": "rates" for driver in self.live_drivers(spec) if not self._new(driver)}
         return ours | (self.foreign if here else {})
 
+    def granted(self, spec: JobSpec, application_id: str) -> int | None:
+        if self.down:
+            raise BackendUnreachable("no answer")
+        return self.cluster.granted
+
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         return frozenset(driver for driver, state in self.drivers.items() if state.alive)
 
@@ -134,9 +150,20 @@ class FakeWorld:
             elif self._new(driver):
                 if self.seconds - self.asked_at[driver] >= 5:
                     facts = {"submission_id": driver, "application_id": f"app-{driver}", "epoch": token.epoch}
-                    self.control.write_running(token, {**facts, "run": token.run})
+                    limits = {"max_parallelism": 8, "executor_cores": 1} if self.resizable else {}
+                    self.control.write_running(token, {**facts, "run": token.run, **limits})
+                    self._begin(driver)
             elif self.works(self.sizes[driver]):
                 self.commit()
+                self.cluster.tick()
+                if not self.deaf:
+                    self.keepers[driver].look()
+
+    def _begin(self, driver: str) -> None:
+        """Start the executors of a driver, and what holds them at the ordered number."""
+        spark = self.cluster = FakeSpark(application_id=f"app-{driver}", target=self.sizes[driver])
+        stopping, token = threading.Event(), self.tokens[driver]
+        self.keepers[driver] = SizeKeeper(self.control, token, lambda: spark, list, stopping, lambda: self.seconds)
 
     def _new(self, driver: str) -> bool:
         return self.control.running(self.tokens[driver]) is None

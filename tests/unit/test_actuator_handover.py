@@ -44,13 +44,10 @@ class HandoverWorld(FakeWorld):
         return spec.model_copy(update={"application": spec.application.model_copy(update={"rescale": self.ways})})
 
     @override
-    def take(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
-        held = control.fence()
-        if held is not None and held[0].epoch > epoch:
-            return None
-        known = [t.run for t in [*control.runs(), *([held[0]] if held else [])] if t.epoch == epoch]
-        token = Token(epoch, max(known, default=0) + 1)
-        return token if control.raise_fence(token, owner) else None
+    def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
+        token = super().claim(control, job_id, epoch, owner)
+        known = [run.run for run in control.runs() if run.epoch == epoch]
+        return token and Token(epoch, max([token.run, *(run + 1 for run in known)]))
 
     @override
     def submit(self, run: Submission) -> str:

@@ -17,6 +17,7 @@ from tests.support.events import START, job
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
+from tidegate.events.way import Way
 from tidegate.launcher.control import Token
 
 BACKENDS = frozenset({"standalone"})
@@ -225,14 +226,17 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
     conf = {
         "spark.cores.max": "99",
         "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.cachedExecutorIdleTimeout": "1s",
         "spark.eventLog.enabled": "false",
         "a": "b",
     }
-    spec = spec.model_copy(update={"application": spec.application.model_copy(update={"conf": conf})})
+    places = {"conf": conf, "rescale": (Way.RESTART,)}
+    spec = spec.model_copy(update={"application": spec.application.model_copy(update=places)})
     run = Submission(spec, Token(7, 2), 6)
     found = run.spark_conf()
     assert found["spark.cores.max"] == "6"
     assert found["spark.dynamicAllocation.enabled"] == "false"
+    assert "spark.dynamicAllocation.cachedExecutorIdleTimeout" not in found
     assert found["spark.eventLog.enabled"] == "true"
     assert found["spark.eventLog.dir"] == "file:///events"
     assert found["a"] == "b"
@@ -240,6 +244,33 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
     assert args[-1] == "/jobs/rates.py"
     assert args[args.index("--epoch") + 1] == "7"
     assert args[args.index("--run") + 1] == "2"
+
+
+def test_a_run_starts_at_its_size_and_can_grow_to_the_maximum() -> None:
+    """A cluster grants the ordered executors at the start, and up to the spec's maximum when the driver asks later."""
+    spec = job(executor_cores=2, min_parallelism=2, max_parallelism=8)
+    found = Submission(spec, Token(7, 2), 6).spark_conf()
+    dynamic = "spark.dynamicAllocation."
+    assert found["spark.cores.max"] == "8"
+    assert found[f"{dynamic}enabled"] == "true"
+    assert {found[f"{dynamic}{name}Executors"] for name in ("min", "initial", "max")} == {"3"}
+    assert found[f"{dynamic}executorIdleTimeout"] == "100000d"
+    assert found["spark.decommission.enabled"] == "true"
+    over = Submission(spec, Token(7, 2), 12).spark_conf()
+    assert over["spark.cores.max"] == "12", "a maximum that was lowered does not cut off the ordered size"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"rescale": (Way.HANDOVER, Way.RESTART)}, {"master": "local[4]"}], ids=["ways", "master"]
+)
+def test_a_run_that_cannot_change_in_place_has_a_fixed_size(fields: dict[str, Any]) -> None:
+    """Without a cluster, or if the spec does not allow it, the run has no dynamic allocation."""
+    spec = job()
+    spec = spec.model_copy(update={"application": spec.application.model_copy(update=fields)})
+    found = Submission(spec, Token(7, 2), 6).spark_conf()
+    assert found["spark.cores.max"] == "6"
+    assert found["spark.dynamicAllocation.enabled"] == "false"
+    assert "spark.decommission.enabled" not in found
 
 
 def test_a_result_read_twice_changes_nothing() -> None:

@@ -89,6 +89,15 @@ def test_a_standby_master_knows_nothing() -> None:
     assert _answering(alive).applications(_spec()) == {"app-1": "rates", "app-3": "orders"}
 
 
+def test_a_master_says_what_it_has_granted() -> None:
+    """The slots of an application are those granted to it now; of one that is not listed, nothing is known."""
+    alive = {"status": "ALIVE", "activeapps": [{"id": "app-1", "name": "rates", "state": "RUNNING", "cores": 3}]}
+    assert _answering(alive).granted(_spec(), "app-1") == 3
+    assert _answering(alive).granted(_spec(), "app-2") is None
+    with pytest.raises(BackendUnreachable, match="RECOVERING"):
+        _answering({"status": "RECOVERING", "activeapps": []}).granted(_spec(), "app-1")
+
+
 def test_a_submission_carries_script_and_size() -> None:
     """A submission runs the launcher with the user's script and the size; a refusal keeps the master's message."""
     asked: list[httpx.Request] = []
@@ -98,7 +107,7 @@ def test_a_submission_carries_script_and_size() -> None:
     assert asked[0].url == "http://master:6066/v1/submissions/create"
     body = json.loads(asked[0].content)
     assert body["mainClass"] == "org.apache.spark.deploy.SparkSubmit"
-    assert "spark.cores.max=4" in body["appArgs"]
+    assert "spark.dynamicAllocation.initialExecutors=4" in body["appArgs"]
     assert body["appArgs"][-1] == "/jobs/rates.py"
     with pytest.raises(BackendRefused, match="no more drivers"):
         _answering({"success": False, "message": "no more drivers"}).submit(run)

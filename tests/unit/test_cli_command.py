@@ -16,11 +16,15 @@ from typer.testing import CliRunner
 
 from demo.__main__ import app as demo_app
 from tests.support.events import job
+from tests.support.sample_events import sample_events
 from tidegate.cli import app
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.specs import differences
+from tidegate.cli.tail import FORMATS
 from tidegate.events.job import ManualScale, Mode
+from tidegate.events.result import ActionResult
+from tidegate.events.wire import Wire
 
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
@@ -154,3 +158,15 @@ def test_differences_name_each_field_once() -> None:
     assert not any("version" in line for line in lines)
     assert differences(now, now) == []
     assert "- manual.parallelism: 4" in differences(new, now)
+
+
+@pytest.mark.parametrize("event", sample_events().values(), ids=list(sample_events()))
+def test_tail_has_a_cell_for_each_column(event: Wire) -> None:
+    """Each event that `tail` shows fits its table; a change of size shows its way, delay and outage."""
+    for topic in FORMATS.values():
+        if isinstance(event, topic.model):
+            cells = [str(cell) for cell in topic.row(event)]
+            assert len(cells) == len(topic.columns)
+            if isinstance(event, ActionResult) and event.way is not None:
+                named = dict(zip((name for name, _ in topic.columns), cells, strict=True))
+                assert (named["way"], named["delay"], named["outage"]) == ("in_place", "9.2 s", "0.0 s")

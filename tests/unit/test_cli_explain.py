@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.support.engine import step
 from tests.support.events import job, observed, result, snapshot, steady
+from tidegate.cli.changes import cost_in_words
 from tidegate.cli.explain import explain, spans_of
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, RedisView, Status
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
 
 
 def decide_all(spec: JobSpec, snapshots: list[MetricSnapshot]) -> list[Decision]:
@@ -86,6 +91,44 @@ def test_the_results_of_the_command_are_shown_in_order() -> None:
     assert "no results yet" in "\n".join(explain(decision))
 
 
+def test_a_change_shows_its_way_and_what_it_has_cost() -> None:
+    """Command and result name the way; the result tells delay and outage, and leaves out a downtime of nothing."""
+    decision = lagging(job())
+    assert decision.command is not None
+    decision = decision.model_copy(update={"command": decision.command.model_copy(update={"way": Way.IN_PLACE})})
+    figures: dict[str, Any] = {
+        "way": Way.IN_PLACE,
+        "delay_seconds": 9.3,
+        "outage_seconds": 0.0,
+        "downtime_seconds": 0.0,
+    }
+    text = "\n".join(explain(decision, [result(decision.decision_id, Phase.VERIFIED, 30, parallelism=8, **figures)]))
+    assert "slots in place, expires" in text
+    assert "8 slots (in place: 9.3 s until the new size worked, no outage)" in text
+
+
+@pytest.mark.parametrize(
+    ("phase", "figures", "told"),
+    [
+        (
+            Phase.VERIFIED,
+            {"way": Way.HANDOVER, "delay_seconds": 41.25, "outage_seconds": 1.04, "downtime_seconds": 4.5},
+            "by handover: 41.2 s until the new size worked, outage 1.0 s, downtime 4.5 s",
+        ),
+        (
+            Phase.ROLLED_BACK,
+            {"way": Way.RESTART, "delay_seconds": 231.0, "outage_seconds": 230.0, "downtime_seconds": 235.0},
+            "by restart: 231.0 s until the job went on, outage 230.0 s, downtime 235.0 s",
+        ),
+        (Phase.VERIFIED, {"downtime_seconds": 21.5}, "downtime 21.5 s"),
+        (Phase.RESIZING, {"way": Way.IN_PLACE}, ""),
+    ],
+)
+def test_the_cost_of_a_change_in_words(phase: Phase, figures: dict[str, Any], told: str) -> None:
+    """Each known figure is named; older results have only a downtime."""
+    assert cost_in_words(result("c", phase, 10, **figures)) == told
+
+
 def test_a_failed_last_command_is_shown() -> None:
     """A decision without a command says how the last command ended, unless it succeeded or ended later."""
     decision = decide_all(job(), steady(12, rate=3000, capacity=1000))[-1]
@@ -118,7 +161,7 @@ def test_a_change_held_by_the_cooldown_says_for_how_long() -> None:
         state, decision = step(recent, one, spec, observed(one))
         texts.append("\n".join(explain(decision)))
     assert "[COOLDOWN]" in texts[-1]
-    assert "the last change was 41 s ago and the cooldown lasts 600 s" in texts[-1]
+    assert "the last change was 41 s ago and the cooldown lasts 150 s" in texts[-1]
     assert "decided 4 (no change)" in texts[-1]
 
 

@@ -21,6 +21,7 @@ from services.collector.events import (
     QueryTerminated,
     SparkEvent,
     StageEnded,
+    StageStarted,
     TaskEnded,
 )
 from services.collector.parse import BrokenLine, parse
@@ -48,6 +49,7 @@ def test_a_recorded_log_is_read_whole() -> None:
         "ApplicationStarted": 1,
         "QueryStarted": 1,
         "JobStarted": 5,
+        "StageStarted": 10,
         "TaskEnded": 30,
         "StageEnded": 10,
         "QueryProgress": 5,
@@ -87,6 +89,19 @@ def test_tasks_and_stages_carry_times_and_operators() -> None:
         ("Exchange > StateStoreRestore > StateStoreSave", 2),
     }
     assert all(e.run_seconds > 0 and e.gc_seconds >= 0 for e in found if isinstance(e, TaskEnded))
+
+
+def test_tasks_carry_the_records_they_read() -> None:
+    """A task that reads Kafka tells its records and its partition; a stage tells its batch and whether it reads."""
+    found = events("running")
+    reading = [e.stage for e in found if isinstance(e, StageStarted) and e.scans]
+    assert reading == [(0, 0), (1, 0)]
+    tasks = [e for e in found if isinstance(e, TaskEnded)]
+    assert [(e.partition, e.records_read) for e in tasks if e.stage in reading] == [(n, 3000) for n in range(6)] * 2
+    assert [(e.partition, e.records_read) for e in tasks if e.stage not in reading] == [(n, 0) for n in range(3)]
+    stages = [e for e in found if isinstance(e, StageStarted)]
+    assert len({e.query_id for e in stages}) == 2
+    assert {(e.batch_id, e.tasks) for e in stages} == {(0, 6), (0, 3)}
 
 
 def test_a_local_application_tells_its_cores_and_idleness() -> None:
@@ -165,11 +180,17 @@ def test_broken_lines_are_named(line: bytes, what: str) -> None:
         parse(line)
 
 
-@pytest.mark.parametrize("kind", ["SparkListenerTaskEnd", "SparkListenerJobStart"])
-def test_cutting_out_the_unused_middle_changes_nothing(kind: str) -> None:
+@pytest.mark.parametrize("name", ["standalone", "running"])
+@pytest.mark.parametrize(
+    "kind",
+    ["SparkListenerTaskEnd", "SparkListenerJobStart", "SparkListenerStageSubmitted", "SparkListenerStageCompleted"],
+)
+def test_cutting_out_the_unused_middle_changes_nothing(kind: str, name: str) -> None:
     """A line with its fields in another order, which cannot be shortened, gives the same event."""
-    line = next(line for line in recorded() if f'"{kind}"'.encode() in line)
+    line = next(line for line in recorded(name) if f'"{kind}"'.encode() in line)
     event = json.loads(line)
+    if "Stage Info" in event:
+        event["Stage Info"] = dict(reversed(event["Stage Info"].items()))
     reordered = {"Event": event.pop("Event")} | dict(reversed(event.items()))
     assert parse(json.dumps(reordered, separators=(",", ":")).encode()) == parse(line)
     assert parse(line) is not None

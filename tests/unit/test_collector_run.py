@@ -71,8 +71,8 @@ def test_stage_figures_are_those_of_the_tasks() -> None:
     """Busy time is the sum over tasks, median and slowest are averaged over the runs of the stage."""
     run = fresh()
     for attempt, seconds in enumerate([(1.0, 2.0, 6.0), (1.0, 4.0, 4.0)]):
-        for task in seconds:
-            run.apply(TaskEnded((attempt, 0), task, task / 10))
+        for partition, task in enumerate(seconds):
+            run.apply(TaskEnded((attempt, 0), partition, task, task / 10, 0))
         run.apply(StageEnded((attempt, 0), "scan", 3, T + timedelta(seconds=attempt), failed=False))
     reading = run.cut(between(-10, 10))
     (stage,) = reading.stages
@@ -86,7 +86,7 @@ def test_stage_figures_are_those_of_the_tasks() -> None:
 def test_a_failed_stage_and_no_tasks_give_no_figures() -> None:
     """Without finished work, ratio and stages are absent, not zero."""
     run = fresh()
-    run.apply(TaskEnded((1, 0), 1.0, 0.1))
+    run.apply(TaskEnded((1, 0), 0, 1.0, 0.1, 0))
     run.apply(StageEnded((1, 0), "scan", 3, T, failed=True))
     run.apply(StageEnded((2, 0), "skipped", 3, T, failed=False))
     reading = run.cut(between(-10, 10))

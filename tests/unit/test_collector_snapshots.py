@@ -14,13 +14,25 @@ from services.collector.offsets import EndOffsets
 from services.collector.snapshots import SourceAnswers, snapshot
 from tests.support.events import job
 from tidegate.events.job import JobSpec
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part, RunningBatch
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SEQUENCE = int(T.timestamp())
 SILENCE = 60.0
 ENDS = {"in": (10, 20)}
 BATCH = MicroBatch(batch_id=1, started_at=T, duration_seconds=1.0, input_records=5)
+IN_PROGRESS = RunningBatch(
+    batch_id=2,
+    started_at=T,
+    tasks=6,
+    tasks_finished=1,
+    busy_seconds=18.0,
+    read_tasks=6,
+    read_tasks_finished=1,
+    records_read=3000,
+    read_seconds=18.0,
+    slowest_read_seconds=18.0,
+)
 WORKING = Reading(
     app_id="app-1",
     started_at=T - timedelta(hours=1),
@@ -33,12 +45,13 @@ WORKING = Reading(
     batches=(BATCH,),
     batches_left_out=0,
     current_batch_started_at=T,
+    running=(IN_PROGRESS,),
     stages=(),
     gc_ratio=0.1,
     operators=(),
     local_cores=None,
 )
-IDLE = replace(WORKING, batches=(), current_batch_started_at=None)
+IDLE = replace(WORKING, batches=(), current_batch_started_at=None, running=())
 WARM = replace(IDLE, app_id="app-2", started_at=T, query_seen=False, query_active=False, query_id=None, committed={})
 
 
@@ -94,6 +107,7 @@ def test_a_working_job_has_all_its_figures() -> None:
     assert result.sources[0].committed_offsets == (5, 20)
     assert result.batches == (BATCH,)
     assert result.current_batch_started_at == T
+    assert result.running == (IN_PROGRESS,)
     assert result.pool is not None
     assert (result.pool.slots_total, result.pool.slots_used, result.pool.workers_alive) == (12, 4, 2)
 
@@ -139,6 +153,7 @@ def test_the_state_follows_from_master_and_log(case: str) -> None:
     assert (Part.CAPACITY in result.missing) == (view is None or result.slots_granted is None)
     if expected in (ClusterState.STOPPED, ClusterState.FAILED):
         assert result.current_batch_started_at is None
+        assert result.running is None
 
 
 def test_a_job_never_started_has_no_incarnation() -> None:
@@ -252,3 +267,11 @@ def test_without_a_master_the_log_decides(
     result = made(of=spec(master=False), reading=reading)
     assert (result.state, result.slots_granted, result.missing) == (state, slots, missing)
     assert result.pool is None
+
+
+def test_a_running_batch_is_absent_without_its_tasks() -> None:
+    """A log that could not be read whole may lack tasks that have finished, so nothing is said of the running batch."""
+    result = made(reading=logs(WORKING, complete=False), view=master(app()))
+    assert Part.TASKS in result.missing
+    assert result.running is None
+    assert made(reading=logs(IDLE), view=master(app())).running is None

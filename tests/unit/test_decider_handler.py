@@ -146,7 +146,8 @@ def codes(decision: Decision) -> list[str]:
 
 def test_a_command_is_reserved_and_follows_its_decision() -> None:
     """The order is decision, command, state; the command's id holds its cooldown and slots."""
-    bench = Bench(job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 90}, "stabilization": {"seconds": 0}}))
+    cooldown = {"up_seconds": 60, "down_seconds": 90, "in_place": 1}
+    bench = Bench(job(guards={"cooldown": cooldown, "stabilization": {"seconds": 0}}))
     bench.take(*overloaded())
     assert bench.outbox.trail == ["Decision", "state"] * 6 + ["Decision", "ScalingCommand", "state"]
     (command,) = bench.commands()

@@ -24,7 +24,7 @@ from tidegate.events.result import Phase
 from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
 from tidegate.runtime.producer import TooLarge
 
-SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120}, "stabilization": {"seconds": 0}})
+SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120, "in_place": 1}, "stabilization": {"seconds": 0}})
 
 
 def ordered() -> ScalingCommand:

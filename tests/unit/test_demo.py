@@ -24,6 +24,7 @@ from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Status
 from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.way import Way
 
 ZERO = 1_800_000_000.0
 OBJECTIVE = 15.0
@@ -64,11 +65,11 @@ def outcome(second: float, of: Decision, phase: Phase, **more: object) -> Action
 
 UP, DOWN = rescale(40, 2, 8), rescale(120, 8, 2)
 RESULTS = (
-    outcome(41, UP, Phase.STOPPING),
-    outcome(43, UP, Phase.STOPPED),
-    outcome(60, UP, Phase.VERIFIED, downtime_seconds=17.0),
-    outcome(121, DOWN, Phase.STOPPING),
-    outcome(140, DOWN, Phase.VERIFIED, downtime_seconds=15.0),
+    outcome(41, UP, Phase.STOPPING, way=Way.RESTART),
+    outcome(43, UP, Phase.STOPPED, way=Way.RESTART),
+    outcome(60, UP, Phase.VERIFIED, way=Way.RESTART, outage_seconds=17.0),
+    outcome(121, DOWN, Phase.RESIZING, way=Way.IN_PLACE),
+    outcome(140, DOWN, Phase.VERIFIED, way=Way.IN_PLACE, outage_seconds=0.0),
 )
 
 
@@ -170,14 +171,33 @@ def test_an_output_without_an_input_is_unexpected(value: bytes | None) -> None:
     assert (account.unexpected, account.missing, account.duplicates) == (1, 0, 0)
 
 
-def test_a_size_change_has_its_downtime_peak_lag_and_recovery() -> None:
+def test_a_size_change_has_its_way_outage_peak_lag_and_recovery() -> None:
     """A change of size is measured from its command until lag has recovered."""
     up, down = changes(run(), OBJECTIVE)
-    assert (up.before, up.after, up.outcome, up.downtime_seconds) == (2, 8, "verified", 17.0)
+    assert (up.before, up.after, up.outcome, up.way, up.outage_seconds) == (2, 8, "verified", "restart", 17.0)
     assert up.seconds == 20.0
     assert up.peak_lag > 20_000
     assert up.recovery_seconds is not None
     assert (down.before, down.after) == (8, 2)
+
+
+def test_slots_stay_while_nothing_stops() -> None:
+    """Only a restart leaves the job without slots; in place and in a handover it keeps its size until the end."""
+    timeline = Timeline(results=[outcome(0, UP, Phase.VERIFIED), outcome(1, DOWN, Phase.RESIZING, way=Way.IN_PLACE)])
+    assert timeline.slots() == 8
+    timeline.results.append(outcome(2, DOWN, Phase.RUNNING, way=Way.HANDOVER))
+    assert timeline.slots() == 8
+    timeline.results.append(outcome(3, DOWN, Phase.STOPPED, way=Way.RESTART))
+    assert timeline.slots() == 0
+
+
+def test_each_change_has_its_way_and_its_time() -> None:
+    """A change lasts from its first phase with a way to its end; one that has not ended has no end."""
+    timeline = Timeline(results=[*RESULTS[:4]])
+    assert [(span.way, span.begin - ZERO, span.end and span.end - ZERO) for span in timeline.changes_under_way()] == [
+        (Way.RESTART, 41, 60),
+        (Way.IN_PLACE, 121, None),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tidegate.events.envelope import decode, value_of
 from tidegate.events.job import JobSpec, ManualScale, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.events.way import Way
 
 
 def run(
@@ -55,7 +56,7 @@ def test_an_overloaded_job_is_scaled_up() -> None:
     assert last.command is not None
     assert last.command.command_id == last.decision_id
     assert last.command.to_parallelism == last.final_parallelism > 8 - 1
-    assert last.sentence.startswith("Scale up from 4 to 8 slots: a load of 800 records/s")
+    assert last.sentence.startswith("Scale up from 4 to 8 slots in place: a load of 800 records/s")
     assert decisions[0].status is Status.FINE
     assert codes(decisions[0]) == ["WINDOW_FILLING"]
 
@@ -151,20 +152,24 @@ def ordered_state(spec: JobSpec) -> tuple[JobState, Decision]:
 
 
 def test_a_verified_restart_teaches_size_and_downtime() -> None:
-    """The verified result sets the size, keeps the measured downtime and ends the command."""
-    spec = job()
+    """The verified result sets the size, keeps the measured downtime and ends the command.
+
+    An older actuator tells no way: it was a restart.
+    """
+    spec = job(rescale=(Way.RESTART,))
     state, ordered = ordered_state(spec)
     done = result(ordered.decision_id, Phase.VERIFIED, 8, parallelism=8, incarnation="app-2", downtime_seconds=17.5)
     shot = snapshot(9, slots=8, incarnation="app-2")
     state, decision = step(state, shot, spec, observed(shot, results=(done,)))
     assert state.in_flight is None
     assert decision.current_parallelism == 8
-    assert [seconds for _, seconds in state.restarts] == [17.5]
+    assert [tuple(cost) for cost in state.changes.costs] == [(Way.RESTART, int(START.timestamp()) + 80, 17.5, 17.5)]
+    assert state.changes.closed == ()
 
 
 def test_what_is_rejected_is_ordered_again_only_after_the_cooldown() -> None:
     """An actuator that rejects every rescale, for example because of a foreign driver, gets one order per cooldown."""
-    spec = job(guards={"cooldown": {"up_seconds": 60}})
+    spec = job(guards={"cooldown": {"up_seconds": 60, "in_place": 1}})
     state, ordered = JobState.new(), list[int]()
     results: tuple[ActionResult, ...] = ()
     for number, each in enumerate(overloaded(40)):

@@ -15,13 +15,16 @@ import pytest
 
 import tidegate.engine.plan
 from tests.support.cases import AT, decide
-from tests.support.events import START, job, snapshot, steady
+from tests.support.events import START, batch, job, snapshot, steady
+from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.history import STOPPED, Growth, History
 from tidegate.engine.state import InFlight, JobState
+from tidegate.engine.ways import checksum
 from tidegate.events.decision import Decision, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec, ManualScale, Mode
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, StageTasks, StateOperator
+from tidegate.events.way import Way
 
 GB = 10**9
 LAST = AT + 60.0
@@ -99,8 +102,18 @@ def idle_growth(rate: int = 100, each: int = 25) -> Decision:
         end_offsets=tuple(o + each for o in end.end_offsets if o is not None),
         committed_offsets=end.committed_offsets,
     )
-    state = JobState(restarts=((AT - 900, 25.0),), incarnation="app-1", parallelism=4)
+    cost = MeasuredCost(Way.IN_PLACE, int(AT) - 900, 0.0, 25.0)
+    state = JobState(changes=ChangeMemory(costs=(cost,)), incarnation="app-1", parallelism=4)
     return decide(spec, [*shots, late.model_copy(update={"sources": (more,)})], state=state)[1]
+
+
+def elsewhere() -> JobState:
+    """Return the state of a job whose start has shown that it keeps its checkpoint elsewhere."""
+    location = checksum("/checkpoints/rates")
+    closed = [
+        ClosedWay(way, CHECKPOINT_ELSEWHERE, int(AT) - 900, "app-1", location) for way in (Way.HANDOVER, Way.RESTART)
+    ]
+    return JobState(incarnation="app-1", parallelism=4, spec_version=1, changes=ChangeMemory(closed=tuple(closed)))
 
 
 def held(decision: Decision) -> bool:
@@ -282,21 +295,29 @@ ROWS = [
         "25.0 GB of state at 10 GB per executor need 3 slots",
     ),
     Row(
+        "way",
+        lambda: growth(job(rescale=(Way.HANDOVER, Way.RESTART)), state=elsewhere()),
+        held,
+        "CHECKPOINT_ELSEWHERE",
+        "the job keeps its checkpoint elsewhere than in /checkpoints/rates, as its spec says, "
+        "so a new run would lose it",
+    ),
+    Row(
         "restart_worth",
         idle_growth,
         held,
         "DRAINS_SOONER",
-        "at this size the lag is gone in 11 s, and a restart takes 25 s",
+        "at this size the lag is gone in 11 s, and a change in place takes 25 s",
     ),
     Row(
         "restart_budget",
         lambda: growth(
-            job(guards=guards(restart_budget={"per_day": 3})),
+            job(guards=guards(restart_budget={"per_day": 3}), rescale=(Way.RESTART,)),
             **remembered(ordered_at=(int(LAST) - 3000, int(LAST) - 2000, int(LAST) - 1000)),
         ),
         held,
         "RESTART_BUDGET",
-        "3 of 3 changes of the last 24 hours are used up",
+        "3 of 3 restarts of the last 24 hours are used up",
     ),
     Row(
         "executors",
@@ -315,12 +336,12 @@ ROWS = [
     Row(
         "cooldown",
         lambda: growth(
-            job(guards=guards(cooldown={"up_seconds": 600, "down_seconds": 600})),
+            job(guards=guards(cooldown={"up_seconds": 600, "down_seconds": 0})),
             state=JobState(last_action_at=LAST - 99),
         ),
         held,
         "COOLDOWN",
-        "the last change was 100 s ago and the cooldown lasts 600 s",
+        "the last change was 100 s ago and the cooldown lasts 150 s",
     ),
     Row(
         "redis",
@@ -349,6 +370,14 @@ ROWS = [
         held,
         "RESERVATION_LOST",
         "another decision reserved the slots or the cooldown first, so the next snapshot tries again",
+    ),
+    Row(
+        "stop_deadline",
+        lambda: growth(job(rescale=(Way.RESTART,)), last={"batches": (batch(6, 6, 4000, 420.0),)}),
+        lambda decision: "BATCH_OUTLASTS_STOP" in [entry.code for entry in decision.trail],
+        "BATCH_OUTLASTS_STOP",
+        "a micro-batch lasts 78 s and a stop waits 60 s at most, so the restart breaks the running batch, "
+        "and it runs again",
     ),
 ]
 
@@ -423,16 +452,23 @@ def test_memory_pressure_lets_growth_through() -> None:
 
 
 def test_the_last_changes_of_the_day_are_kept_for_growth() -> None:
-    """With 12 of 48 changes reserved, 36 stop a scale-down but not a scale-up."""
-    times = tuple(int(LAST) - 600 - 60 * n for n in range(36, 0, -1))
-    assert held(shrinking(**remembered(ordered_at=times)))
-    assert growth(**remembered(ordered_at=times)).final_parallelism == 16
+    """With 12 of 48 restarts reserved, 36 stop a scale-down but not a scale-up, and no change in place."""
+    times, spec = tuple(int(LAST) - 600 - 60 * n for n in range(36, 0, -1)), job(rescale=(Way.RESTART,))
+    assert held(shrinking(spec, **remembered(ordered_at=times)))
+    assert growth(spec, **remembered(ordered_at=times)).final_parallelism == 16
+    assert not held(shrinking(**remembered(ordered_at=times)))
 
 
 def test_a_reduction_that_saves_less_than_its_restart_is_not_made() -> None:
-    """A restart of two hours on 4 slots costs 28,800 slot-seconds; 2 slots fewer save 7,200 in an hour."""
-    decision = shrinking(state=JobState(restarts=((AT - 9000, 7200.0),)))
+    """A restart of two hours on 4 slots costs 28,800 slot-seconds; 2 slots fewer save 7,200 in an hour.
+
+    A change in place is always worth it.
+    """
+    cost = MeasuredCost(Way.RESTART, int(AT) - 9000, 7200.0, 7200.0)
+    decision = shrinking(job(rescale=(Way.RESTART,)), state=JobState(changes=ChangeMemory((cost,))))
     assert held(decision)
+    in_place = ChangeMemory((cost._replace(way=Way.IN_PLACE),))
+    assert not held(shrinking(state=JobState(changes=in_place)))
     assert (
         "a restart of 7200 s costs 28800 slot-seconds, and 2 slots fewer save only 7200 in 3600 s" in decision.sentence
     )
@@ -445,7 +481,8 @@ def test_memory_counts_in_the_quota() -> None:
 
 def test_orders_are_remembered() -> None:
     """The history has every ordered scale-up, with what the job could do before it."""
-    state, decision = decide(job(), steady(7, rate=800, capacity=400, partitions=64))
+    spec = job(rescale=(Way.RESTART,))
+    state, decision = decide(spec, steady(7, rate=800, capacity=400, partitions=64))
     assert decision.command is not None
     assert state.history.ordered_at == (int(decision.decided_at.timestamp()),)
     assert state.history.growth == Growth(decision.decided_at.timestamp(), 4, 16, 400.0)
@@ -536,9 +573,8 @@ def test_a_job_tidegate_may_not_touch_is_not_stopped(mode: Mode) -> None:
 def test_orders_of_yesterday_are_forgotten() -> None:
     """The budget covers any 24 hours: older orders neither count nor are kept."""
     old = tuple(int(LAST - 90_000 + n) for n in range(48))
-    state, decision = decide(
-        job(), steady(7, rate=800, capacity=400, partitions=64), state=JobState(history=History(ordered_at=old))
-    )
+    spec, state = job(rescale=(Way.RESTART,)), JobState(history=History(ordered_at=old))
+    state, decision = decide(spec, steady(7, rate=800, capacity=400, partitions=64), state=state)
     assert decision.command is not None
     assert state.history.ordered_at == (int(decision.decided_at.timestamp()),)
     assert decision.decided_at - START == timedelta(seconds=61)

@@ -15,6 +15,7 @@ from tidegate.cli.problems import Problem
 from tidegate.cli.simulate import simulate_command
 from tidegate.engine.reservations import Answer, hold_for
 from tidegate.events.result import Phase
+from tidegate.events.way import Way
 from tidegate.lab import tune as tuner
 from tidegate.lab.__main__ import app as lab_app
 from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_job, lab_model, lab_peak, one_job, spec_for
@@ -50,8 +51,8 @@ scaling:
 """
 
 
-def _step_scenario(seconds: float = 3600.0) -> Scenario:
-    model = lab_model()
+def _step_scenario(seconds: float = 3600.0, way: Way = Way.RESTART) -> Scenario:
+    model = lab_model(ways=(way,))
     spec = spec_for(model)
     return one_job(model, spec, step(lab_peak(model, spec), seconds))
 
@@ -68,6 +69,17 @@ def test_the_oracle_grows_for_the_step_and_shrinks_after_it() -> None:
     assert best.score.violated_seconds == 0
     recording = simulate(scenario)[lab_model().job_id]
     assert best.score.cost < score(scenario.models[0], scenario.specs[0], PARTITIONS, recording).cost
+
+
+def test_the_oracle_knows_what_a_change_of_size_costs_in_each_way() -> None:
+    """In place is cheaper than a handover, and that cheaper than a restart; none is late for more than a moment."""
+    found = {way: oracle(_step_scenario(way=way)).score for way in Way}
+    costs = [found[way].cost for way in (Way.IN_PLACE, Way.HANDOVER, Way.RESTART)]
+    assert costs == sorted(costs)
+    assert all(each.violated_seconds <= 10 for each in found.values())
+    assert [found[way].restarts > 0 for way in Way] == [False, False, True]
+    assert [found[way].handovers > 0 for way in Way] == [False, True, False]
+    assert [found[way].in_place > 0 for way in Way] == [True, False, False]
 
 
 def test_the_oracle_is_not_afraid_of_noise() -> None:
@@ -152,7 +164,7 @@ def test_a_slot_is_promised_once() -> None:
 
 def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
     """Two processes give the same rows as one; the table shows them next to the oracle's 1.00."""
-    todo = cells(["flip271"], ["step"], seconds=3600.0)
+    todo = cells(["flip271"], ["step"], ways=(Way.RESTART,), seconds=3600.0)
     assert [cell.policy for cell in todo if not cell.tuned] == [ORACLE, "flip271"]
     here = [run(cell) for cell in todo]
     there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
@@ -206,7 +218,8 @@ def test_curves_are_those_of_the_oracle_of_tide_and_of_its_best_rival() -> None:
 def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
     """`python -m tidegate.lab` ends with a table, the ratios and the paths of both pictures."""
     picture = tmp_path / "lab.png"
-    options = ["--quick", "--policy", "flip271", "--workload", "spike", "--processes", "1", "--out", str(picture)]
+    options = ["--quick", "--policy", "flip271", "--workload", "spike", "--ways", "restart", "--processes", "1"]
+    options += ["--out", str(picture)]
     result = CliRunner().invoke(lab_app, options)
     assert result.exit_code == 0, result.output
     assert "× oracle" in result.output
@@ -214,6 +227,9 @@ def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
     for path in (picture, tmp_path / "lab-curves.png"):
         assert path.read_bytes().startswith(PNG)
         assert str(path) in result.output
+    told = CliRunner().invoke(lab_app, ["--ways", "restart,teleport"])
+    assert told.exit_code == 2
+    assert "unknown way 'teleport', known are in_place, handover, restart" in told.output
     refused = CliRunner().invoke(lab_app, ["--policy", "nope"])
     assert refused.exit_code == 2
     assert "unknown policy 'nope'" in refused.output
@@ -396,7 +412,7 @@ def test_a_tuning_is_never_worse_than_the_defaults_it_began_with() -> None:
 def test_loads_change_between_two_snapshots_scored_or_trained_on() -> None:
     """Changes on the collector's 10 s grid come half an interval later, in both the suite and the tuner."""
     load = step(1000.0, 1200.0)
-    scenario = lab_job(load, seed=23)
+    scenario = lab_job(load, ways=(Way.RESTART,), seed=23)
     moved = scenario.topics[SOURCE].load
     assert moved is not None
     assert (load.rate(299.9), load.rate(300.0)) == (250.0, 1000.0)
@@ -406,7 +422,7 @@ def test_loads_change_between_two_snapshots_scored_or_trained_on() -> None:
     model, spec = scenario.models[0], scenario.specs[0]
     cost = score(model, spec, PARTITIONS, simulate(scenario)[spec.job_id]).cost
     assert tuner.tune("flip271", [load], trials=1).cost == cost
-    todo = cells(["flip271"], traces={"mine": load}, seed=23)
+    todo = cells(["flip271"], traces={"mine": load}, ways=(Way.RESTART,), seed=23)
     assert next(run(cell) for cell in todo if cell.label == "flip271").score.cost == cost
 
 

@@ -19,12 +19,15 @@ def cell(workload: str, policy: str, cost: float, late: float = 0.0, restarts: i
         "cost_over_oracle": cost,
         "violated_seconds": late,
         "restarts": restarts,
+        "rescales": restarts,
+        "cost": 1000.0 * cost,
     }
 
 
 RESULT = {
     "engine_version": "9",
     "seed": 3,
+    "ways": ["restart"],
     "cells": [
         cell("step", "oracle", 1.0, restarts=1),
         cell("noise", "oracle", 1.0, restarts=0),
@@ -56,6 +59,31 @@ def test_the_tables_compare_policies_with_the_oracle() -> None:
     ]
 
 
+IN_PLACE = {
+    **RESULT,
+    "ways": ["in_place", "handover", "restart"],
+    "cells": [
+        {**cell("step", "oracle", 1.0), "cost": 500.0},
+        {**cell("noise", "oracle", 1.0), "cost": 1000.0},
+        cell("step", "tide", 1.1, restarts=4),
+        cell("noise", "tide", 1.2, restarts=3),
+    ],
+}
+
+
+def test_the_run_in_place_is_compared_with_the_same_policy_by_restart() -> None:
+    """By restart `tide` costs 1,050 and 1,150 where the oracle in place costs 500 and 1,000."""
+    assert lab_page.in_place_table(IN_PLACE, RESULT).splitlines()[2:] == ["| `tide` | 1.15 | 1.62 | 0 s | 7 |"]
+
+
+def test_runs_given_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
+    """The first run must be the one by restart."""
+    scores = tmp_path / "lab.json"
+    scores.write_text(json.dumps(IN_PLACE), encoding="utf-8")
+    with pytest.raises(ValueError, match="must be one by restart, found in_place, handover, restart"):
+        lab_page.main(["--from", str(scores), str(scores)])
+
+
 def test_both_documents_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks are replaced, with engine version, commit and seed; all around them stays."""
     for name in ("README", "PAGE"):
@@ -63,12 +91,14 @@ def test_both_documents_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path.write_text("before\n<!-- lab:begin -->\nold\n<!-- lab:end -->\nafter\n", encoding="utf-8")
         monkeypatch.setattr(lab_page, name, path)
     monkeypatch.setattr(lab_page, "commit_here", lambda: "abc1234567")
-    scores = tmp_path / "lab.json"
+    scores, in_place = tmp_path / "lab.json", tmp_path / "in-place.json"
     scores.write_text(json.dumps(RESULT), encoding="utf-8")
-    assert lab_page.main(["--from", str(scores)]) == 0
+    in_place.write_text(json.dumps(IN_PLACE), encoding="utf-8")
+    assert lab_page.main(["--from", str(scores), str(in_place)]) == 0
     for name in ("README", "PAGE"):
         text = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-        assert text.startswith("before\n<!-- lab:begin -->\n| ")
+        assert text.startswith("before\n<!-- lab:begin -->\nEach change of size is a restart;")
+        assert "| `tide` | 1.15 | 1.62 | 0 s | 7 |" in text
         assert text.endswith("Engine version 9, commit `abc1234567`, seed 3.\n<!-- lab:end -->\nafter\n")
         assert "old" not in text
 

@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.launcher.boundary import end_at_boundary, stop_at_boundary
 
-ADDING_BATCH = ["x.SQLExecution$.withNewExecutionId", "MicroBatchExecution.runBatch", "TriggerExecutor.execute"]
+ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
 
 class Engine:
@@ -45,15 +45,8 @@ class Engine:
         return True
 
     def queryExecutionThread(self) -> Any:
-        frames = [
-            types.SimpleNamespace(
-                getClassName=lambda name=frame: name.rpartition(".")[0],
-                getMethodName=lambda name=frame: name.rpartition(".")[2],
-            )
-            for frame in ADDING_BATCH
-        ]
         alive = self.now < self.batch_ends_at and self.stopped_at is None
-        return types.SimpleNamespace(isAlive=lambda: alive, getStackTrace=lambda: frames)
+        return types.SimpleNamespace(isAlive=lambda: alive, getStackTrace=lambda: ADDING_BATCH)
 
     def stop(self) -> None:
         self.stopped_at = self.now
@@ -84,6 +77,7 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
     engine = Engine(batch_ends_at)
     monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
     monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
+    monkeypatch.setattr("tidegate.launcher.boundary._describer", lambda: str)
     asks: list[float] = []
 
     def extend() -> float:
@@ -102,6 +96,7 @@ def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at:
     engine = Engine(batch_ends_at)
     monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
     monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
+    monkeypatch.setattr("tidegate.launcher.boundary._describer", lambda: str)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
     assert engine.state().get().name == ("TERMINATED" if ended else "ACTIVE")
     assert (engine.stopped_at is not None) is ended

@@ -12,6 +12,7 @@ from tests.support.events import job
 from tidegate.engine.case import Case
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
+from tidegate.events.way import Way
 from tidegate.policies import forecast_rules, queueing_rules
 from tidegate.policies.cost import Cost, CostOptions, lag_integral
 from tidegate.policies.forecast import ForecastMemory
@@ -196,7 +197,9 @@ def test_cost_weighs_the_restart() -> None:
     """An overload is worth a restart; saving one slot for a minute is not."""
     assert propose("cost", case(evidence(arrival_rate=800.0))).size > 8
     small = evidence(arrival_rate=100.0)  # 2 slots would do
-    assert propose("cost", case(small), horizon_seconds=60.0).size == 4
+    restarts = job(rescale=(Way.RESTART,))
+    assert propose("cost", case(small, spec=restarts), horizon_seconds=60.0).size == 4
+    assert propose("cost", case(small), horizon_seconds=60.0).size < 4, "in place nothing stops"
     assert propose("cost", case(small), horizon_seconds=3600.0).size == 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -95,3 +95,27 @@ def test_a_moved_snapshot_moves_whole() -> None:
     minimal = sample_events()["snapshot.minimal"]
     assert isinstance(minimal, MetricSnapshot)
     assert moved_snapshot(minimal, 5).incarnation_started_at is None
+
+
+def _instants(value: object) -> list[datetime]:
+    """Return every instant in a dumped event, in order."""
+    if isinstance(value, datetime):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return [found for part in parts for found in _instants(part)]
+
+
+@pytest.mark.parametrize(
+    ("name", "event"),
+    [(name, event) for name, event in sample_events().items() if isinstance(event, MetricSnapshot | ActionResult)],
+)
+def test_every_instant_of_an_event_moves(name: str, event: MetricSnapshot | ActionResult) -> None:
+    """However deep an instant is, also of a field added later, it is later by the same span."""
+    if isinstance(event, MetricSnapshot):
+        moved: MetricSnapshot | ActionResult | None = moved_snapshot(event, 90)
+    else:
+        moved = moved_result(event, 90, {event.command_id: 1})
+    assert moved is not None
+    before, after = (_instants(each.model_dump()) for each in (event, moved))
+    assert before, name
+    assert after == [instant + timedelta(seconds=90) for instant in before]

@@ -8,6 +8,7 @@ import pytest
 
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.way import Way
 from tidegate.lab.jobs import spec_for
 from tidegate.lab.score import Prices, score
 from tidegate.lab.simulate import JobRecording, Tick
@@ -29,7 +30,9 @@ def _recording(points: list[tuple[float, float, int, int, bool]]) -> JobRecordin
     return JobRecording(ticks=ticks)
 
 
-def _result(phase: Phase, kind: CommandKind = CommandKind.RESCALE, command: str = "c1") -> ActionResult:
+def _result(
+    phase: Phase, kind: CommandKind = CommandKind.RESCALE, command: str = "c1", way: Way | None = None
+) -> ActionResult:
     return ActionResult(
         result_id=result_id(command, phase),
         command_id=command,
@@ -40,6 +43,7 @@ def _result(phase: Phase, kind: CommandKind = CommandKind.RESCALE, command: str 
         epoch=1,
         at=datetime(2026, 1, 1, tzinfo=UTC),
         parallelism=2,
+        way=way,
     )
 
 
@@ -74,20 +78,28 @@ def test_the_lag_objective_is_measured_in_seconds_of_work() -> None:
     assert found.violated_share == pytest.approx(0.5)
 
 
-def test_the_cost_adds_slots_violations_and_restarts() -> None:
-    """Cost = core-seconds + 16 slots * (2 * violated + 30 * restarts); starts and changes in place are not restarts."""
+def test_the_cost_adds_slots_violations_and_changes_of_size() -> None:
+    """Cost = core-seconds + 16 slots * (2 * violated + 30 a restart + 10 a handover + 2 in place); starts are free."""
     recording = _recording([(0, 400, 0, 4, True), (60, 400, 30_000, 4, True)])
     recording.results += [
         _result(Phase.ACCEPTED),
-        _result(Phase.STOPPING),
+        _result(Phase.STOPPING, way=Way.RESTART),
         _result(Phase.ACCEPTED, command="in-place"),
+        _result(Phase.RESIZING, command="in-place", way=Way.IN_PLACE),
+        _result(Phase.VERIFIED, command="in-place", way=Way.IN_PLACE),
+        _result(Phase.ACCEPTED, command="fell-back"),
+        _result(Phase.WARMING, command="fell-back", way=Way.HANDOVER),
+        _result(Phase.STOPPING, command="fell-back", way=Way.RESTART),
+        _result(Phase.WARMING, command="handover", way=Way.HANDOVER),
         _result(Phase.ACCEPTED, CommandKind.START, command="start"),
     ]
     found = score(MODEL, spec_for(MODEL), SHARES, recording)
-    assert (found.restarts, found.rescales) == (1, 2)
+    assert (found.restarts, found.handovers, found.in_place, found.rescales) == (2, 1, 1, 3)
     assert found.core_seconds == 240.0
-    assert found.cost == pytest.approx(240 + 16 * (2 * 60 + 30))
-    free = score(MODEL, spec_for(MODEL), SHARES, recording, Prices(violated_second=0.0, restart=0.0))
+    assert found.cost == pytest.approx(240 + 16 * (2 * 60 + 2 * 30 + 10 + 2))
+    free = score(
+        MODEL, spec_for(MODEL), SHARES, recording, Prices(violated_second=0.0, restart=0.0, handover=0.0, in_place=0.0)
+    )
     assert free.cost == pytest.approx(240.0)
 
 

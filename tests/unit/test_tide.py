@@ -18,10 +18,13 @@ from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, to_wire
 from tidegate.engine.tide.capacity import Shape, SizeFit, effective, fit_model, learn, useful_sizes
 from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, TimeConstants
+from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.rollout import Rollout, SlotPrices
+from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 
 CONSTANTS = TimeConstants()
 
@@ -194,12 +197,13 @@ def test_the_season_counts_once_a_day_was_seen() -> None:
 
 
 class Plant:
-    """A job that processes 100 records/s per useful slot of eight partitions; commands take effect after 20 s."""
+    """A job that processes 100 records/s per useful slot of eight partitions; a restart takes 20 s, else nothing."""
 
-    def __init__(self, slots: int = 2, **options: Any) -> None:
+    def __init__(self, slots: int = 2, way: Way = Way.RESTART, **options: Any) -> None:
         self.spec = job(
             policy="tide",
             policy_options=options,
+            rescale=(way,),
             guards={"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
         )
         self.slots, self.state, self.number = slots, JobState.new(), 0
@@ -230,20 +234,71 @@ class Plant:
             self.decisions.append(decision)
             self.results = ()
             if decision.command is not None:
-                self.slots, self.incarnation = decision.final_parallelism, self.incarnation + 1
-                self.number, self.arrived = self.number + 2, self.arrived + 20 * rate
+                self.slots = decision.final_parallelism
                 ordered.append(self.slots)
-                self.results = (
-                    result(
-                        decision.decision_id,
-                        Phase.VERIFIED,
-                        self.number,
-                        parallelism=self.slots,
-                        incarnation=f"app-{self.incarnation}",
-                        downtime_seconds=20.0,
-                    ),
-                )
+                self.results = (self.changed(decision, rate),)
         return ordered
+
+    def changed(self, decision: Decision, rate: float) -> ActionResult:
+        """Carry out a command; return its result."""
+        assert decision.command is not None
+        way = decision.command.way
+        outage = 20.0 if way is Way.RESTART else 0.0
+        if outage:
+            self.incarnation, self.number, self.arrived = (
+                self.incarnation + 1,
+                self.number + 2,
+                self.arrived + 20 * rate,
+            )
+        return result(
+            decision.decision_id,
+            Phase.VERIFIED,
+            self.number,
+            parallelism=self.slots,
+            incarnation=f"app-{self.incarnation}",
+            way=way,
+            outage_seconds=outage,
+            delay_seconds=outage or 5.0,
+        )
+
+
+def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0) -> Rollout:
+    """Return the rollout of a job of 4 slots that does 400 records/s, and may have 2 to 8."""
+    known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 30.0)
+    assert known is not None
+    segments = [(delay, demand), (60.0, demand), (540.0 - delay, demand)]
+    prices = SlotPrices(1.0, 16.0, 16.0)
+    return Rollout(
+        known,
+        (2, 4, 8),
+        prices,
+        segments,
+        lag,
+        objective_seconds=60.0,
+        lag_headroom=0.1,
+        headroom=0.02,
+        change=PlannedChange(Way.IN_PLACE, outage, delay),
+        changes=True,
+        horizon_seconds=600.0,
+    )
+
+
+def test_until_a_change_works_the_present_size_goes_on() -> None:
+    """The lag grows by demand minus capacity during the delay, and by all of the demand during the outage."""
+    assert rollout(1000.0, outage=30.0, delay=30.0).lag_after_change(1000.0) == pytest.approx(1000 + 30 * 500)
+    assert rollout(1000.0, outage=0.0, delay=30.0).lag_after_change(1000.0) == pytest.approx(1000 + 30 * 100)
+    assert rollout(1000.0, outage=3.0, delay=30.0).lag_after_change(1000.0) == pytest.approx(1000 + 27 * 100 + 3 * 500)
+    assert rollout(0.0, outage=0.0, delay=30.0, demand=100.0).lag_after_change(0.0) == 0.0
+
+
+def test_a_change_in_place_is_late_for_a_shorter_time_than_a_restart() -> None:
+    """The same growth is later to catch up by restart; slots removed in place are gone at once."""
+    in_place, restart = rollout(30_000.0, outage=0.0, delay=15.0), rollout(30_000.0, outage=45.0, delay=45.0)
+    assert in_place.late(8, in_place.lag_at_stop) < restart.late(8, restart.lag_at_stop)
+    shrinking = rollout(0.0, outage=0.0, delay=15.0, demand=300.0)
+    limit = 200.0 * 60.0
+    # 100 records/s too many from the first second on: late from 120 s on, and after the horizon until it is worked off
+    assert shrinking.late(2, 0.0) > 600.0 - limit / 100.0
 
 
 @pytest.mark.parametrize(("soon", "size"), [(1.1, 7), (1.9, 8)])
@@ -253,7 +308,7 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, size: int) -> 
     assert known is not None
     smaller = known.capacity(7)
     segments = [(40.0, 0.8 * smaller), (60.0, soon * smaller), (120.0, 0.9 * smaller), (380.0, 0.8 * smaller)]
-    rollout = Rollout(
+    found = Rollout(
         known,
         (6, 7, 8),
         SlotPrices(1.0, 16.0, 240.0),
@@ -262,10 +317,11 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, size: int) -> 
         objective_seconds=60.0,
         lag_headroom=0.1,
         headroom=0.02,
-        restarts=True,
+        change=PlannedChange(Way.RESTART, 40.0, 40.0),
+        changes=True,
         horizon_seconds=600.0,
     )
-    assert rollout.cheapest(rollout.stay(), (7,), math.inf, extrapolation_margin=0.1).size == size
+    assert found.cheapest(found.stay(), (7,), math.inf, extrapolation_margin=0.1).size == size
 
 
 def test_a_step_takes_one_change_to_the_right_size() -> None:
@@ -295,6 +351,43 @@ def test_a_size_too_large_is_reduced_at_the_switching_threshold() -> None:
     assert plant.slots == 2
     first = next(index for index, decision in enumerate(plant.decisions) if decision.command)
     assert first * 10 >= 60
+    in_place = Plant(slots=8, way=Way.IN_PLACE)
+    assert in_place.run([120.0] * 40)
+    assert in_place.slots == 2
+    sooner = next(index for index, decision in enumerate(in_place.decisions) if decision.command)
+    assert sooner < first, "a change in place costs less, so it needs less patience"
+
+
+def test_a_load_that_comes_and_goes_is_followed_in_place() -> None:
+    """Two minutes more, two minutes less: in place the slots follow, and the job is not late."""
+    wave = ([350.0] * 12 + [100.0] * 12) * 10
+    by_restart, in_place = Plant(slots=2), Plant(slots=2, way=Way.IN_PLACE)
+    by_restart.run(wave)
+    in_place.run(wave)
+
+    def slots(plant: Plant) -> float:
+        return sum(decision.current_parallelism for decision in plant.decisions) / len(plant.decisions)
+
+    assert slots(in_place) < 0.9 * slots(by_restart)
+    assert max(decision.evidence.lag_seconds or 0.0 for decision in in_place.decisions) < 60
+
+
+def test_after_a_change_in_place_the_new_size_is_learned_from_its_own_batches() -> None:
+    """The run goes on, but batches of the old size, or of both, teach nothing about the new one."""
+    plant = Plant(slots=2, way=Way.IN_PLACE)
+    plant.run([150.0 + 30 * (n % 3) for n in range(20)])
+    plant.run([350.0 + 30 * (n % 3) for n in range(30)])
+    assert plant.slots == 4
+    assert plant.incarnation == 1
+    assert isinstance(plant.state.memory, TideMemory)
+    rates = {each.size: 1.0 / each.cost for each in plant.state.memory.sizes}
+    assert rates[2] == pytest.approx(200.0, rel=0.1)
+    assert rates[4] == pytest.approx(400.0, rel=0.1)
+    first = next(index for index, decision in enumerate(plant.decisions) if decision.command)
+    after = plant.decisions[first + 1]
+    assert after.current_parallelism == 4
+    assert after.evidence.true_processing_rate == pytest.approx(400.0, rel=0.1), "only of batches at the new size"
+    assert after.evidence.window_seconds > 60.0, "the counters go on"
 
 
 def test_a_load_that_changes_too_fast_is_not_followed() -> None:
@@ -345,8 +438,12 @@ def test_the_explanation_says_why() -> None:
     grown = next(d for d in plant.decisions if d.command)
     assert "records/s are expected" in grown.sentence
     assert "they would be late for" in grown.sentence
+    assert grown.sentence.startswith("Scale up from 2 to 8 slots by restart: ")
+    assert "a restart included" in grown.sentence
     assert grown.expectation is not None
-    assert grown.expectation.restart_seconds == 45.0
+    assert (grown.expectation.way, grown.expectation.restart_seconds) == (Way.RESTART, 45.0)
+    assert grown.command is not None
+    assert grown.command.first_batch_seconds == grown.expectation.lag_seconds
     assert grown.decided_at - START > timedelta(seconds=100)
 
 

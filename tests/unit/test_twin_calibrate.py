@@ -13,6 +13,7 @@ from tests.support.recordings import RATES
 from tidegate.cli import app
 from tidegate.cli.calibrate import RecordedJob, calibrate_and_compare, recorded_job
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.oracle import PlanDecider
 from tidegate.lab.simulate import simulate
@@ -20,7 +21,7 @@ from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel, RestartCosts, StageModel
 from tidegate.twin.recorded import CannotCalibrate, load_of, shares_of
-from tidegate.twin.rerun import compare, rerun
+from tidegate.twin.rerun import carried_out, compare, rerun
 from tidegate.twin.workloads import step
 
 MODEL = JobModel(
@@ -37,9 +38,10 @@ MODEL = JobModel(
 
 
 @cache
-def _simulated() -> RecordedJob:
-    """Return an hour with two restarts, 2 to 8 to 3 slots, under a step."""
-    scenario = one_job(MODEL, spec_for(MODEL), step(2500.0, 3600.0), seed=3)
+def _simulated(way: Way = Way.RESTART) -> RecordedJob:
+    """Return an hour with two changes of size in a way, 2 to 8 to 3 slots, under a step."""
+    model = replace(MODEL, ways=(way,))
+    scenario = one_job(model, spec_for(model), step(2500.0, 3600.0), seed=3)
     plan = PlanDecider([(1000.0, 8), (2800.0, 3)], scenario.epoch)
     found = simulate(scenario, plan, keep_snapshots=True)["recorded"]
     return RecordedJob(found.snapshots, found.commands, found.results)
@@ -73,6 +75,47 @@ def test_a_calibrated_twin_repeats_the_recording() -> None:
     assert found.batch_error <= 0.05
     assert found.lag_points > 300
     assert found.batch_points > 300
+
+
+def test_the_figures_of_a_handover_are_found() -> None:
+    """Warm-up, switch and the second driver's first batch come from the results and the batches around the switch."""
+    recorded = _simulated(Way.HANDOVER)
+    found = calibrate(recorded.snapshots, recorded.results)
+    assert found.handover is not None
+    assert found.handover.seen == 2
+    assert (found.restart, found.in_place) == (None, None)
+    costs = found.model("recorded").handover
+    assert costs.warm_seconds == pytest.approx(MODEL.handover.warm_seconds, abs=0.1)
+    assert costs.switch_seconds == pytest.approx(MODEL.handover.switch_seconds, abs=0.1)
+    assert costs.first_batch_seconds == pytest.approx(MODEL.handover.first_batch_seconds, abs=0.4)
+    assert found.record_cost_seconds == pytest.approx(0.002, rel=0.02)
+
+
+def test_the_figures_of_changes_in_place_are_found() -> None:
+    """Registration, the first batch with new executors and the fastest shrink; batches in between fit no size."""
+    recorded = _simulated(Way.IN_PLACE)
+    found = calibrate(recorded.snapshots, recorded.results)
+    assert found.in_place is not None
+    assert (found.in_place.grown, found.in_place.shrunk) == (1, 1)
+    assert (found.restart, found.handover) == (None, None)
+    costs = found.model("recorded").in_place
+    assert costs.register_seconds == pytest.approx(MODEL.in_place.register_seconds, abs=0.1)
+    assert costs.first_batch_seconds == pytest.approx(MODEL.in_place.first_batch_seconds, abs=0.4)
+    assert MODEL.in_place.shrink_seconds <= costs.shrink_seconds <= MODEL.in_place.shrink_seconds + 5.0
+    assert found.record_cost_seconds == pytest.approx(0.002, rel=0.02)
+
+
+@pytest.mark.parametrize("way", [Way.HANDOVER, Way.IN_PLACE])
+def test_a_twin_repeats_a_recording_in_any_way(way: Way) -> None:
+    """The commands are repeated in the way they were carried out in, whatever they named."""
+    recorded = _simulated(way)
+    model = calibrate(recorded.snapshots, recorded.results).model("recorded")
+    named = [command.model_copy(update={"way": Way.RESTART}) for command in recorded.commands]
+    twin = rerun(recorded.snapshots, carried_out(named, recorded.results), model, seed=99)
+    found = compare(recorded.snapshots, twin, model)
+    assert found.lag_error <= 0.05
+    assert found.batch_error <= 0.05
+    assert len({snapshot.incarnation for snapshot in twin}) == (3 if way is Way.HANDOVER else 1)
 
 
 def test_an_uncalibrated_twin_is_told_apart() -> None:

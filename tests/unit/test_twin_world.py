@@ -2,80 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 
 import pytest
 
-from tidegate.events.command import CommandKind, ScalingCommand
-from tidegate.events.result import ActionResult, Phase
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part
+from tests.support.twins import phases_of, twin_command, twin_model, twin_snapshot, twin_world
+from tidegate.events.command import CommandKind
+from tidegate.events.result import Phase
+from tidegate.events.snapshot import ClusterState, MicroBatch, Part
 from tidegate.twin.load import Load
-from tidegate.twin.model import Faults, JobModel, Measurement, RestartCosts, StageModel, State
+from tidegate.twin.model import Faults, JobModel, Measurement, StageModel, State
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
 
-def _model(**more: object) -> JobModel:
-    fields: dict[str, object] = {
-        "overhead_seconds": 0.5,
-        "noise_share": 0.0,
-        "max_records_per_trigger": 5_000,
-        "restart": RestartCosts(exit_seconds=2.0, start_seconds=20.0, first_batch_seconds=3.0),
-        **more,
-    }
-    return JobModel("job", ("in",), (StageModel("map", 0.002),), **fields)  # type: ignore[arg-type]
-
-
-def _world(model: JobModel, *, rate: float = 1000.0, slots: int = 16, size: int = 4, partitions: int = 8) -> World:
-    topic = TwinTopic("in", even(partitions), Load([rate]))
-    return World([model], [topic], [SlotPool("default", slots)], sizes={model.job_id: size})
-
-
-def _command(
-    at: float,
-    size: int,
-    *,
-    kind: CommandKind = CommandKind.RESCALE,
-    before: int = 4,
-    name: str = "c1",
-    ttl: float = 120.0,
-) -> ScalingCommand:
-    moment = datetime.fromtimestamp(EPOCH + at, UTC)
-    return ScalingCommand(
-        command_id=name,
-        job_id="job",
-        pipeline_id="job",
-        snapshot_id="s",
-        spec_version=1,
-        kind=kind,
-        from_parallelism=before,
-        to_parallelism=size,
-        epoch=1,
-        issued_at=moment,
-        expires_at=moment + timedelta(seconds=ttl),
-        reason="test",
-    )
-
-
-def _taken(world: World, sequence: int) -> MetricSnapshot:
-    snapshot = world.snapshot("job", sequence)
-    assert snapshot is not None
-    return snapshot
-
-
-def _phases(results: list[ActionResult]) -> list[str]:
-    return [result.phase.value for result in results]
-
-
 def test_snapshots_account_for_every_record() -> None:
     """Committed offsets grow by exactly the records of the batches shown, and never pass the end offsets."""
-    world = _world(_model())
+    world = twin_world(twin_model())
     committed = 0
     for sequence in range(EPOCH + 10, EPOCH + 610, 10):
         world.advance(sequence)
-        snapshot = _taken(world, sequence)
+        snapshot = twin_snapshot(world, sequence)
         committed += sum(batch.input_records for batch in snapshot.batches)
         source = snapshot.sources[0]
         assert sum(offset or 0 for offset in source.committed_offsets) == committed
@@ -87,11 +35,11 @@ def test_snapshots_account_for_every_record() -> None:
 
 def test_batches_follow_each_other_without_overlap() -> None:
     """Batch ids rise by one; each batch starts no earlier than the previous one ended, and ends in its interval."""
-    world = _world(_model(noise_share=0.1))
+    world = twin_world(twin_model(noise_share=0.1))
     batches = []
     for sequence in range(EPOCH + 10, EPOCH + 310, 10):
         world.advance(sequence)
-        for batch in _taken(world, sequence).batches:
+        for batch in twin_snapshot(world, sequence).batches:
             end = batch.started_at.timestamp() + batch.duration_seconds
             assert sequence - 10 - 1e-5 < end <= sequence + 1e-5
             batches.append((batch.batch_id, batch.started_at.timestamp(), end))
@@ -102,16 +50,16 @@ def test_batches_follow_each_other_without_overlap() -> None:
 
 def test_a_batch_costs_overhead_plus_records_over_slots() -> None:
     """5,000 records at 2 ms on 4 slots of 8 even partitions: 0.5 s + 2 * 625 * 2 ms = 3 s."""
-    world = _world(_model(), rate=10_000)
+    world = twin_world(twin_model(), rate=10_000)
     world.advance(EPOCH + 20)
-    full = [batch for batch in _taken(world, EPOCH + 20).batches if batch.input_records == 5_000]
+    full = [batch for batch in twin_snapshot(world, EPOCH + 20).batches if batch.input_records == 5_000]
     assert full
     assert all(batch.duration_seconds == pytest.approx(3.0, abs=1e-5) for batch in full)
 
 
 def test_a_trigger_interval_is_kept_while_batches_are_shorter() -> None:
     """Batches start on whole multiples of the interval, or back to back if they last longer."""
-    world = _world(_model(trigger_interval_seconds=5.0), rate=100.0)
+    world = twin_world(twin_model(trigger_interval_seconds=5.0), rate=100.0)
     world.advance(EPOCH + 60)
     starts = [batch.started_at.timestamp() - EPOCH for batch in _all_batches(world)]
     assert len(starts) == 11
@@ -127,11 +75,11 @@ def _all_batches(world: World) -> list[MicroBatch]:
 
 def test_a_restart_walks_its_phases_and_measures_its_downtime() -> None:
     """accepted, stopping, stopped, starting, running, verified; downtime is last commit to first commit."""
-    world = _world(_model())
+    world = twin_world(twin_model())
     world.advance(EPOCH + 100)
-    world.order(_command(100, 8))
+    world.order(twin_command(100, 8))
     results = world.advance(EPOCH + 200)
-    assert _phases(results) == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
+    assert phases_of(results) == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
     times = [result.at for result in results]
     assert times == sorted(times)
     # exit 2 s + start 20 s + the first batch, which is 3 s slower
@@ -142,10 +90,10 @@ def test_a_restart_walks_its_phases_and_measures_its_downtime() -> None:
 
 def test_while_it_restarts_the_snapshots_say_so() -> None:
     """A job that is down shows as stopped with its last run, then starts and runs as another incarnation."""
-    world = _world(_model())
+    world = twin_world(twin_model())
     world.advance(EPOCH + 100)
-    before = _taken(world, EPOCH + 100)
-    world.order(_command(100, 8))
+    before = twin_snapshot(world, EPOCH + 100)
+    world.order(twin_command(100, 8))
     found = []
     for sequence in range(EPOCH + 101, EPOCH + 141):
         world.advance(sequence)
@@ -163,32 +111,32 @@ def test_state_makes_a_restart_longer_in_proportion() -> None:
     """10 GB at 200 MB/s add 50 s to a start."""
     state = State(partitions=8, bytes_per_record=0.0, initial_bytes=10e9)
     downtimes = []
-    for model in (_model(), _model(state=state)):
-        world = _world(model)
+    for model in (twin_model(), twin_model(state=state)):
+        world = twin_world(model)
         world.advance(EPOCH + 100)
-        world.order(_command(100, 8))
+        world.order(twin_command(100, 8))
         downtimes.append(world.advance(EPOCH + 400)[-1].downtime_seconds or 0.0)
     assert downtimes[1] - downtimes[0] == pytest.approx(50.0, abs=0.5)
 
 
 def test_state_grows_with_records_and_is_dropped_by_its_watermark() -> None:
     """Without a watermark, state is bytes times records; with one, it levels off at rate times age."""
-    growing = _world(_model(state=State(8, bytes_per_record=100.0)))
-    level = _world(_model(state=State(8, bytes_per_record=100.0, ttl_seconds=60.0)))
+    growing = twin_world(twin_model(state=State(8, bytes_per_record=100.0)))
+    level = twin_world(twin_model(state=State(8, bytes_per_record=100.0, ttl_seconds=60.0)))
     for world in (growing, level):
         world.advance(EPOCH + 1200)
     done = growing.job("job").committed
     assert growing.truth("job").state_bytes == pytest.approx(100.0 * sum(map(sum, done)))
     assert level.truth("job").state_bytes == pytest.approx(1000 * 60 * 100.0, rel=0.1)
-    assert _taken(level, EPOCH + 1200).state_operators[0].partitions == 8
+    assert twin_snapshot(level, EPOCH + 1200).state_operators[0].partitions == 8
 
 
 def test_a_stop_past_its_deadline_leaves_the_batch_to_run_again() -> None:
     """A batch that exceeds the deadline is killed before its commit; its records are read again after the restart."""
-    world = _world(_model(max_records_per_trigger=None, stop_deadline_seconds=5.0), rate=3000.0, size=1)
+    world = twin_world(twin_model(max_records_per_trigger=None, stop_deadline_seconds=5.0), rate=3000.0, size=1)
     world.advance(EPOCH + 100)
     done = sum(map(sum, world.job("job").committed))
-    world.order(_command(100, 8, before=1))
+    world.order(twin_command(100, 8, before=1))
     results = world.advance(EPOCH + 110)
     stopped = next(result for result in results if result.phase is Phase.STOPPED)
     assert stopped.at.timestamp() == pytest.approx(EPOCH + 107, abs=0.1)  # deadline 5 s, exit 2 s
@@ -199,9 +147,9 @@ def test_a_stop_past_its_deadline_leaves_the_batch_to_run_again() -> None:
 
 def test_a_start_that_never_commits_is_rolled_back_to_the_last_good_size() -> None:
     """After the start deadline the job restarts once at its previous size, and the result says so."""
-    world = _world(_model(faults=Faults(failed_starts=frozenset({2})), start_deadline_seconds=60.0))
+    world = twin_world(twin_model(faults=Faults(failed_starts=frozenset({2})), start_deadline_seconds=60.0))
     world.advance(EPOCH + 100)
-    world.order(_command(100, 8))
+    world.order(twin_command(100, 8))
     results = world.advance(EPOCH + 400)
     assert results[-1].phase is Phase.ROLLED_BACK
     assert (results[-1].attempt, results[-1].parallelism, results[-1].code) == (2, 4, "START_DEADLINE")
@@ -210,9 +158,9 @@ def test_a_start_that_never_commits_is_rolled_back_to_the_last_good_size() -> No
 
 def test_a_start_that_fails_twice_is_failed() -> None:
     """If the roll-back does not commit either, the command fails and the job is down."""
-    world = _world(_model(faults=Faults(failed_starts=frozenset({2, 3})), start_deadline_seconds=60.0))
+    world = twin_world(twin_model(faults=Faults(failed_starts=frozenset({2, 3})), start_deadline_seconds=60.0))
     world.advance(EPOCH + 100)
-    world.order(_command(100, 8))
+    world.order(twin_command(100, 8))
     results = world.advance(EPOCH + 600)
     assert results[-1].phase is Phase.FAILED
     assert world.truth("job").slots == 0
@@ -220,38 +168,26 @@ def test_a_start_that_fails_twice_is_failed() -> None:
 
 def test_a_job_that_dies_gives_its_slots_back_and_can_be_started_again() -> None:
     """A dead job shows as failed; a start command resumes it at its committed offsets."""
-    world = _world(_model(faults=Faults(deaths=(50.0,))))
+    world = twin_world(twin_model(faults=Faults(deaths=(50.0,))))
     world.advance(EPOCH + 60)
-    snapshot = _taken(world, EPOCH + 60)
+    snapshot = twin_snapshot(world, EPOCH + 60)
     assert snapshot.state is ClusterState.FAILED
     assert snapshot.slots_granted == 0
     done = sum(map(sum, world.job("job").committed))
-    world.order(_command(60, 6, kind=CommandKind.START, before=0))
+    world.order(twin_command(60, 6, kind=CommandKind.START, before=0))
     results = world.advance(EPOCH + 200)
-    assert _phases(results) == ["accepted", "starting", "running", "verified"]
+    assert phases_of(results) == ["accepted", "starting", "running", "verified"]
     assert sum(map(sum, world.job("job").committed)) > done
-
-
-def test_in_place_a_size_changes_without_a_gap() -> None:
-    """Executors are added under the running query: same incarnation, no downtime, no batch lost."""
-    world = _world(_model(restart=RestartCosts(in_place=True, executor_seconds=5.0)))
-    world.advance(EPOCH + 100)
-    world.order(_command(100, 8))
-    results = world.advance(EPOCH + 130)
-    assert _phases(results) == ["accepted", "running", "verified"]
-    assert results[-1].downtime_seconds == 0.0
-    assert results[-1].incarnation == "app-job-0001"
-    assert world.job("job").slots == 8
 
 
 def test_a_command_is_done_once_and_not_after_its_time() -> None:
     """The same command id twice has one effect; an expired command is rejected with its reason."""
-    world = _world(_model())
+    world = twin_world(twin_model())
     world.advance(EPOCH + 100)
-    world.order(_command(100, 8))
-    world.order(_command(100, 8))
-    assert _phases(world.advance(EPOCH + 200)).count("accepted") == 1
-    world.order(_command(0, 12, name="late", ttl=30.0))
+    world.order(twin_command(100, 8))
+    world.order(twin_command(100, 8))
+    assert phases_of(world.advance(EPOCH + 200)).count("accepted") == 1
+    world.order(twin_command(0, 12, name="late", ttl=30.0))
     results = world.advance(EPOCH + 300)
     assert [(result.phase, result.code) for result in results] == [(Phase.REJECTED, "EXPIRED")]
 
@@ -283,9 +219,9 @@ def test_a_full_topic_holds_its_writer_back() -> None:
 
 def test_an_idle_job_is_silent_and_alive() -> None:
     """With nothing to read there are no batches, but the job is running."""
-    world = _world(_model(), rate=0.0)
+    world = twin_world(twin_model(), rate=0.0)
     world.advance(EPOCH + 600)
-    snapshot = _taken(world, EPOCH + 600)
+    snapshot = twin_snapshot(world, EPOCH + 600)
     assert snapshot.batches == ()
     assert snapshot.current_batch_started_at is None
     assert snapshot.state is ClusterState.RUNNING
@@ -294,7 +230,7 @@ def test_an_idle_job_is_silent_and_alive() -> None:
 
 def test_missing_parts_are_named_and_never_zero() -> None:
     """Each part is missing at times; its figures are then null or absent, never 0."""
-    world = _world(_model(measurement=Measurement(missing_share=0.5, lost_share=0.1)))
+    world = twin_world(twin_model(measurement=Measurement(missing_share=0.5, lost_share=0.1)))
     seen, lost = set(), 0
     for sequence in range(EPOCH + 10, EPOCH + 3010, 10):
         world.advance(sequence)
@@ -321,20 +257,20 @@ def test_missing_parts_are_named_and_never_zero() -> None:
 def test_stage_figures_show_skew() -> None:
     """A hot partition makes the slowest task longer than the median task in proportion to its records."""
     topic = TwinTopic("in", (3.0, *([1.0] * 7)), Load([1000.0]))
-    world = World([_model()], [topic], [SlotPool("default", 8)], sizes={"job": 8})
+    world = World([twin_model()], [topic], [SlotPool("default", 8)], sizes={"job": 8})
     world.advance(EPOCH + 60)
-    stage = _taken(world, EPOCH + 60).stages[0]
+    stage = twin_snapshot(world, EPOCH + 60).stages[0]
     assert stage.slowest_task_seconds / stage.median_task_seconds == pytest.approx(3.0, rel=0.05)
     assert stage.tasks == 8
 
 
 def test_a_stuck_partition_stands_still_while_the_others_go_on() -> None:
     """From the fault on, one partition's committed offset stays below its end offset; the others keep up."""
-    world = _world(_model(faults=Faults(stuck_at=100.0)))
+    world = twin_world(twin_model(faults=Faults(stuck_at=100.0)))
     world.advance(EPOCH + 110)
-    before = _taken(world, EPOCH + 110).sources[0].committed_offsets
+    before = twin_snapshot(world, EPOCH + 110).sources[0].committed_offsets
     world.advance(EPOCH + 600)
-    source = _taken(world, EPOCH + 600).sources[0]
+    source = twin_snapshot(world, EPOCH + 600).sources[0]
     assert source.committed_offsets[0] == before[0]
     assert (source.end_offsets[0] or 0) - (before[0] or 0) > 50_000
     for end, done in zip(source.end_offsets[1:], source.committed_offsets[1:], strict=True):
@@ -344,6 +280,6 @@ def test_a_stuck_partition_stands_still_while_the_others_go_on() -> None:
 def test_a_world_without_what_a_model_names_is_refused() -> None:
     """An unknown topic or pool is named."""
     with pytest.raises(ValueError, match="topic 'in' is not in the world"):
-        World([_model()], [], [SlotPool("default", 1)], sizes={})
+        World([twin_model()], [], [SlotPool("default", 1)], sizes={})
     with pytest.raises(ValueError, match="pool 'default' is not in the world"):
-        World([_model()], [TwinTopic("in", even(1))], [], sizes={})
+        World([twin_model()], [TwinTopic("in", even(1))], [], sizes={})

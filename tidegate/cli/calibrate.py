@@ -18,9 +18,10 @@ from tidegate.events.snapshot import MetricSnapshot, MicroBatch
 from tidegate.events.wire import Wire
 from tidegate.replay.files import BadRecording, read
 from tidegate.terminal import figure, stdout, table
-from tidegate.twin.calibrate import Calibration, Sized, batch_error, calibrate
+from tidegate.twin.calibrate import Calibration, batch_error, calibrate
+from tidegate.twin.calibrate_ways import Sized
 from tidegate.twin.recorded import CannotCalibrate, Part, every
-from tidegate.twin.rerun import FLOOR_SECONDS, Comparison, compare, rerun
+from tidegate.twin.rerun import FLOOR_SECONDS, Comparison, carried_out, compare, rerun
 
 W = TypeVar("W", bound=Wire)
 
@@ -136,7 +137,7 @@ def calibrate_and_compare(recorded: RecordedJob) -> Calibrated:
     snapshots = recorded.snapshots
     found = calibrate(snapshots, recorded.results)
     twin, whole = _run(recorded, found, found)
-    splits = [Split("everything", "everything", whole, batch_error(found, snapshots))]
+    splits = [Split("everything", "everything", whole, batch_error(found, snapshots, recorded.results))]
     left_out = []
     for split in (partial(_alternate, fitted=0), partial(_alternate, fitted=1), _halves):
         try:
@@ -153,7 +154,7 @@ def _run(
     name = recorded.snapshots[0].job_id
     settings = replace(found, trigger_seconds=whole.trigger_seconds, max_records=whole.max_records)
     model = settings.model(name)
-    twin = rerun(recorded.snapshots, recorded.commands, model.without_noise())
+    twin = rerun(recorded.snapshots, carried_out(recorded.commands, recorded.results), model.without_noise())
     return twin, compare(recorded.snapshots[since:], twin, model, part)
 
 
@@ -164,7 +165,7 @@ def _alternate(recorded: RecordedJob, whole: Calibration, fitted: int) -> Split:
         return batch.batch_id % 2 != fitted
 
     found = calibrate(recorded.snapshots, recorded.results, lambda batch: not left(batch))
-    duration_error = batch_error(found, recorded.snapshots, left)
+    duration_error = batch_error(found, recorded.snapshots, recorded.results, left)
     names = ("even batches", "odd batches")
     return Split(names[fitted], names[1 - fitted], _run(recorded, found, whole, left)[1], duration_error)
 
@@ -178,7 +179,7 @@ def _halves(recorded: RecordedJob, whole: Calibration) -> Split:
     known = snapshots[:place]
     found = calibrate(known, [r for r in recorded.results if r.at <= known[-1].observed_at])
     known_ids = {batch.batch_id for s in known for batch in s.batches}
-    duration_error = batch_error(found, snapshots, lambda batch: batch.batch_id not in known_ids)
+    duration_error = batch_error(found, snapshots, recorded.results, lambda batch: batch.batch_id not in known_ids)
     return Split("the first half", "the second", _run(recorded, found, whole, since=place)[1], duration_error)
 
 
@@ -186,7 +187,7 @@ def fit_rows(found: Calibration) -> list[tuple[str, str]]:
     """Return the fitted figures as rows of a table."""
     limit = "none seen" if found.max_records is None else f"{found.max_records:,} records"
     trigger = "unknown" if found.trigger_seconds is None else f"{found.trigger_seconds:g} s"
-    return [
+    rows = [
         ("batches fitted", str(found.batches)),
         ("overhead per batch", f"{found.overhead_seconds:.2f} s"),
         ("cost per record", f"{found.record_cost_seconds * 1000:.2f} ms of slot time"),
@@ -198,6 +199,21 @@ def fit_rows(found: Calibration) -> list[tuple[str, str]]:
         ("extra time of a run's first batch", _sized(found.first_batch)),
         ("starts and restarts seen", str(len(found.restart_seconds))),
     ]
+    if (handover := found.handover) is not None:
+        rows += [
+            ("handover: order to warm second driver", _sized(handover.warm)),
+            ("handover: last commit to first batch", f"{handover.switch_seconds:.1f} s"),
+            ("extra time of its first batch", _sized(handover.first_batch)),
+            ("handovers seen", str(handover.seen)),
+        ]
+    if (place := found.in_place) is not None:
+        rows += [
+            ("in place: order to registered executors", _sized(place.register)),
+            ("extra time of the first batch with them", _sized(place.first_batch)),
+            ("in place: order to executors gone, fastest", figure(place.shrink_seconds, "s", 1)),
+            ("changes in place seen", f"{place.grown} larger, {place.shrunk} smaller"),
+        ]
+    return rows
 
 
 def error_rows(splits: Sequence[Split]) -> list[tuple[str, ...]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tidegate.cli.changes import HOW, result_in_words
 from tidegate.events.command import ScalingCommand
-from tidegate.events.decision import Decision, Evidence, Figure, RedisView
+from tidegate.events.decision import Decision, Evidence, Expectation, Figure, RedisView
 from tidegate.events.result import ActionResult, Phase
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
@@ -99,11 +100,17 @@ def _expected(decision: Decision) -> list[str]:
         ("capacity", expected.processing_rate, "records/s", 0),
         ("lag", expected.lag_seconds, "s of work", 1),
         ("time to catch up", expected.catch_up_seconds, "s", 0),
-        ("restart time", expected.restart_seconds, "s", 1),
+        ("outage", _outage(expected), "s", 1),
+        ("time until it works", expected.delay_seconds, "s", 1),
         ("cost", expected.core_seconds, "core-seconds", 0),
     ]
     known = [(name, figure(value, unit, digits)) for name, value, unit, digits in rows if value is not None]
     return ["", f"Expected with {size(decision.final_parallelism)}:", *_columns(known)] if known else []
+
+
+def _outage(expected: Expectation) -> float | None:
+    """Return the expected outage; older decisions knew only restarts."""
+    return expected.restart_seconds if expected.outage_seconds is None else expected.outage_seconds
 
 
 def _other_inputs(decision: Decision) -> list[str]:
@@ -137,9 +144,7 @@ def _command(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
     lines = ["", _ordered(command)]
     for result in sorted((r for r in results if r.command_id == command.command_id), key=lambda r: r.at):
         after = (result.at - command.issued_at).total_seconds()
-        text = result.sentence or size(result.parallelism)
-        if result.downtime_seconds is not None:
-            text += f" (downtime {result.downtime_seconds:.1f} s)"
+        text = result_in_words(result, size(result.parallelism))
         lines.append(f"  {after:+7.1f} s  {result.phase.value:<11}  {text}")
     return lines if len(lines) > 2 else [*lines, "  no results yet"]
 
@@ -156,7 +161,8 @@ def _last_failure(decision: Decision, results: Sequence[ActionResult]) -> list[s
 
 def _ordered(command: ScalingCommand) -> str:
     target = f" to {size(command.to_parallelism)}" if command.to_parallelism else ""
-    return f"Command: {command.kind.value}{target}, expires {clock(command.expires_at)} UTC"
+    how = f" {HOW[command.way]}" if command.way is not None else ""
+    return f"Command: {command.kind.value}{target}{how}, expires {clock(command.expires_at)} UTC"
 
 
 def _columns(rows: Sequence[tuple[str, str]]) -> list[str]:

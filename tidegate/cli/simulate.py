@@ -17,6 +17,7 @@ from tidegate.installed import engine
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
+from tidegate.lab.table import changes_in_words
 from tidegate.lab.traces import Playback, read_trace
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.calibrate import calibrate
@@ -77,7 +78,7 @@ def simulate_command(
         models=(model,),
         specs=(job,),
         topics={model.sources[0]: TopicPlan(shares, arrivals)},
-        pools={job.pool_id: job.scaling.max_parallelism},
+        pools={job.pool_id: 2 * job.scaling.max_parallelism},  # a handover holds two sizes
         sizes={job.job_id: start},
         seconds=arrivals.seconds,
         seed=seed,
@@ -118,6 +119,7 @@ def _model(
         stages=(StageModel("batch", cost),),
         overhead_seconds=overhead,
         trigger_interval_seconds=trigger,
+        ways=job.application.ways,
         stop_deadline_seconds=job.application.stop_deadline_seconds,
         start_deadline_seconds=job.application.start_deadline_seconds,
     )
@@ -159,7 +161,7 @@ def _show(recording: JobRecording, found: Score, epoch: int) -> None:
         ("above the lag objective", f"{found.violated_seconds:.0f} s ({found.violated_share:.1%})"),
         ("highest lag", f"{found.worst_lag_seconds:.0f} s of work"),
         ("core-seconds", f"{found.core_seconds:.0f}"),
-        ("restarts", found.restarts),
+        ("changes of size", changes_in_words(found)),
         ("too small", f"{found.under_share:.1%} of the time, {found.under_accuracy:.2f} slots on average"),
         ("too large", f"{found.over_share:.1%} of the time, {found.over_accuracy:.2f} slots on average"),
         ("jitter", f"{found.jitter:+.3f} slots a minute"),
@@ -176,7 +178,7 @@ def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: P
         draw_run(
             line,
             out,
-            restarts_at=[command.issued_at.timestamp() - epoch for command in recording.commands],
+            changes_at=[command.issued_at.timestamp() - epoch for command in recording.commands],
             objective_seconds=job.scaling.lag_objective_seconds,
             title=f"{job.job_id} under {job.scaling.policy}",
         )

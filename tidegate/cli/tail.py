@@ -59,13 +59,18 @@ def _decision(d: Decision) -> tuple[object, ...]:
 
 def _command(c: ScalingCommand) -> tuple[object, ...]:
     sizes = f"{c.from_parallelism} -> {c.to_parallelism}"
-    return clock(c.issued_at), c.job_id, c.epoch, c.kind.value, sizes, clock(c.expires_at), c.reason
+    return clock(c.issued_at), c.job_id, c.epoch, c.kind.value, sizes, c.way or "", clock(c.expires_at), c.reason
 
 
 def _result(r: ActionResult) -> tuple[object, ...]:
-    down = "" if r.downtime_seconds is None else f"{r.downtime_seconds:.1f} s"
     said = r.sentence if r.code == "OK" else f"{r.code}: {r.sentence}"
-    return clock(r.at), r.job_id, r.epoch, r.kind.value, size(r.parallelism), styled(r.phase.value), down, said
+    times = (_seconds(r.delay_seconds), _seconds(r.outage_seconds), _seconds(r.downtime_seconds))
+    kind, phase = r.kind.value, styled(r.phase.value)
+    return clock(r.at), r.job_id, r.epoch, kind, size(r.parallelism), r.way or "", phase, *times, said
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
 
 
 def _letter(d: DeadLetter) -> tuple[object, ...]:
@@ -82,12 +87,15 @@ FORMATS: dict[TailedTopic, TopicFormat] = {
     TailedTopic.DECISIONS: TopicFormat(Decision, (*_COMMON, ("slots", 8), ("status", 18), ("why", 0)), _decision),
     TailedTopic.COMMANDS: TopicFormat(
         ScalingCommand,
-        (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("slots", 8), ("expires", 8), ("why", 0)),
+        (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("slots", 8), ("way", 8), ("expires", 8), ("why", 0)),
         _command,
     ),
     TailedTopic.RESULTS: TopicFormat(
         ActionResult,
-        (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("size", 8), ("phase", 11), ("downtime", 8), ("", 0)),
+        (
+            *(("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("size", 8), ("way", 8), ("phase", 11)),
+            *(("delay", 7), ("outage", 7), ("downtime", 8), ("", 0)),
+        ),
         _result,
     ),
     TailedTopic.DEAD_LETTERS: TopicFormat(
@@ -130,7 +138,7 @@ def tail(
         for one in newest:
             typer.echo(value_of(one.event).decode())
     elif newest:
-        right = {"sequence", "lag", "batches", "records", "epoch", "downtime"}
+        right = {"sequence", "lag", "batches", "records", "epoch", "delay", "outage", "downtime"}
         rows = [shown.row(one.event) for one in newest]
         stdout().print(table("", [name for name, _ in shown.columns], rows, right=right))
     else:

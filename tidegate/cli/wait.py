@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tidegate import interrupts
+from tidegate.cli.changes import result_in_words
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings, received
 from tidegate.events.decision import Decision
@@ -55,10 +56,7 @@ class RequestTracker:
             self._early.append(result)  # results may be read before the decision
         if self.ended or result.command_id != self._command:
             return
-        text = result.sentence or size(result.parallelism)
-        if result.downtime_seconds is not None:
-            text += f" (downtime {result.downtime_seconds:.1f} s)"
-        self.lines.append((result.at, result.phase.value, text))
+        self.lines.append((result.at, result.phase.value, result_in_words(result, size(result.parallelism))))
         if result.phase.terminal:
             self.ended, self.succeeded = True, result.phase is Phase.VERIFIED
 

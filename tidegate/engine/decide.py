@@ -23,21 +23,24 @@ from datetime import timedelta
 from typing import Any
 
 from tidegate.engine.case import Case, Policy, Proposal
+from tidegate.engine.costs import FELL_BACK
 from tidegate.engine.disposal import Outcome, dispose, kind_of
 from tidegate.engine.evidence import gather
-from tidegate.engine.history import FAILED, STOPPED, note_order, note_proposal, resumed
+from tidegate.engine.history import FAILED, STOPPED, note_order, note_proposal, note_restart, resumed
 from tidegate.engine.memory import Recorded, UnreadableMemory, read_memory
 from tidegate.engine.plan import Plan
 from tidegate.engine.results import take_results
-from tidegate.engine.state import InFlight, JobState, to_wire
+from tidegate.engine.state import InFlight, JobState, Slice, to_wire
 from tidegate.engine.supervisor import ALIVE, DEAD, supervise
+from tidegate.engine.ways import ADVERBS, way_to
 from tidegate.engine.window import observe
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Keyframe, Observed, Status, decision_id
 from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
 
-ENGINE_VERSION = "5"
+ENGINE_VERSION = "6"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY = 100
@@ -59,9 +62,14 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
     if snapshot.sequence <= state.last_sequence:
         raise AlreadyDecided(f"sequence {snapshot.sequence} of {snapshot.job_id} is not above {state.last_sequence}")
     before, policy = state, plan.policy
-    state = take_results(state, observed)
+    state = take_results(state, observed, plan.spec)
     state = _adopt_spec(state, plan)
     state, newest = observe(state, snapshot, policy.window_seconds)
+    if newest is not None and _mixes_sizes(state, snapshot):
+        newest = Slice(newest.at, newest.arrived, newest.committed)
+        state = state._replace(window=(*state.window[:-1], newest))
+    if state.changes.shortfall is not None:
+        state = _note_free_slots(state, snapshot)
     state, current = _current_size(state, snapshot)
     state = _count_end(state, snapshot)
     case = Case(
@@ -99,7 +107,9 @@ def _adopt_spec(state: JobState, plan: Plan) -> JobState:
     if isinstance(memory, Recorded):
         state = state._replace(policy=spec.scaling.policy, memory=_read(plan.policy.Memory, memory))
     if state.spec_version != spec.version:
-        state = state._replace(failures=0, history=resumed(state.history))
+        closed = tuple([each for each in state.changes.closed if each.code != FELL_BACK])
+        changes = state.changes._replace(closed=closed)
+        state = state._replace(failures=0, history=resumed(state.history), changes=changes)
     return state
 
 
@@ -118,6 +128,25 @@ def _current_size(state: JobState, snapshot: MetricSnapshot) -> tuple[JobState, 
     if state.parallelism is None and snapshot.state in ALIVE and snapshot.slots_granted:
         state = state._replace(parallelism=snapshot.slots_granted)
     return state, state.parallelism or 0
+
+
+def _mixes_sizes(state: JobState, snapshot: MetricSnapshot) -> bool:
+    """Whether batches of a snapshot ran while the size changed in place: they show neither size."""
+    if not snapshot.batches:
+        return False
+    if state.in_flight is not None:
+        return state.in_flight.way is Way.IN_PLACE
+    resized_at = state.changes.resized_at
+    return resized_at > 0 and snapshot.batches[0].started_at.timestamp() < resized_at
+
+
+def _note_free_slots(state: JobState, snapshot: MetricSnapshot) -> JobState:
+    """Return the state with the free slots that the pool showed after it gave fewer than ordered."""
+    shortfall, pool = state.changes.shortfall, snapshot.pool
+    if shortfall is None or shortfall.free is not None or pool is None:
+        return state
+    seen = shortfall._replace(free=pool.slots_total - pool.slots_used)
+    return state._replace(changes=state.changes._replace(shortfall=seen))
 
 
 def _count_end(state: JobState, snapshot: MetricSnapshot) -> JobState:
@@ -144,9 +173,12 @@ def _conclude(
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
     identity = decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
-    explanation = _explanation(case, proposal, outcome)
+    changes = outcome.final != case.current
+    rescales = changes and outcome.final != 0 != case.current
+    way = way_to(case, outcome.final) if rescales else None
+    explanation = _explanation(case, proposal, outcome, way)
     command = None
-    if outcome.final != case.current and not outcome.withheld:
+    if changes and not outcome.withheld:
         command = ScalingCommand(
             command_id=identity,
             job_id=spec.job_id,
@@ -160,6 +192,8 @@ def _conclude(
             issued_at=observed.at,
             expires_at=observed.at + timedelta(seconds=spec.scaling.command_ttl_seconds),
             reason=explanation,
+            way=way,
+            first_batch_seconds=_first_batch_seconds(case, proposal, outcome.final) if rescales else None,
             manual=case.manual is not None,
         )
     keyframe = None
@@ -206,11 +240,14 @@ def _after(
             command.to_parallelism,
             case.decided_at,
             command.expires_at.timestamp(),
+            way=command.way,
         )
         if command.kind is CommandKind.RESCALE:
             last_action_at = case.decided_at
             rate = case.evidence.true_processing_rate
             history = note_order(history, case.decided_at, case.current, outcome.final, rate)
+            if command.way is Way.RESTART:
+                history = note_restart(history, case.decided_at)
             if case.manual is None:
                 memory = policy.ordered(case, memory, proposal, outcome.final)
         elif command.kind is CommandKind.STOP and outcome.status in HALTS:
@@ -230,7 +267,21 @@ def _after(
     )
 
 
-def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome) -> str:
+def _first_batch_seconds(case: Case, proposal: Proposal[Any], size: int) -> float | None:
+    """Return how long the first batch of a size should last: what waits then over capacity; None if unknown.
+
+    A size that the guards have changed is assumed to scale linearly.
+    """
+    expected, evidence = proposal.expectation, case.evidence
+    if expected is not None and expected.lag_seconds is not None:
+        return expected.lag_seconds * proposal.size / size
+    capacity = proposal.capacity or evidence.true_processing_rate
+    if not capacity or evidence.lag_records is None:
+        return None
+    return max(0, evidence.lag_records) / capacity * case.current / size
+
+
+def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome, way: Way | None) -> str:
     """Return the whole decision in one plain sentence."""
     current, final = case.current, outcome.final
     if final == current:
@@ -244,6 +295,7 @@ def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome) -> str:
         head = "Stop the job"
     else:
         head = f"Scale {'up' if final > current else 'down'} from {current} to {_slots(final)}"
+        head += f" {ADVERBS[way]}" if way is not None else ""
     return head + ": " + "; but ".join([reason.sentence for reason in outcome.reasons]) + "."
 
 

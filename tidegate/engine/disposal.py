@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.guards.limits import Bounds
+from tidegate.engine.lateness import is_late
 from tidegate.engine.plan import Plan
 from tidegate.engine.reasons import explained
 from tidegate.events.command import CommandKind
@@ -61,6 +62,8 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
         follow(BOUNDS, leaving)
     if status is None:
         status = _status(case, direction if size != current or waits else 0)
+        if status is not Status.PENDING_SCALE_UP and size == current and _is_left_late(case, proposal, plan):
+            status = Status.LATE
     return Outcome(size, tuple(reasons), status, withheld, waits)
 
 
@@ -69,6 +72,15 @@ def kind_of(current: int, size: int) -> CommandKind:
     if current == 0:
         return CommandKind.START
     return CommandKind.STOP if size == 0 else CommandKind.RESCALE
+
+
+def _is_left_late(case: Case, proposal: Proposal[Any], plan: Plan) -> bool:
+    """Whether the job is late, or down although it should run, and no command is under way."""
+    if case.state.in_flight is not None:
+        return False
+    if case.current == 0:
+        return proposal.code == "NEEDS_A_HUMAN"
+    return is_late(case, proposal.capacity, plan.policy.window_seconds)
 
 
 def _status(case: Case, direction: int) -> Status:

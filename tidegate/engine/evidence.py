@@ -8,13 +8,16 @@ utilization           time inside micro-batches / time covered: the micro-batch 
 lag trend             least-squares slope of the lag over the window, records/s
 lag in seconds        lag in records / true processing rate: work, not waiting time
 overhead, cost        duration = overhead + cost · records, least squares over the batches of the window
+running               what the finished tasks of a batch longer than an interval say before it ends, see `running`
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
+from tidegate.engine.running import long_work
 from tidegate.engine.state import JobState, Slice
 from tidegate.events.decision import Evidence
 from tidegate.events.snapshot import MetricSnapshot, StageTasks
@@ -68,7 +71,7 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
     overhead, cost = _fit(BatchSums(batches, records, duration, squares, products))
     spread = points * times_squared - times * times
     lag = last.lag
-    return Evidence(
+    found = Evidence(
         window_seconds=last.at - origin,
         snapshots=len(state.window),
         arrival_rate=_growth(window, ARRIVED),
@@ -90,6 +93,22 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
         state_partitions=state_partitions,
         gc_ratio=snapshot.gc_ratio,
         missing=missing,
+    )
+    return found if snapshot.running is None else _with_running(found, snapshot, len(state.topics), current)
+
+
+def _with_running(found: Evidence, snapshot: MetricSnapshot, topics: int, current: int) -> Evidence:
+    """Return the evidence with what the running batches say, if they are long and say something."""
+    work, slots = long_work(snapshot, topics), snapshot.slots_granted or current
+    if work is None or not slots:
+        return found
+    return replace(
+        found,
+        task_skew=work.skew if found.task_skew is None else found.task_skew,
+        running_tasks=work.tasks,
+        running_tasks_finished=work.tasks_finished,
+        running_rate=min(slots, work.tasks) / work.record_seconds,
+        running_left_seconds=None if work.slot_seconds_left is None else work.slot_seconds_left / slots,
     )
 
 

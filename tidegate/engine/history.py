@@ -1,4 +1,4 @@
-"""What the guards remember of a job: orders of the last day, the last scale-up, a pending scale-down, a halt.
+"""What the guards remember of a job: restarts of the last day, the last scale-up, a pending scale-down, a halt.
 
 It is part of the state. Only what is set goes on the wire, so the state of a quiet job stays small.
 """
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 DAY_SECONDS = 86_400.0
 ORDERS_KEPT = 48
-"""How many orders of one day are remembered; a daily budget of restarts cannot be larger."""
+"""How many restarts of one day are remembered; a daily budget cannot be larger."""
 
 STOPPED, FAILED, RESUMED = "STOPPED", "FAILED", "RESUMED"
 
@@ -34,7 +34,7 @@ class History:
     """The guards' memory of one job."""
 
     ordered_at: tuple[int, ...] = ()
-    """When rescales were ordered, whole epoch seconds, oldest first; at most a day and `ORDERS_KEPT` of them."""
+    """When restarts were ordered, whole epoch seconds, oldest first; at most a day and `ORDERS_KEPT` of them."""
     growth: Growth | None = None
     """The last scale-up, until a scale-down is ordered."""
     shrink: tuple[float, int] | None = None
@@ -57,9 +57,14 @@ def note_proposal(history: History, proposed: int, current: int, at: float) -> H
 
 def note_order(history: History, at: float, before: int, after: int, rate: float | None) -> History:
     """Return the history after a rescale was ordered."""
-    recent = tuple(order for order in history.ordered_at if order > at - DAY_SECONDS)
     growth = Growth(at, before, after, rate) if after > before else None
-    return replace(history, ordered_at=(*recent, int(at))[-ORDERS_KEPT:], growth=growth, shrink=None)
+    return replace(history, growth=growth, shrink=None)
+
+
+def note_restart(history: History, at: float) -> History:
+    """Return the history after a change of size by restart, ordered or fallen back to."""
+    recent = tuple(order for order in history.ordered_at if order > at - DAY_SECONDS)
+    return replace(history, ordered_at=(*recent, int(at))[-ORDERS_KEPT:])
 
 
 def resumed(history: History) -> History:

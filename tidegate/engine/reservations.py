@@ -19,6 +19,7 @@ from tidegate.engine.plan import guard_of
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
+from tidegate.events.way import Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,19 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
 
     The slots lapse when the command can no longer be under way: it starts before it expires, and then needs one stop
     and two starts (the ordered size and the rollback), each with its deadline. A start or a stop is not a change of
-    size and holds no cooldown.
+    size and holds no cooldown. A handover needs all slots of the new size beside those of the old one.
     """
-    cooldown = guard_of(Cooldown, spec).hold_seconds if command.kind is CommandKind.RESCALE else 0.0
+    cooldown = 0.0
+    if command.kind is CommandKind.RESCALE:
+        cooldown = guard_of(Cooldown, spec).hold_seconds(command.way)
+    kept = 0 if command.way is Way.HANDOVER else granted
     application = spec.application
     longest = application.stop_deadline_seconds + 2 * application.start_deadline_seconds
     return Hold(
         job_id=spec.job_id,
         pool_id=spec.pool_id,
         decision_id=command.command_id,
-        slots=max(0, command.to_parallelism - granted),
+        slots=max(0, command.to_parallelism - kept),
         slots_until=0.0 if command.kind is CommandKind.STOP else command.expires_at.timestamp() + longest,
         cooldown_until=command.issued_at.timestamp() + cooldown if cooldown > 0 else 0.0,
     )

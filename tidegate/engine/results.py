@@ -1,11 +1,24 @@
-"""Applying results to the state: what became of the commands, which size runs, how long restarts took."""
+"""Applying results to the state: what became of the commands, which size runs, what the ways to change it have cost."""
 
 from __future__ import annotations
 
-from tidegate.engine.state import InFlight, JobState
+from tidegate.engine.costs import (
+    CHECKPOINT_ELSEWHERE,
+    FELL_BACK,
+    ClosedWay,
+    MeasuredCost,
+    Shortfall,
+    note_closed,
+    note_cost,
+)
+from tidegate.engine.history import note_restart
+from tidegate.engine.state import InFlight, JobState, Slice
+from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Observed
+from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 
 GRACE_SECONDS = 30.0
 """A command that nobody started is forgotten this long after it expired: its acceptance may be on the way."""
@@ -13,13 +26,13 @@ GRACE_SECONDS = 30.0
 LOST_SECONDS = 1800.0
 """A command that started and has not ended after this is given up; the next one fences it off."""
 
-RESTARTS_KEPT = 8
+GRANTED_FEWER = "GRANTED_FEWER"
 
 
-def take_results(state: JobState, observed: Observed) -> JobState:
+def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState:
     """Return the state after the results seen since the last snapshot, oldest first."""
     for result in observed.results:
-        state = _take(state, result)
+        state = _take(state, result, spec)
     command = state.in_flight
     if command is not None:
         now = observed.at.timestamp()
@@ -29,34 +42,93 @@ def take_results(state: JobState, observed: Observed) -> JobState:
     return state
 
 
-def _take(state: JobState, result: ActionResult) -> JobState:
-    mine = state.in_flight is not None and state.in_flight.command_id == result.command_id
-    at = result.at.timestamp()
+def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
+    command, at = state.in_flight, result.at.timestamp()
+    mine = command is not None and command.command_id == result.command_id
     if not result.phase.terminal:
-        if state.in_flight is not None and mine:
+        if command is not None and mine:
             # A second attempt goes back to the last good size, so that is the size to expect.
-            size = result.parallelism if result.attempt > 1 else state.in_flight.to_parallelism
-            return state._replace(in_flight=state.in_flight._replace(phase=result.phase.value, to_parallelism=size))
-        if state.in_flight is None:
+            size = result.parallelism if result.attempt > 1 else command.to_parallelism
+            return state._replace(in_flight=command._replace(phase=result.phase.value, to_parallelism=size))
+        if command is None:
             # Ordered by a decider whose state is lost here: the command is under way all the same.
-            adopted = InFlight(result.command_id, result.kind.value, result.parallelism, at, at, result.phase.value)
+            adopted = InFlight(
+                result.command_id, result.kind.value, result.parallelism, at, at, result.phase.value, result.way
+            )
             return state._replace(in_flight=adopted)
         return state
-    if mine:
-        state = state._replace(in_flight=None)
-    if result.phase is Phase.FAILED:
-        # Whatever a failed second attempt left running has the size it went back to.
-        left = result.parallelism if result.attempt > 1 and result.parallelism else state.parallelism
-        return state._replace(failures=state.failures + 1, parallelism=left)
     if result.phase is Phase.REJECTED:
-        return state
+        return state._replace(in_flight=None) if mine else state
+    if mine:
+        state = _compare_ways(state, result)._replace(in_flight=None)
+    if result.phase is Phase.FAILED:
+        return _failed(state, result)
     if result.kind is CommandKind.STOP:
         return state._replace(failures=0, window=())
-    if result.downtime_seconds is not None and result.kind is CommandKind.RESCALE:
-        state = state._replace(restarts=(*state.restarts, (at, result.downtime_seconds))[-RESTARTS_KEPT:])
+    if result.kind is CommandKind.RESCALE and result.phase is Phase.VERIFIED and result.code != GRANTED_FEWER:
+        state = _learn_cost(state, result)
     if result.incarnation is not None and result.incarnation != state.incarnation:
         state = state._replace(
             incarnation=result.incarnation, run_since=at, window=(), busy_until=0.0, last_batch_id=None
         )
+    elif result.way is Way.IN_PLACE:
+        # What the old size has shown says nothing about the new one; the counters go on.
+        kept = tuple([Slice(piece.at, piece.arrived, piece.committed) for piece in state.window])
+        state = state._replace(changes=state.changes._replace(resized_at=at), window=kept)
     # A rollback proves that the last good size still works and the ordered one does not.
-    return state._replace(parallelism=result.parallelism, failures=0)
+    state = state._replace(parallelism=result.parallelism, failures=0)
+    return _note_limits(state, result, spec)
+
+
+def _failed(state: JobState, result: ActionResult) -> JobState:
+    """Return the state after a command that failed.
+
+    The end of a run is counted when a snapshot shows it, so only a start without a run is counted here.
+    """
+    # Whatever a failed second attempt left running has the size it went back to.
+    left = result.parallelism if result.attempt > 1 and result.parallelism else state.parallelism
+    state = state._replace(parallelism=left)
+    if state.incarnation is not None:
+        return state
+    if result.incarnation is not None:
+        return state._replace(incarnation=result.incarnation, run_since=result.at.timestamp())
+    return state._replace(failures=state.failures + 1)
+
+
+def _compare_ways(state: JobState, result: ActionResult) -> JobState:
+    """Return the state after a command; it has learned if the way that the command named was not possible."""
+    ordered, way = state.in_flight, result.way
+    if way is None and result.phase is not Phase.FAILED:
+        way = Way.RESTART  # an older actuator knows no other way
+    if ordered is None or ordered.way is None or way is None or way is ordered.way:
+        return state
+    at, incarnation = int(result.at.timestamp()), result.incarnation or state.incarnation
+    closed = note_closed(state.changes.closed, ClosedWay(ordered.way, FELL_BACK, at, incarnation))
+    state = state._replace(changes=state.changes._replace(closed=closed))
+    return state._replace(history=note_restart(state.history, at)) if way is Way.RESTART else state
+
+
+def _learn_cost(state: JobState, result: ActionResult) -> JobState:
+    """Return the state with what a change of size has cost; older results tell only the downtime of a restart."""
+    outage = result.downtime_seconds if result.outage_seconds is None else result.outage_seconds
+    if outage is None:
+        return state
+    delay = outage if result.delay_seconds is None else result.delay_seconds
+    at = int(result.at.timestamp())
+    new = MeasuredCost(result.way or Way.RESTART, at, round(outage, 2), round(delay, 2))
+    return state._replace(changes=state.changes._replace(costs=note_cost(state.changes.costs, new)))
+
+
+def _note_limits(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
+    """Return the state with what stands in the way of the next change: a checkpoint elsewhere, a pool without slots."""
+    at, changes = result.at.timestamp(), state.changes
+    if result.code == CHECKPOINT_ELSEWHERE:
+        location, closed = checksum(spec.application.checkpoint_location), changes.closed
+        for way in (Way.HANDOVER, Way.RESTART):
+            closed = note_closed(closed, ClosedWay(way, CHECKPOINT_ELSEWHERE, int(at), state.incarnation, location))
+        changes = changes._replace(closed=closed)
+    if result.code == GRANTED_FEWER:
+        changes = changes._replace(shortfall=Shortfall(at, result.parallelism))
+    elif changes.shortfall is not None and result.parallelism > changes.shortfall.granted:
+        changes = changes._replace(shortfall=None)
+    return state if changes is state.changes else state._replace(changes=changes)

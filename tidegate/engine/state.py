@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
+from tidegate.engine.costs import NO_CHANGES, ChangeMemory, changes_from_wire, changes_to_wire
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
 from tidegate.engine.memory import Recorded, write_memory
+from tidegate.events.way import Way
 
 MAX_SLICES = 20
 
@@ -50,6 +52,8 @@ class InFlight(NamedTuple):
     issued_at: float
     expires_at: float
     phase: str = "ordered"
+    way: Way | None = None
+    """The way that the command names; None for a start, a stop, or a command of an older engine."""
 
 
 class JobState(NamedTuple):
@@ -76,8 +80,8 @@ class JobState(NamedTuple):
     in_flight: InFlight | None = None
     last_action_at: float | None = None
     """When the last rescale was ordered."""
-    restarts: tuple[tuple[float, float], ...] = ()
-    """(when, downtime seconds) of the newest restarts."""
+    changes: ChangeMemory = NO_CHANGES
+    """What past changes of size have shown."""
     failures: int = 0
     """Failed starts in a row."""
     manual_done: str | None = None
@@ -93,7 +97,7 @@ class JobState(NamedTuple):
         return JobState()
 
 
-_NESTED = ("topics", "window", "in_flight", "restarts", "memory", "history")
+_NESTED = ("topics", "window", "in_flight", "changes", "memory", "history")
 _PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
 
 
@@ -103,7 +107,8 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
     wire["memory"] = write_memory(state.memory)
     wire["topics"] = [list(topic) for topic in state.topics]
     wire["window"] = [[*piece[:5], *piece.sums, piece.outputs] for piece in state.window]
-    wire["restarts"] = [list(restart) for restart in state.restarts]
+    if state.changes != NO_CHANGES:
+        wire["changes"] = changes_to_wire(state.changes)
     if state.in_flight is not None:
         wire["in_flight"] = list(state.in_flight)
     if state.history != EMPTY:
@@ -118,11 +123,18 @@ def from_wire(wire: dict[str, Any]) -> JobState:
         **{name: wire[name] for name in _PLAIN if name in wire},
         topics=tuple((topic, partitions) for topic, partitions in wire.get("topics", ())),
         window=tuple(_slice(*row) for row in wire.get("window", ())),
-        restarts=tuple((at, seconds) for at, seconds in wire.get("restarts", ())),
-        in_flight=InFlight(*in_flight) if in_flight else None,
+        # Engines before the sixth knew only restarts and their downtime.
+        changes=changes_from_wire(wire.get("changes", {}), wire.get("restarts", ())),
+        in_flight=_command(*in_flight) if in_flight else None,
         memory=Recorded(wire.get("memory", {})),
         history=history_from_wire(wire.get("history", {})),
     )
+
+
+def _command(*row: Any) -> InFlight:
+    """Return the command of a row; engines before the sixth wrote no way."""
+    command = InFlight(*row)
+    return command._replace(way=Way(command.way)) if command.way else command
 
 
 def _slice(at: float, arrived: int | None, committed: int | None, covered: float, busy: float, *rest: Any) -> Slice:

@@ -16,15 +16,18 @@ from pydantic import AfterValidator, Field
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
+from tidegate.events.way import Way
 from tidegate.events.wire import Count, Identifier, Instant, Wire, identity, value
 
 Figure = str | bool | int | float | None
 
 
 class Status(StrEnum):
-    """Scaling status; the first four are those of Confluent's Autopilot."""
+    """Scaling status; all but `LATE` and the state limits are those of Confluent's Autopilot."""
 
     FINE = "FINE"
+    LATE = "LATE"
+    """The job is late, or does not run although it should, and nothing will change."""
     PENDING_SCALE_UP = "PENDING_SCALE_UP"
     PENDING_SCALE_DOWN = "PENDING_SCALE_DOWN"
     POOL_EXHAUSTED = "POOL_EXHAUSTED"
@@ -70,6 +73,15 @@ class Evidence:
     state_partitions: int | None = None
     gc_ratio: float | None = None
     missing: tuple[str, ...] = ()
+    running_tasks: int | None = None
+    """Tasks of the running micro-batches, in the stages that have started; absent while they are shorter than an
+    interval, or none of their tasks has read records."""
+    running_tasks_finished: int | None = None
+    running_rate: float | None = None
+    """Records per second that the slots process by those tasks: an upper bound of the capacity, because the work of
+    later stages is not known."""
+    running_left_seconds: float | None = None
+    """Time the slots need for the tasks left, those of later stages not counted."""
 
 
 @value
@@ -94,7 +106,14 @@ class Expectation:
     lag_seconds: float | None = None
     catch_up_seconds: float | None = None
     restart_seconds: float | None = None
+    """Outage of a restart; 0 where nothing restarts."""
     core_seconds: float | None = None
+    way: Way | None = None
+    """How the size should be changed; absent without a change."""
+    outage_seconds: float | None = None
+    """Expected time without commits."""
+    delay_seconds: float | None = None
+    """Expected time from the order until the new size works."""
 
 
 @value

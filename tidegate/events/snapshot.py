@@ -62,6 +62,31 @@ class MicroBatch(Wire):
     output_records: Count | None = None
 
 
+class RunningBatch(Wire):
+    """One micro-batch that has not finished, as its finished tasks tell it.
+
+    Each task counts once, however often it was tried. Nothing of it is committed yet.
+    """
+
+    batch_id: Count
+    started_at: Instant
+    """When its first Spark job started."""
+    tasks: Count
+    """Tasks of the stages that have started; those of later stages are not known yet."""
+    tasks_finished: Count
+    busy_seconds: Seconds
+    """Executor run time of the finished tasks."""
+    read_tasks: Count
+    """The tasks among them that read the sources."""
+    read_tasks_finished: Count
+    records_read: Count
+    """By the finished tasks."""
+    read_seconds: Seconds
+    """Executor run time of the finished tasks that read the sources."""
+    slowest_read_seconds: Seconds
+    """The longest of them."""
+
+
 class StageTasks(Wire):
     """Finished tasks of one stage over the interval, from SparkListenerTaskEnd."""
 
@@ -117,6 +142,8 @@ class MetricSnapshot(Wire):
     batches_left_out: Count = 0
     current_batch_started_at: Instant | None = None
     """Start of the micro-batch still running at `observed_at`, if one is."""
+    running: Annotated[tuple[RunningBatch, ...], Field(max_length=50)] | None = None
+    """The micro-batches still running, the oldest first: at most one per query. Absent if none is known."""
     stages: tuple[StageTasks, ...] = ()
     state_operators: tuple[StateOperator, ...] = ()
     slots_granted: Count | None = None

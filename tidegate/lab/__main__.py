@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tidegate.events.way import ALL_WAYS
 from tidegate.installed import engine
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
-from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads
+from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads, ways_of
 from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
 from tidegate.lab.trials import figures, settings, trials_table
@@ -39,6 +40,10 @@ def lab(
         float | None, typer.Option("--hours", min=0.1, help="Simulated hours per run; default 3, or a trace's length.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One simulated hour each instead of three.")] = False,
+    ways: Annotated[
+        str,
+        typer.Option("--ways", help="The ways the job may change its size, in order of preference, comma-separated."),
+    ] = ",".join(ALL_WAYS),
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Number of processes; default 2.")] = None,
     scenarios: Annotated[
@@ -58,7 +63,9 @@ def lab(
     usual = 1.0 if quick else SECONDS / 3600
     try:
         traces = trace_loads(trace or (), Playback(speed=speed, since_hours=since, hours=hours, most_hours=usual))
-        todo = cells(policy or (), workload or (), traces=traces, seconds=(hours or usual) * 3600, seed=seed)
+        allowed = ways_of(ways)
+        length = (hours or usual) * 3600
+        todo = cells(policy or (), workload or (), traces=traces, ways=allowed, seconds=length, seed=seed)
     except (UnknownName, BadLoad) as error:
         errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
@@ -81,7 +88,7 @@ def lab(
     wide.print(detail(rows))
     wide.print(summary(rows))
     if scores is not None:
-        scores.write_text(json.dumps(as_json(rows, seed), indent=1) + "\n", encoding="utf-8")
+        scores.write_text(json.dumps(as_json(rows, seed, allowed), indent=1) + "\n", encoding="utf-8")
     objective, curves = spec_for(lab_model()).scaling.lag_objective_seconds, out.with_stem(f"{out.stem}-curves")
     draw_scores(rows, out, objective_seconds=objective)
     draw_curves(rows, curves, objective_seconds=objective)

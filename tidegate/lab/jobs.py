@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.way import ALL_WAYS, Way
 from tidegate.lab.simulate import Scenario, TopicPlan
 from tidegate.twin.load import Load
-from tidegate.twin.model import JobModel, RestartCosts, StageModel, State
+from tidegate.twin.model import InPlaceCosts, JobModel, RestartCosts, StageModel, State
 from tidegate.twin.schedule import capacity, demand
 from tidegate.twin.topic import skewed
 
@@ -14,7 +15,7 @@ PARTITIONS = skewed(32, 1.1)
 MAX_PARALLELISM = 16
 
 
-def lab_model(job_id: str = "orders-enriched") -> JobModel:
+def lab_model(job_id: str = "orders-enriched", ways: tuple[Way, ...] = ALL_WAYS) -> JobModel:
     """Return the job that all workloads run on: 2 ms per record, slightly sub-linear and skewed, 2 GB of state."""
     return JobModel(
         job_id=job_id,
@@ -25,7 +26,9 @@ def lab_model(job_id: str = "orders-enriched") -> JobModel:
         trigger_interval_seconds=5.0,
         contention=0.01,
         state=State(partitions=48, bytes_per_record=300.0, ttl_seconds=1800.0, initial_bytes=2e9),
+        ways=ways,
         restart=RestartCosts(start_seconds=22.0, start_jitter_seconds=10.0, load_bytes_per_second=400e6),
+        in_place=InPlaceCosts(register_seconds=3.0, register_jitter_seconds=11.0),
     )
 
 
@@ -38,7 +41,11 @@ def spec_for(model: JobModel, *, maximum: int = MAX_PARALLELISM) -> JobSpec:
         sources=model.sources,
         sinks=(model.sink,) if model.sink else (),
         application=Application(
-            script="job.py", checkpoint_location="checkpoint", event_log_dir="events", control_dir="control"
+            script="job.py",
+            checkpoint_location="checkpoint",
+            event_log_dir="events",
+            control_dir="control",
+            rescale=model.ways,
         ),
         scaling=Scaling(policy="flip271", max_parallelism=maximum),
     )
@@ -65,25 +72,28 @@ def lab_peak(model: JobModel, spec: JobSpec) -> float:
 
 
 def one_job(model: JobModel, spec: JobSpec, load: Load, *, seconds: float | None = None, seed: int = 0) -> Scenario:
-    """Return the scenario of a job alone in a large enough pool, starting at the right size for its load."""
+    """Return the scenario of a job alone in a large enough pool, starting at the right size for its load.
+
+    The pool holds two runs of the largest size, as a handover needs.
+    """
     start = demand(model, PARTITIONS, load.rate(0.0), batch_bound(spec), sizes_of(spec))
     return Scenario(
         models=(model,),
         specs=(spec,),
         topics={SOURCE: TopicPlan(PARTITIONS, load)},
-        pools={model.pool_id: spec.scaling.max_parallelism},
+        pools={model.pool_id: 2 * spec.scaling.max_parallelism},
         sizes={model.job_id: start},
         seconds=seconds or load.seconds,
         seed=seed,
     )
 
 
-def lab_job(load: Load, *, seed: int = 0) -> Scenario:
+def lab_job(load: Load, *, ways: tuple[Way, ...] = ALL_WAYS, seed: int = 0) -> Scenario:
     """Return the scenario of the lab's job under a load, for scoring or training.
 
     The load is shifted by half an interval, so it changes between two snapshots, as it would outside a lab.
     """
-    model = lab_model()
+    model = lab_model(ways=ways)
     spec = spec_for(model)
     late = round(spec.interval_seconds / 2 / load.step_seconds)
     rates = (load.rates[0],) * late + load.rates

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from tidegate.lab.picture import DEMAND, HELD, LATE, RESTART, save, slots
+from tidegate.lab.picture import CHANGE, DEMAND, HELD, LATE, save, slots
 from tidegate.lab.suite import ORACLE, CellResult
-from tidegate.lab.table import against_oracle, means, ordered
+from tidegate.lab.table import against_oracle, changes_in_words, means, ordered
 
 HOME = "tide"
 """The policy, with default options, whose curves are drawn next to the oracle's."""
@@ -65,7 +65,9 @@ def draw_scores(rows: Sequence[CellResult], path: Path, *, objective_seconds: fl
     edge, hours = 0.15 - LEFT, sorted({round(row.score.seconds / 3600, 2) for row in rows})
     _words(panel, edge, -HEAD + 0.55, "What each policy costs and how late it is", ha="left", size=13, weight="bold")
     spoken = " to ".join(f"{length:g}" for length in sorted({hours[0], hours[-1]}))
-    large = "large: cost over that of an oracle that knows the load; slots, lateness and restarts have one price each"
+    large = (
+        "large: cost over that of an oracle that knows the load; slots, lateness and each way to change size are priced"
+    )
     small = f"small: seconds with more than {objective_seconds:g} s of lag · framed: the cheapest policy"
     for line, told in enumerate((large, f"{small} · grey: tuned, on other loads · {spoken} h each")):
         _words(panel, edge, -HEAD + 1.2 + 0.45 * line, told, ha="left", size=8, color=_FAINT)
@@ -80,10 +82,9 @@ def draw_curves(rows: Sequence[CellResult], path: Path, *, objective_seconds: fl
     axes: Any = figure.subplots(len(groups), 3, squeeze=False, sharex="row", sharey="row")
     for line, (workload, group) in enumerate(groups.items()):
         for panel, row in zip(axes[line], chosen(group), strict=False):
-            slots(panel, row.curve, row.restarts_at, objective_seconds)
+            slots(panel, row.curve, row.changes_at, objective_seconds)
             cost = f"{ratios[workload, row.cell.label]:.2f} × oracle"
-            restarts = f"{row.score.restarts} restart{'' if row.score.restarts == 1 else 's'}"
-            figures = f"{row.score.violated_seconds:.0f} s late, {restarts}"
+            figures = f"{row.score.violated_seconds:.0f} s late, {changes_in_words(row.score)}"
             told = figures if row.cell.policy == ORACLE else f"{cost}, {figures}"
             panel.set_title(row.cell.label, fontsize=9, weight="bold", loc="left", pad=3, color=_INK)
             panel.set_title(told, fontsize=8, loc="right", pad=3, color=_INK)
@@ -102,7 +103,7 @@ def draw_curves(rows: Sequence[CellResult], path: Path, *, objective_seconds: fl
     keys = [
         Patch(color=DEMAND, label="slots needed"),
         Line2D([], [], color=HELD, linewidth=1.6, label="slots held"),
-        Line2D([], [], color=RESTART, linewidth=1.0, linestyle=":", label="restart"),
+        Line2D([], [], color=CHANGE, linewidth=1.0, linestyle=":", label="change of size"),
         Patch(color=LATE, alpha=0.4, linewidth=0, label=f"lag over {objective_seconds:g} s"),
     ]
     figure.legend(handles=keys, loc="outside upper center", ncols=4, fontsize=9, frameon=False)

@@ -15,30 +15,30 @@ from tidegate.lab.score import Curve
 from tidegate.twin.recorded import lag_of
 
 # Distinguishable with colour blindness: greys, blue, vermilion (Okabe and Ito).
-DEMAND, HELD, LATE, RESTART = "#d3d7dd", "#1f5fa8", "#e8702a", "#6b7280"
+DEMAND, HELD, LATE, CHANGE = "#d3d7dd", "#1f5fa8", "#e8702a", "#6b7280"
 _LAG, _REAL, _TWIN = "#8a6508", "#333333", "#e07b00"
 
 DPI = 200
 
 
-def draw_run(line: Curve, path: Path, *, restarts_at: Sequence[float], objective_seconds: float, title: str) -> None:
-    """Write one run as PNG: rate, slots and lag over time, with restarts marked."""
+def draw_run(line: Curve, path: Path, *, changes_at: Sequence[float], objective_seconds: float, title: str) -> None:
+    """Write one run as PNG: rate, slots and lag over time, with changes of size marked."""
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels: Any = figure.subplots(3, 1, sharex=True)
     minutes = [at / 60 for at in line.at]
     panels[0].plot(minutes, line.rate, color="#333333", linewidth=1.2)
     panels[0].set_ylabel("arrivals, records/s")
     panels[0].set_ylim(bottom=0)
-    slots(panels[1], line, restarts_at, objective_seconds)
+    slots(panels[1], line, changes_at, objective_seconds)
     panels[1].set_ylabel("slots (grey: demand)")
     panels[2].plot(minutes, line.lag_seconds, color=_LAG, linewidth=1.2)
     panels[2].axhline(objective_seconds, color=LATE, linewidth=0.8, linestyle="--")
     panels[2].set_ylabel("lag, s of work")
     panels[2].set_ylim(bottom=0)
     panels[2].set_xlabel("minutes")
-    for at in restarts_at:
+    for at in changes_at:
         for panel in (panels[0], panels[2]):
-            panel.axvline(at / 60, color=RESTART, linewidth=0.7, linestyle=":")
+            panel.axvline(at / 60, color=CHANGE, linewidth=0.7, linestyle=":")
     figure.suptitle(title, fontsize=10)
     save(figure, path)
 
@@ -69,7 +69,7 @@ def draw_beside(
     for command in commands:
         at = command.issued_at.timestamp() - zero
         for panel in (lag, duration, slots):
-            panel.axvline(at, color=RESTART, linewidth=0.7, linestyle=":")
+            panel.axvline(at, color=CHANGE, linewidth=0.7, linestyle=":")
         order = f" {command.kind.value}\n {command.from_parallelism} → {command.to_parallelism}"
         slots.annotate(order, (at, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7)
     lag.set_ylabel("lag, records")
@@ -85,8 +85,8 @@ def draw_beside(
     save(figure, path)
 
 
-def slots(panel: Any, line: Curve, restarts_at: Sequence[float], objective_seconds: float) -> None:
-    """Draw demand, slots held and restarts, with a red background where the lag is over the objective."""
+def slots(panel: Any, line: Curve, changes_at: Sequence[float], objective_seconds: float) -> None:
+    """Draw demand, size and its changes, with a red background where the lag is over the objective."""
     minutes = [at / 60 for at in line.at]
     panel.fill_between(minutes, line.demand, step="post", color=DEMAND, linewidth=0)
     panel.step(minutes, line.held, where="post", color=HELD, linewidth=1.1)
@@ -94,8 +94,8 @@ def slots(panel: Any, line: Curve, restarts_at: Sequence[float], objective_secon
     top = max(*line.demand, *line.held) + 1
     ground = {"transform": panel.get_xaxis_transform(), "color": LATE, "alpha": 0.4, "linewidth": 0}
     panel.fill_between(minutes, 0, 1, where=late, step="mid", **ground)
-    for at in restarts_at:
-        panel.axvline(at / 60, color=RESTART, linewidth=0.7, linestyle=":")
+    for at in changes_at:
+        panel.axvline(at / 60, color=CHANGE, linewidth=0.7, linestyle=":")
     panel.set_ylim(0, top)
 
 

@@ -15,13 +15,15 @@ objective). The cost is one number, in core-seconds of the job's largest size; `
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
-from tidegate.events.result import Phase
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.simulate import JobRecording, Tick
 from tidegate.twin.model import JobModel
@@ -33,7 +35,7 @@ DEMAND_WINDOW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in core-seconds. Two of them scale with the largest size, so that they fit any job."""
+    """Prices in core-seconds. All but the first scale with the largest size, so that they fit any job."""
 
     core_second: float = 1.0
     violated_second: float = 2.0
@@ -43,10 +45,19 @@ class Prices:
     """Per restart and slot of the largest size, in addition to the core-seconds and the lag it causes: batches run
     twice, caches are cold, and each restart may fail."""
 
-    def total(self, core_seconds: float, violated_seconds: float, restarts: int, largest: int) -> float:
-        """Return the cost of a run in core-seconds."""
-        per_slot = self.violated_second * violated_seconds + self.restart * restarts
-        return self.core_second * core_seconds + largest * per_slot
+    handover: float = 10.0
+    """Per handover: nothing runs twice and the first driver can go on, but caches are cold."""
+    in_place: float = 2.0
+    """Per change in place: only new executors are cold."""
+
+    def of(self, way: Way) -> float:
+        """Return the price of a change of size, per slot of the largest size."""
+        return {Way.RESTART: self.restart, Way.HANDOVER: self.handover, Way.IN_PLACE: self.in_place}[way]
+
+    def total(self, core_seconds: float, violated_seconds: float, changes: Mapping[Way, int], largest: int) -> float:
+        """Return the cost of a run in core-seconds, given how often the size changed in each way."""
+        changing = sum(self.of(way) * count for way, count in changes.items())
+        return self.core_second * core_seconds + largest * (self.violated_second * violated_seconds + changing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +77,10 @@ class Score:
     """Integral of the lag above the objective, s²."""
     core_seconds: float
     restarts: int
+    handovers: int
+    in_place: int
     rescales: int
-    """Completed changes of size, in place or by restart."""
+    """Changes of size in any way."""
     demand_changes: int
     lost: bool
     """Whether the job was not running at the end."""
@@ -145,7 +158,7 @@ def score(
     # The drop to 0 during a restart is not a move of the scaler, so jitter uses the slots held.
     sizes_held = [size for size in line.held if size]
     core_seconds = ticks[-1].core_seconds - ticks[0].core_seconds
-    stops = {r.command_id for r in recording.results if r.phase is Phase.STOPPING and r.kind is CommandKind.RESCALE}
+    ways = changes_by_way(recording.results)
     rescales = {r.command_id for r in recording.results if r.phase is Phase.ACCEPTED and r.kind is CommandKind.RESCALE}
     return Score(
         seconds=length,
@@ -158,12 +171,23 @@ def score(
         worst_lag_seconds=max(line.lag_seconds),
         lag_area=area,
         core_seconds=core_seconds,
-        restarts=len(stops),
+        restarts=ways[Way.RESTART],
+        handovers=ways[Way.HANDOVER],
+        in_place=ways[Way.IN_PLACE],
         rescales=len(rescales),
         demand_changes=sum(before != after for before, after in pairwise(line.demand)),
         lost=not ticks[-1].running and ticks[-1].slots == 0,
-        cost=prices.total(core_seconds, violated, len(stops), spec.scaling.max_parallelism),
+        cost=prices.total(core_seconds, violated, ways, spec.scaling.max_parallelism),
     )
+
+
+def changes_by_way(results: Iterable[ActionResult]) -> Counter[Way]:
+    """Return how many commands changed the size in each way; one that fell back counts by the way it ended in."""
+    ways: dict[str, Way] = {}
+    for result in results:
+        if result.way is not None:
+            ways[result.command_id] = result.way
+    return Counter(ways.values())
 
 
 def _moved(sizes: Sequence[int]) -> int:

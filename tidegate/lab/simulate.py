@@ -148,14 +148,17 @@ class EngineDecider:
         return Decided(decision, decision.command)
 
     def _follow(self, result: ActionResult) -> None:
-        """Follow a result: while the job is down all its slots are a promise, at the end none are."""
+        """Follow a result: while the job is down all its slots are a promise, once it holds them none are.
+
+        In the twin an order has its slots at once.
+        """
         hold = (result.job_id, self._pools[result.job_id], result.command_id)
         if result.phase.terminal:
             self._reservations.release(*hold)
         elif result.phase is Phase.STOPPED:
             self._reservations.adjust(*hold, result.parallelism)
-        elif result.phase is Phase.STARTING:
-            self._reservations.adjust(*hold, 0)  # in the twin a submitted job has its slots at once
+        elif result.phase in (Phase.STARTING, Phase.RESIZING, Phase.WARMING):
+            self._reservations.adjust(*hold, 0)
 
     def _neighbour(self, link: Link) -> Neighbour:
         latest = self._latest.get(link.job_id)

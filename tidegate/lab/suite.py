@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
+from tidegate.events.way import ALL_WAYS, Way
 from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.oracle import oracle
@@ -32,7 +33,7 @@ SECONDS = 3 * 3600.0
 
 
 class UnknownName(ValueError):
-    """An unknown policy or workload; the text lists the known ones."""
+    """An unknown policy, workload or way; the text lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Cell:
     seed: int
     load: Load | None = field(default=None, compare=False, repr=False)
     """The load, if the workload is a trace; None: the shape of that name."""
+    ways: tuple[Way, ...] = ALL_WAYS
+    """The ways in which the job may change its size."""
 
     @property
     def label(self) -> str:
@@ -61,8 +64,8 @@ class CellResult:
     cell: Cell
     score: Score
     curve: Curve
-    restarts_at: tuple[float, ...]
-    """Seconds since the start."""
+    changes_at: tuple[float, ...]
+    """When a change of size was ordered, in seconds since the start."""
 
 
 def cells(
@@ -70,6 +73,7 @@ def cells(
     workloads: Iterable[str] = (),
     *,
     traces: Mapping[str, Load] | None = None,
+    ways: tuple[Way, ...] = ALL_WAYS,
     seconds: float = SECONDS,
     seed: int = 0,
 ) -> list[Cell]:
@@ -93,11 +97,21 @@ def cells(
     rows = [(ORACLE, False)]
     for policy in chosen:
         rows += [(policy, False), (policy, True)] if policy in tuned else [(policy, False)]
-    found = [Cell(shape, policy, was, seconds, seed) for shape in shapes for policy, was in rows]
+    found = [Cell(shape, policy, was, seconds, seed, None, ways) for shape in shapes for policy, was in rows]
     found += [
-        Cell(name, policy, was, load.seconds, seed, load) for name, load in traces.items() for policy, was in rows
+        Cell(name, policy, was, load.seconds, seed, load, ways) for name, load in traces.items() for policy, was in rows
     ]
     return found
+
+
+def ways_of(text: str) -> tuple[Way, ...]:
+    """Return the ways in a comma-separated list. Raises `UnknownName`."""
+    found = []
+    for name in dict.fromkeys(text.split(",")):
+        if name.strip() not in list(Way):
+            raise UnknownName(f"unknown way {name.strip()!r}, known are {', '.join(Way)}")
+        found.append(Way(name.strip()))
+    return tuple(found)
 
 
 def trace_loads(paths: Iterable[Path], play: Playback) -> dict[str, Load]:
@@ -113,7 +127,7 @@ def trace_loads(paths: Iterable[Path], play: Playback) -> dict[str, Load]:
 def run(cell: Cell) -> CellResult:
     """Run a cell."""
     peak = lab_peak(lab_model(), spec_for(lab_model()))
-    scenario = lab_job(cell.load or SHAPES[cell.workload](peak, cell.seconds), seed=cell.seed)
+    scenario = lab_job(cell.load or SHAPES[cell.workload](peak, cell.seconds), ways=cell.ways, seed=cell.seed)
     if cell.policy == ORACLE:
         best = oracle(scenario)
         return _row(cell, scenario, best.recording, best.score)

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from rich.table import Table
 
 from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.events.way import Way
+from tidegate.lab.score import Score
 from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
@@ -15,6 +17,17 @@ HELP = (
     "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots moved per minute "
     "beyond demand's moves · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
 )
+
+
+def changes_in_words(found: Score) -> str:
+    """Return how often the size changed in each way."""
+    counts = (
+        (found.in_place, "change in place", "changes in place"),
+        (found.handovers, "handover", "handovers"),
+        (found.restarts, "restart", "restarts"),
+    )
+    said = [f"{count} {one if count == 1 else more}" for count, one, more in counts if count]
+    return ", ".join(said) or "no change of size"
 
 
 def ordered(rows: Sequence[CellResult]) -> dict[str, list[CellResult]]:
@@ -42,7 +55,21 @@ def detail(rows: Sequence[CellResult]) -> Table:
     table = Table(title="Policies on the twin", caption=HELP, expand=False)
     table.add_column("workload")
     table.add_column("policy", no_wrap=True)
-    columns = ("late s", "worst s", "core-s", "restarts", "aU", "aO", "tU", "tO", "jitter", "per change", "cost")
+    columns = (
+        "late s",
+        "worst s",
+        "core-s",
+        "in place",
+        "handovers",
+        "restarts",
+        "aU",
+        "aO",
+        "tU",
+        "tO",
+        "jitter",
+        "per change",
+        "cost",
+    )
     for name in (*columns, "× oracle"):
         table.add_column(name, justify="right")
     ratios = against_oracle(rows)
@@ -56,6 +83,8 @@ def detail(rows: Sequence[CellResult]) -> Table:
                 f"{s.violated_seconds:.0f}",
                 f"{s.worst_lag_seconds:.0f}",
                 f"{s.core_seconds:.0f}",
+                str(s.in_place),
+                str(s.handovers),
                 str(s.restarts),
                 f"{s.under_accuracy:.2f}",
                 f"{s.over_accuracy:.2f}",
@@ -71,8 +100,8 @@ def detail(rows: Sequence[CellResult]) -> Table:
     return table
 
 
-def as_json(rows: Sequence[CellResult], seed: int) -> dict[str, object]:
-    """Return every score as JSON values, with the engine version and the seed that gave it."""
+def as_json(rows: Sequence[CellResult], seed: int, ways: Sequence[Way]) -> dict[str, object]:
+    """Return every score as JSON values, with the engine version, the job's ways and the seed that gave it."""
     ratios = against_oracle(rows)
     cells = [
         {
@@ -84,7 +113,7 @@ def as_json(rows: Sequence[CellResult], seed: int) -> dict[str, object]:
         for workload, group in ordered(rows).items()
         for row in group
     ]
-    return {"engine_version": ENGINE_VERSION, "seed": seed, "cells": cells}
+    return {"engine_version": ENGINE_VERSION, "seed": seed, "ways": list(ways), "cells": cells}
 
 
 def means(rows: Sequence[CellResult]) -> dict[str, float]:

@@ -4,7 +4,8 @@ The search is a (1+1) evolution strategy: it draws new values for one to six opt
 keeps them if the runs got cheaper. Options take turns in shuffled rounds, so each is tried before any is tried often.
 Most steps change few options, because among twenty changes the one that helps is lost. Some change several, because a
 window and the delay that depends on it only help together. Each option declares its default and range, so the search
-needs no knowledge of the policy. The same seed, loads and number of trials give the same tuning.
+needs no knowledge of the policy. The same seed, loads and number of trials give the same tuning. The training job
+changes size by restart.
 
     python -m tidegate.lab.tune --policy keda --trials 60            # writes tunings.json
 """
@@ -25,6 +26,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tidegate.engine import guards as engine_guards
+from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
@@ -103,7 +105,7 @@ def _cost(policy: str, tuning: Tuning, loads: Sequence[Load]) -> float:
     """Return the cost summed over the loads; infinite for options that exclude each other."""
     total = 0.0
     for load in loads:
-        scenario = lab_job(load, seed=23).with_policy(policy, tuning.options, tuning.guards)
+        scenario = lab_job(load, ways=(Way.RESTART,), seed=23).with_policy(policy, tuning.options, tuning.guards)
         model, spec = scenario.models[0], scenario.specs[0]
         try:
             recording = simulate(scenario)[spec.job_id]

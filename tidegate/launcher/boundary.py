@@ -16,16 +16,28 @@ from moving on while we look:
 Between two looks the thread may go from "between triggers" to waiting for the lock, having checked the state just
 before we set it. Then the state goes back to ACTIVE, and we look again. All calls on the lock come from one Python
 thread, which py4j ties to one thread of the JVM.
+
+`between_batches` uses the same lock to do something while no query runs a batch, and ends none. A query that is about
+to construct its next batch waits for the lock, so it stays between two batches. One that is about to commit its batch
+waits too: it is let go, and since the lock is fair, the lock comes back just after the commit.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from enum import Enum
 from typing import Any
 
+from pyspark import SparkContext
+
 _LOOK_SECONDS = 0.005
+_HOLD_SECONDS = 1.0
+"""How long a query may be kept from its next batch while other queries are still running theirs."""
+_LOCK_MILLISECONDS = 500
+"""How long to wait for a query that holds its lock itself: it asks its sources for new records, or commits."""
 
 
 class Place(Enum):
@@ -38,7 +50,7 @@ class Place(Enum):
 
 
 def place_of(frames: list[str]) -> Place:
-    """Return where a query is, from the `class.method` frames of its thread, innermost first."""
+    """Return where a query is, from the frames of its thread, innermost first, each with class and method."""
 
     def any_frame(part: str) -> bool:
         return any(part in frame for frame in frames)
@@ -62,7 +74,7 @@ def stop_at_boundary(query: Any, deadline: float, extension: Callable[[], float]
     """
     clean = False
     engine = execution_of(query)
-    if engine.getClass().getSimpleName() == "MicroBatchExecution" and _ask_to_end(engine, deadline):
+    if _runs_micro_batches(engine) and _ask_to_end(engine, deadline):
         clean = _ends(engine, deadline) or _ends(engine, deadline + extension())
     query.stop()
     return clean
@@ -74,7 +86,7 @@ def end_at_boundary(query: Any, deadline: float) -> bool:
     A query that has ended by itself counts as ended.
     """
     engine = execution_of(query)
-    if engine.getClass().getSimpleName() != "MicroBatchExecution":
+    if not _runs_micro_batches(engine):
         return False
     if not _ask_to_end(engine, deadline):
         return not engine.queryExecutionThread().isAlive()
@@ -98,10 +110,76 @@ def _take_back(engine: Any) -> bool:
         lock.unlock()
 
 
+def between_batches(
+    queries: Iterable[Any], seconds: float, act: Callable[[], None], stopping: threading.Event
+) -> float | None:
+    """Call `act` while all of `queries` are between two batches, which they cannot leave before it returns.
+
+    Returns for how many seconds the queries were held. Returns None, and has not called `act`, if they were not
+    between two batches at the same moment within `seconds`, or if the queries are being stopped.
+    """
+    deadline = time.monotonic() + seconds
+
+    def give_up() -> bool:
+        return stopping.is_set() or time.monotonic() > deadline
+
+    engines = [execution_of(query) for query in queries]
+    if not all(_runs_micro_batches(engine) for engine in engines):
+        return None
+    if not engines:
+        act()
+        return 0.0
+    # looked up once: between commit and next batch there is only time for a few calls to the JVM
+    locks = [engine.awaitProgressLock() for engine in engines]
+    threads = [engine.queryExecutionThread() for engine in engines]
+    milliseconds, describe = SparkContext._jvm.java.util.concurrent.TimeUnit.MILLISECONDS, _describer()
+    while True:
+        with ExitStack() as held:
+            since = None
+            for lock in locks:
+                if not lock.tryLock(_LOCK_MILLISECONDS, milliseconds):
+                    break
+                held.callback(lock.unlock)
+            else:
+                since = _wait_at_boundary(lambda: [_frames(thread, describe) for thread in threads], give_up)
+            if since is not None:
+                act()
+                return time.monotonic() - since
+        if give_up():
+            return None
+
+
+def _wait_at_boundary(look: Callable[[], list[list[str]]], give_up: Callable[[], bool]) -> float | None:
+    """Return since when the first query has waited between two batches, once all do; the caller holds the locks.
+
+    Returns None if the locks must be let go first: a query waits to commit, or has waited here for too long.
+    """
+    since = None
+    while True:
+        stacks = look()
+        # one that constructs its next batch cannot have started it: it waits for the lock
+        busy = [s for s in stacks if place_of(s) not in (Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING)]
+        now = time.monotonic()
+        if len(busy) == len(stacks):
+            since = None
+        elif since is None:
+            since = now
+        if not busy:
+            return since
+        commits = any("ReentrantLock.lock" in frame for stack in busy for frame in stack)
+        if commits or give_up() or (since is not None and now - since > _HOLD_SECONDS):
+            return None
+        time.sleep(_LOOK_SECONDS)
+
+
 def execution_of(query: Any) -> Any:
     """Return the JVM's StreamExecution behind a PySpark query."""
     wrapper = query._jsq
     return wrapper.streamingQuery() if hasattr(wrapper, "streamingQuery") else wrapper
+
+
+def _runs_micro_batches(engine: Any) -> bool:
+    return bool(engine.getClass().getSimpleName() == "MicroBatchExecution")
 
 
 def _ends(engine: Any, deadline: float) -> bool:
@@ -116,9 +194,18 @@ def _ends(engine: Any, deadline: float) -> bool:
 
 
 def _stack(engine: Any) -> list[str]:
-    return [
-        f"{frame.getClassName()}.{frame.getMethodName()}" for frame in engine.queryExecutionThread().getStackTrace()
-    ]
+    return _frames(engine.queryExecutionThread(), _describer())
+
+
+def _frames(thread: Any, describe: Callable[[Any], Any]) -> list[str]:
+    # as one text: a call for each frame would take longer than a query stays where it is
+    return str(describe(thread.getStackTrace())).split(", ")
+
+
+def _describer() -> Callable[[Any], Any]:
+    """Return the function of Scala that describes an array."""
+    describe: Callable[[Any], Any] = SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf
+    return describe
 
 
 def _ask_to_end(engine: Any, deadline: float) -> bool:

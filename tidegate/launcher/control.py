@@ -2,6 +2,8 @@
 
     <control_dir>/<job_id>/fence                         the newest run allowed on the checkpoint    (actuator)
     <control_dir>/<job_id>/stop                          every run older than this one must stop     (actuator)
+    <control_dir>/<job_id>/size                          how many task slots a running driver gets   (actuator)
+    <control_dir>/<job_id>/sized-<epoch>-<run>.json      how far that driver has come with it        (driver)
     <control_dir>/<job_id>/running-<epoch>-<run>.json    who runs, written when the driver arrives   (driver)
     <control_dir>/<job_id>/progress-<epoch>-<run>.json   finished tasks, and those of running batches  (driver)
     <control_dir>/<job_id>/stopped-<epoch>-<run>.json    how its queries ended, for people to read   (driver)
@@ -15,11 +17,16 @@ and, when one driver hands over to another:
 
 The name of a run is its *token* (epoch, run): the epoch of the command that started it, and a number that counts the
 starts of that command. A rollback is another start, and so is a start after a crash that left the first one unknown.
-Tokens only grow, so a marker left over from an earlier restart can never stop or fence a later run. Files are JSON.
-They are written under another name and then renamed, so a reader sees a whole file or none.
+Tokens only grow, so a marker left over from an earlier restart can never stop or fence a later run.
+
+An order for another size has a token of the same sequence, and it names the run that it is meant for. It is a *claim*
+on the job like the fence: the newest claim tells which actuator may act. But only the fence forbids runs, so an order
+never keeps the running driver from starting its queries.
 
 `hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the driver it is for.
 The driver that goes on does so under the order's token, and so becomes the newest run.
+
+Files are JSON. They are written under another name and then renamed, so a reader sees a whole file or none.
 """
 
 from __future__ import annotations
@@ -58,6 +65,15 @@ class HandoverOrder(NamedTuple):
     deadline_seconds: float = 0.0
 
 
+class SizeOrder(NamedTuple):
+    """An order to the driver of one run to have `parallelism` task slots."""
+
+    token: Token
+    owner: str
+    for_run: Token
+    parallelism: int
+
+
 class ControlError(ValueError):
     """A control file is not as it should be; the message names the file and what it holds."""
 
@@ -76,12 +92,47 @@ class Control:
         return None if data is None else (self._token_of("fence", data), str(data.get("owner", "")))
 
     def raise_fence(self, token: Token, owner: str) -> bool:
-        """Allow `token` and forbid every older run; return False if a newer run or another owner holds the fence."""
-        held = self.fence()
-        if held is None or held[0] < token:
+        """Allow `token` and forbid every older run; return False if there is a newer claim or another owner's."""
+        newest = self.newest_claim()
+        if newest is None or newest[0] < token:
             self._write("fence", {"epoch": token.epoch, "run": token.run, "owner": owner})
             return True
-        return held == (token, owner)
+        return self.fence() == (token, owner) == newest
+
+    def size_order(self) -> SizeOrder | None:
+        """Return the newest order for another size, or None if there was none yet."""
+        data = self._read("size")
+        if data is None:
+            return None
+        place = self.path / "size"
+        for_run = Token(int(_number(place, data, "for_epoch")), int(_number(place, data, "for_run")))
+        slots = int(_number(place, data, "parallelism"))
+        return SizeOrder(self._token_of("size", data), str(data.get("owner", "")), for_run, slots)
+
+    def order_size(self, order: SizeOrder, command_id: str) -> bool:
+        """Order another size; return False if there is a newer claim on the job, or the same of another owner."""
+        newest = self.newest_claim()
+        if newest is None or newest[0] < order.token:
+            self._write(
+                "size",
+                {
+                    "epoch": order.token.epoch,
+                    "run": order.token.run,
+                    "owner": order.owner,
+                    "for_epoch": order.for_run.epoch,
+                    "for_run": order.for_run.run,
+                    "parallelism": order.parallelism,
+                    "command_id": command_id,
+                },
+            )
+            return True
+        return self.size_order() == order and newest == (order.token, order.owner)
+
+    def newest_claim(self) -> tuple[Token, str] | None:
+        """Return the token and owner of the fence or of the order for a size, whichever is newer."""
+        order = self.size_order()
+        claims = [claim for claim in (self.fence(), order and (order.token, order.owner)) if claim is not None]
+        return max(claims, default=None)
 
     def stop_marker(self) -> tuple[Token, float] | None:
         """Return the oldest run that may stay and the seconds the others have to reach a batch boundary, or None."""
@@ -148,6 +199,14 @@ class Control:
         """Write how the queries of the run ended."""
         self._write(f"stopped-{token}.json", facts)
 
+    def write_sized(self, token: Token, facts: dict[str, Any]) -> None:
+        """Write how far the driver of a run has come with the newest order for a size."""
+        self._write(f"sized-{token}.json", facts)
+
+    def sized(self, token: Token) -> dict[str, Any] | None:
+        """Return how far the driver of a run has come with an order for a size, or None if it has had none."""
+        return self._read(f"sized-{token}.json")
+
     def runs(self) -> list[Token]:
         """Return every run whose driver has arrived, oldest first."""
         found = [_RUNNING.fullmatch(path.name) for path in self.path.glob("running-*.json")]
@@ -156,7 +215,7 @@ class Control:
     def tidy(self, keep: int = 50) -> None:
         """Remove the files of all but the newest `keep` runs; all but the newest run must have ended."""
         for token in self.runs()[:-keep]:
-            for kind in ("running", "progress", "stopped", "ready", "paused"):
+            for kind in ("running", "sized", "progress", "stopped", "ready", "paused"):
                 (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
 
     def running(self, token: Token) -> dict[str, Any] | None:

@@ -26,14 +26,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.launcher.boundary import stop_at_boundary
 from tidegate.launcher.checkpoints import CheckpointPlaces
 from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Token
+from tidegate.launcher.event_log import EventLogFlusher
+from tidegate.launcher.executors import SparkExecutors
 from tidegate.launcher.failure import explanation, secrets_of
 from tidegate.launcher.handover import StartedQuery, Turn
 from tidegate.launcher.progress import RunProgress, running_batch
+from tidegate.launcher.sizing import LOOK_SECONDS, SizeKeeper
 from tidegate.launcher.waits import patch_waits
 
 FENCED = 75
@@ -76,6 +80,7 @@ class Launch:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._complaint = ""
+        self._event_log = EventLogFlusher(lambda: SparkContext._active_spark_context, say)
         # a standalone worker starts a driver in a folder named after its id
         driver = _DRIVER_DIR.search(str(Path.cwd()))
         self._facts: dict[str, Any] = {
@@ -160,7 +165,8 @@ class Launch:
         application_id = self._context.applicationId
         if application_id != self._facts.get("application_id"):  # a script may start a new session
             application = dict(self._context.getConf().getAll()).get("spark.tidegate.application")
-            self.report(application_id=application_id, application=application, started_at=_now(), queries=[])
+            limits = _limits(self._context)
+            self.report(application_id=application_id, application=application, started_at=_now(), queries=[], **limits)
         self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
 
     def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -180,6 +186,7 @@ class Launch:
             self._try("report that the queries are idle", self._report_idle)
             self._try("report progress", self._report_progress)
             self._try("read or answer an order", self.turn.look)
+            self._event_log.flush()
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self._token} must stop within {asked:g} s")
         self._stopping.set()
@@ -196,6 +203,21 @@ class Launch:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+    def hold_size(self) -> None:
+        """Hold the executors at the ordered number until a stop. Runs in its own thread."""
+        keeper = SizeKeeper(self._control, self._token, _executors, self._running_queries, self._stopping)
+        while not self._stopping.wait(LOOK_SECONDS):
+            keeper.token = self._token  # a handover changes it
+            try:
+                keeper.look()
+            except Exception as error:  # noqa: BLE001 - the user's script must go on, whatever Spark or a disk says
+                self._complain(f"cannot hold the ordered size: {type(error).__name__}: {error}")
+
+    def _running_queries(self) -> list[Any]:
+        with self._lock:
+            queries = list(self._queries)
+        return [query for query in queries if query.isActive]
 
     def finish(self) -> None:
         """After the script has ended, wait for a stop in progress, so that the exit does not cut off a batch."""
@@ -345,6 +367,7 @@ def main(argv: Sequence[str]) -> int:
         return FENCED
     patch(launch)
     threading.Thread(target=launch.watch, name="tidegate-stop", daemon=True).start()
+    threading.Thread(target=launch.hold_size, name="tidegate-size", daemon=True).start()
     _make_way(found.script, found.args)
     try:
         runpy.run_path(found.script, run_name="__main__")
@@ -368,6 +391,23 @@ def _make_way(script: str, args: list[str]) -> None:
     sys.path[0] = str(Path(script).resolve().parent)
     for name in [name for name in sys.modules if name.partition(".")[0] == "tidegate"]:
         del sys.modules[name]
+
+
+def _executors() -> SparkExecutors | None:
+    """Return the executors of the script's Spark session, if it has one."""
+    context = SparkContext._active_spark_context
+    return None if context is None or context._jsc is None else SparkExecutors(context)
+
+
+def _limits(context: Any) -> dict[str, int]:
+    """Return how many slots the application can be given, and in which steps; nothing if its size is fixed."""
+    try:
+        executors = SparkExecutors(context)
+    except Exception:  # noqa: BLE001 - the script may run on a Spark of another kind, and must go on
+        return {}
+    if executors.limit is None:
+        return {}
+    return {"executor_cores": executors.cores, "max_parallelism": executors.limit * executors.cores}
 
 
 def _process_id(pid: int) -> str:

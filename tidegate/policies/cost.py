@@ -1,9 +1,9 @@
-"""`cost`: the size whose slots, lag and restart cost least over a horizon.
+"""`cost`: the size whose slots, lag and change cost least over a horizon.
 
-The policy calculates what each size n within the bounds would cost. During the restart, which the current size does not
-need, nothing is processed. Then n slots work at the capacity measured per slot:
+The policy calculates what each size n within the bounds would cost. During the outage of the change, which the current
+size does not need, nothing is processed. Then n slots work at the capacity measured per slot:
 
-    cost(n) = slot price · n · H  +  lag price · ∫₀ᴴ lag(t) / capacity now dt  +  restart price · [n is not current]
+    cost(n) = slot price · n · H  +  lag price · ∫₀ᴴ lag(t) / capacity now dt  +  change price · [n is not current]
     lag(t)  = max(0, lag + a · t - done(t))
     a       = arrival rate / `target_utilization`
 
@@ -32,7 +32,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.rule import Rule
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, clamp, measure, restart_seconds
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, change_to, clamp, measure
 
 
 def lag_integral(lag: float, growth: float, seconds: float) -> float:
@@ -54,7 +54,7 @@ class CostOptions:
     slot_price: float = option(1.0, "price of one slot for one second", unit="slot-seconds", gt=0)
     lag_price: float = option(1.0, "price of one second of work that waits for one second", unit="slot-seconds", ge=0)
     restart_price: float = option(
-        60.0, "price of a restart, in addition to the lag it causes", unit="slot-seconds", ge=0
+        60.0, "price of a change of size, in addition to the lag it causes", unit="slot-seconds", ge=0
     )
     target_utilization: float = option(
         0.8, "the arrival rate is divided by this, to be ready for more", unit="share", gt=0, le=1
@@ -64,7 +64,7 @@ class CostOptions:
 
 
 class Cost(Rule[CostOptions, NoMemory]):
-    """The size whose slots, lag and restart cost least over a horizon."""
+    """The size whose slots, lag and change cost least over a horizon."""
 
     name: ClassVar[str] = "cost"
     Options: ClassVar[type] = CostOptions
@@ -73,7 +73,7 @@ class Cost(Rule[CostOptions, NoMemory]):
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
         "COST_CHEAPER": Reason(
-            "over the next {horizon:.0f} s a size of {size} costs {cost:.0f} slot-seconds, lag and restart included, "
+            "over the next {horizon:.0f} s a size of {size} costs {cost:.0f} slot-seconds, lag and change included, "
             "and the current size of {current} would cost {stay:.0f}"
         ),
         "COST_LEAST": Reason("over the next {horizon:.0f} s no other size costs less than the current {current} slots"),
@@ -85,11 +85,11 @@ class Cost(Rule[CostOptions, NoMemory]):
         found = measure(case, memory)
         if isinstance(found, Proposal):
             return found
-        restart = restart_seconds(case, o.assumed_restart_seconds)
+        outage = change_to(case, current, o.assumed_restart_seconds).outage
         start = clamp(case, current)
         low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
-        costs = {size: self.cost(size, current, found, restart) for size in range(low, high + 1)}
-        stay = self.cost(current, current, found, restart)
+        costs = {size: self.cost(size, current, found, outage) for size in range(low, high + 1)}
+        stay = self.cost(current, current, found, outage)
         best = min(costs, key=lambda size: (costs[size], size))
         if costs[best] >= stay:
             best = current
@@ -99,15 +99,15 @@ class Cost(Rule[CostOptions, NoMemory]):
             "current": current,
             "cost": costs.get(best, stay),
             "stay": stay,
-            "restart": restart,
+            "outage": outage,
         }
         code = "COST_LEAST" if best == current else "COST_CHEAPER"
         return self._proposal(case, best, code, numbers)
 
-    def cost(self, size: int, current: int, work: Workload, restart: float) -> float:
+    def cost(self, size: int, current: int, work: Workload, outage: float) -> float:
         """Return what a size costs over the horizon, in slot-seconds."""
         o, lag, arriving = self.options, float(work.lag), work.arrival / self.options.target_utilization
-        pause = min(restart, o.horizon_seconds) if size != current else 0.0
+        pause = min(outage, o.horizon_seconds) if size != current else 0.0
         waiting = lag_integral(lag, arriving, pause)
         waiting += lag_integral(lag + arriving * pause, arriving - work.per_slot * size, o.horizon_seconds - pause)
         penalty = o.lag_price * waiting / (work.per_slot * current)

@@ -42,7 +42,7 @@ from tidegate.events.decision import Figure
 from tidegate.policies import flip271_rules as rules
 from tidegate.policies.flip271_metrics import DAY_SECONDS, SourceMetrics, evaluate
 from tidegate.policies.flip271_options import HISTORY, Flip271Options
-from tidegate.policies.sizing import IDLE, effect
+from tidegate.policies.sizing import IDLE, change_to, effect
 
 
 class Flip271Memory(NamedTuple):
@@ -241,7 +241,8 @@ class Flip271:
     ) -> Proposal[Flip271Memory]:
         expectation = None
         if math.isfinite(m.tpr) and case.current:
-            expectation = effect(case.current, size, m.tpr, m.target, m.lag, m.restart_seconds)
+            change = change_to(case, size, m.restart_seconds)
+            expectation = effect(case.current, size, m.tpr, m.target, m.lag, change)
         return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr))
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from tidegate.engine.case import Case
 from tidegate.engine.state import Slice
+from tidegate.engine.ways import measured, way_to
+from tidegate.events.way import Way
 from tidegate.policies import flip271_rules as rules
 from tidegate.policies.flip271_options import Flip271Options
 
@@ -83,9 +85,10 @@ def _observed(window: tuple[Slice, ...], o: Flip271Options) -> float:
 
 
 def _restart_seconds(case: Case, o: Flip271Options) -> float:
-    """Return the longest measured restart time that is kept, or the assumed one."""
-    kept = [seconds for at, seconds in case.state.restarts[-3:] if at >= case.measured_at - DAY_SECONDS]
-    kept = kept or [seconds for _, seconds in case.state.restarts[-1:]]
+    """Return the longest measured restart time that is kept, or the assumed one: the outage of the job's way."""
+    costs = measured(case.state, way_to(case, case.current) or Way.RESTART)[-3:]
+    kept = [cost.outage for cost in costs if cost.at >= case.measured_at - DAY_SECONDS]
+    kept = kept or [cost.outage for cost in costs[-1:]]
     if not o.restart_time_tracking or not kept:
         return o.restart_time_seconds
     return min(max(kept), o.restart_time_limit_seconds)

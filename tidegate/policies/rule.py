@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.memory import M
 from tidegate.events.decision import Figure
-from tidegate.policies.sizing import expect, restart_seconds
+from tidegate.policies.sizing import change_to, expect
 
 
 class RuleOptions(Protocol):
@@ -43,5 +43,5 @@ class Rule(Generic[R, M]):
         self, case: Case, size: int, code: str, numbers: Mapping[str, Figure], memory: M | None = None
     ) -> Proposal[M]:
         """Return a proposal that expects a capacity linear in the size."""
-        restart = restart_seconds(case, self.options.assumed_restart_seconds)
-        return Proposal(size, code, numbers, expect(case, size, restart), memory)
+        change = change_to(case, size, self.options.assumed_restart_seconds)
+        return Proposal(size, code, numbers, expect(case, size, change), memory)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.memory import M
 from tidegate.engine.reasons import Reason
+from tidegate.engine.ways import PlannedChange, assumed, measured, way_to
 from tidegate.events.decision import Evidence, Expectation
+from tidegate.events.way import Way
 
 EVIDENCE_MISSING = Reason("the policy needs values that are not known yet: {missing}")
 
@@ -51,31 +53,40 @@ def clamp(case: Case, size: int) -> int:
     return max(1, scaling.min_parallelism, min(size, scaling.max_parallelism))
 
 
-def restart_seconds(case: Case, assumed: float) -> float:
-    """Return the longest of the last three measured restarts, or the assumed time if none was measured."""
-    kept = case.state.restarts[-3:]
-    return max(seconds for _, seconds in kept) if kept else assumed
+def change_to(case: Case, size: int, restart_seconds: float) -> PlannedChange:
+    """Return the way of a change and the longest of its last three measured costs, or what is assumed."""
+    way = way_to(case, size) or Way.RESTART
+    kept = measured(case.state, way)[-3:]
+    if not kept:
+        return assumed(way, restart_seconds)
+    return PlannedChange(way, max(cost.outage for cost in kept), max(cost.delay for cost in kept))
 
 
-def expect(case: Case, size: int, restart: float) -> Expectation | None:
+def expect(case: Case, size: int, change: PlannedChange) -> Expectation | None:
     """Return the effect of `size` by the evidence; None while the capacity is unknown."""
     e = case.evidence
     if not e.true_processing_rate or e.arrival_rate is None or e.lag_records is None or not case.current:
         return None
-    return effect(case.current, size, e.true_processing_rate, e.arrival_rate, max(0, e.lag_records), restart)
+    return effect(case.current, size, e.true_processing_rate, e.arrival_rate, max(0, e.lag_records), change)
 
 
-def effect(current: int, size: int, capacity_now: float, arrival: float, lag: int, restart: float) -> Expectation:
+def effect(
+    current: int, size: int, capacity_now: float, arrival: float, lag: int, change: PlannedChange
+) -> Expectation:
     """Return the effect of `size` if the capacity is linear in it; rates in records/s."""
     capacity = capacity_now / current * size
-    pause = restart if size != current else 0.0
+    changes, (way, outage, delay) = size != current, change
+    pause = outage if changes else 0.0
     waiting = lag + arrival * pause
     spare = capacity - arrival
     return Expectation(
         processing_rate=capacity,
         lag_seconds=waiting / capacity,
         catch_up_seconds=waiting / spare if spare > 0 else None,
-        restart_seconds=pause,
+        restart_seconds=pause if way is Way.RESTART else 0.0,
+        way=way if changes else None,
+        outage_seconds=pause if changes else None,
+        delay_seconds=delay if changes else None,
     )
 
 

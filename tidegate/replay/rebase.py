@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.events.decision import decision_id
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, result_id
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
+from tidegate.events.wire import Wire
+
+W = TypeVar("W", bound=Wire)
 
 
 def shift_to_now(snapshots: Iterable[MetricSnapshot], speed: float | None) -> int:
@@ -34,20 +38,9 @@ def shift_to_now(snapshots: Iterable[MetricSnapshot], speed: float | None) -> in
 
 def moved_snapshot(snapshot: MetricSnapshot, seconds: int) -> MetricSnapshot:
     """Return a snapshot with every instant later by `seconds`; all rates and spans stay as they were."""
-    span = timedelta(seconds=seconds)
     sequence = snapshot.sequence + seconds
-    started, current = snapshot.incarnation_started_at, snapshot.current_batch_started_at
-    return snapshot.model_copy(
-        update={
-            "sequence": sequence,
-            "snapshot_id": snapshot_id(snapshot.job_id, sequence),
-            "observed_at": snapshot.observed_at + span,
-            "incarnation_started_at": started and started + span,
-            "current_batch_started_at": current and current + span,
-            "batches": tuple(
-                batch.model_copy(update={"started_at": batch.started_at + span}) for batch in snapshot.batches
-            ),
-        }
+    return _later(snapshot, timedelta(seconds=seconds)).model_copy(
+        update={"sequence": sequence, "snapshot_id": snapshot_id(snapshot.job_id, sequence)}
     )
 
 
@@ -58,19 +51,29 @@ def moved_result(result: ActionResult, seconds: int, spec_versions: Mapping[str,
         return None
     sequence = result.epoch + seconds  # a command's epoch is the sequence of its snapshot
     command = decision_id(result.job_id, snapshot_id(result.job_id, sequence), version, ENGINE_VERSION)
-    return result.model_copy(
+    return _later(result, timedelta(seconds=seconds)).model_copy(
         update={
             "result_id": result_id(command, result.phase, result.attempt),
             "command_id": command,
             "epoch": sequence,
-            "at": result.at + timedelta(seconds=seconds),
         }
     )
 
 
 def moved_spec(spec: JobSpec, seconds: int) -> JobSpec:
     """Return a spec whose manual request, if it has one, is later by `seconds`."""
-    if spec.manual is None:
-        return spec
-    later = spec.manual.requested_at + timedelta(seconds=seconds)
-    return spec.model_copy(update={"manual": spec.manual.model_copy(update={"requested_at": later})})
+    return _later(spec, timedelta(seconds=seconds))
+
+
+def _later(event: W, span: timedelta) -> W:
+    """Return an event with every instant in it later by `span`, however deep."""
+    moved: dict[str, object] = {}
+    for name in type(event).model_fields:
+        value = getattr(event, name)
+        if isinstance(value, datetime):
+            moved[name] = value + span
+        elif isinstance(value, Wire):
+            moved[name] = _later(value, span)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Wire):
+            moved[name] = tuple([_later(each, span) for each in value])
+    return event.model_copy(update=moved)

@@ -5,7 +5,7 @@ actuator's `ActionResult`s, so the production engine runs against it unchanged. 
 source: time is an argument and noise is a function of a seed. The same run gives the same bytes on any machine.
 
     workloads -> topics -> jobs in pools -> snapshots        tidegate.twin.workloads, topic, job, pool, measure
-                            ^ commands -> execution -> results          tidegate.twin.execution
+                            ^ commands -> execution -> results          tidegate.twin.execution, ways
     one world holds them all; `advance(until)` moves its time            tidegate.twin.world
     fit to a recorded run, repeat that run, report the error             tidegate.twin.calibrate, rerun
 """

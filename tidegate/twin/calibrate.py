@@ -4,9 +4,12 @@
 
 One line, fitted to the batches of all sizes by least squares of the relative error, gives overhead and cost. A second
 fit leaves out batches that are more than four median deviations off (a garbage collection, a neighbour's burst). The
-first batch of a run is cold, so it is fitted separately: its time above the line is the model's first-batch cost. A
-restart lasts from the last commit of one run to the first batch of the next; the results, if given, say when it was
-submitted. The trigger interval follows from when batches start, the batch limit from the lag they leave.
+first batch of a run, and the first one with new executors, is cold, so it is fitted separately for each way to change
+size: its time above the line is the model's first-batch cost. The trigger interval follows from when batches start, the
+batch limit from the lag they leave.
+
+A restart lasts from the last commit of one run to the first batch of the next; the results, if given, say when it was
+submitted. What a handover and a change in place take is known from their results only.
 """
 
 from __future__ import annotations
@@ -16,32 +19,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tidegate.events.result import ActionResult, Phase
-from tidegate.events.snapshot import MetricSnapshot, MicroBatch
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
+from tidegate.twin.calibrate_ways import HandoverFit, InPlaceFit, Sized, handovers_of, in_place_of, restarts_of, sized
 from tidegate.twin.model import JobModel, StageModel
-from tidegate.twin.recorded import CannotCalibrate, Part, every, lag_of, load_of, shares_of
-from tidegate.twin.schedule import makespan
+from tidegate.twin.recorded import (
+    CannotCalibrate,
+    Part,
+    changes_of,
+    every,
+    lag_of,
+    load_of,
+    shares_of,
+)
+from tidegate.twin.samples import Sample, samples_of
 
 MIN_BATCHES = 10
 OUTLIER_DEVIATIONS = 4.0
-MIN_STARTS = 3
-"""With fewer starts than this, the start time is assumed to be the same at every size."""
 WAITED_SECONDS = 0.15
 """A batch that starts this long after the previous one ended has waited for its trigger."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """A time that grows with the size being started."""
-
-    seconds: float
-    slot_seconds: float = 0.0
-    spread_seconds: float = 0.0
-    """Range of the residuals, highest less lowest."""
-
-    def at(self, slots: int) -> float:
-        """Return the seconds at a size."""
-        return self.seconds + self.slot_seconds * slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +54,8 @@ class Calibration:
     """Extra time of a run's first batch."""
     restart: Sized | None
     """From the last commit to the first batch."""
+    handover: HandoverFit | None
+    in_place: InPlaceFit | None
     restart_seconds: tuple[float, ...]
     """One figure per restart seen."""
     exit_seconds: float | None
@@ -100,22 +99,9 @@ class Calibration:
             ),
             max_records_per_trigger=self.max_records or base.max_records_per_trigger,
             restart=restart,
+            handover=base.handover if self.handover is None else self.handover.costs(),
+            in_place=base.in_place if self.in_place is None else self.in_place.costs(base.in_place),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    batch: MicroBatch
-    spread_records: float
-    """Records times the makespan of one record."""
-    slots: int
-    cold: bool
-    committed_before: float | None
-    """When the previous batch was committed, epoch seconds."""
-
-    @property
-    def started_at(self) -> float:
-        return self.batch.started_at.timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +109,10 @@ class _Line:
     overhead: float
     cost: float
 
-    def at(self, sample: _Sample) -> float:
+    def at(self, sample: Sample) -> float:
         return self.overhead + self.cost * sample.spread_records
 
-    def off(self, sample: _Sample) -> float:
+    def off(self, sample: Sample) -> float:
         """Return the relative residual: how much longer the batch took than the line says."""
         return sample.batch.duration_seconds / max(1e-9, self.at(sample)) - 1.0
 
@@ -138,10 +124,10 @@ def calibrate(
 
     Only the batches that `part` selects are fitted, so that the others can test the fit.
     """
-    shares = shares_of(snapshots)
-    everything = _samples(snapshots, shares)
+    shares, changes = shares_of(snapshots), changes_of(results)
+    everything = samples_of(snapshots, shares, changes)
     samples = [s for s in everything if part(s.batch)]
-    warm, cold = [s for s in samples if not s.cold], [s for s in samples if s.cold]
+    warm = [s for s in samples if s.cold is None]
     if len(warm) < MIN_BATCHES:
         raise CannotCalibrate(f"{len(warm)} batches of known size and slots were recorded, {MIN_BATCHES} are needed")
     line = _line(warm)
@@ -151,16 +137,22 @@ def calibrate(
     if len(kept) >= MIN_BATCHES:
         line = _line(kept)
     seen = [s.batch for s in samples if s.batch.output_records is not None]
-    exit_seconds, restarts = _restarts([s for s in everything if s.cold], results)
+    exit_seconds, restarts = restarts_of([s for s in everything if s.cold is Way.RESTART], results)
+
+    def first_batch(way: Way) -> Sized | None:
+        return sized([(s.slots, s.batch.duration_seconds - line.at(s)) for s in samples if s.cold is way])
+
     return Calibration(
         overhead_seconds=max(0.0, line.overhead),
         record_cost_seconds=line.cost,
         noise_share=min(0.5, statistics.pstdev(map(line.off, kept))) if len(kept) > 1 else 0.0,
-        first_batch=_sized([(s.slots, s.batch.duration_seconds - line.at(s)) for s in cold]) or Sized(0.0),
-        restart=_sized(restarts),
+        first_batch=first_batch(Way.RESTART) or Sized(0.0),
+        restart=sized(restarts),
+        handover=handovers_of(changes, everything, first_batch(Way.HANDOVER) or Sized(0.0)),
+        in_place=in_place_of(changes, snapshots, first_batch(Way.IN_PLACE)),
         restart_seconds=tuple(seconds for _, seconds in restarts),
         exit_seconds=exit_seconds,
-        trigger_seconds=_trigger([s for s in everything if not s.cold]),
+        trigger_seconds=_trigger([s for s in everything if s.cold is None]),
         max_records=_limit(snapshots),
         output_ratio=sum(b.output_records or 0 for b in seen) / sum(b.input_records for b in seen) if seen else 1.0,
         shares=shares,
@@ -168,12 +160,27 @@ def calibrate(
     )
 
 
-def batch_error(found: Calibration, snapshots: Sequence[MetricSnapshot], part: Part = every) -> float:
+def batch_error(
+    found: Calibration,
+    snapshots: Sequence[MetricSnapshot],
+    results: Sequence[ActionResult] = (),
+    part: Part = every,
+) -> float:
     """Return the median relative error of the fit over the recorded batches, given each batch's records and size."""
     line = _Line(found.overhead_seconds, found.record_cost_seconds)
+    extra: dict[Way, Sized | None] = {
+        Way.RESTART: found.first_batch,
+        Way.HANDOVER: found.handover.first_batch if found.handover is not None else None,
+        Way.IN_PLACE: found.in_place.first_batch if found.in_place is not None else None,
+    }
+
+    def predicted(sample: Sample) -> float:
+        cold = extra[sample.cold] if sample.cold is not None else None
+        return line.at(sample) + (cold.at(sample.slots) if cold is not None else 0.0)
+
     off = [
-        abs((line.at(s) + (found.first_batch.at(s.slots) if s.cold else 0.0)) / s.batch.duration_seconds - 1.0)
-        for s in _samples(snapshots, found.shares)
+        abs(predicted(s) / s.batch.duration_seconds - 1.0)
+        for s in samples_of(snapshots, found.shares, changes_of(results))
         if part(s.batch) and s.batch.duration_seconds
     ]
     if not off:
@@ -181,34 +188,7 @@ def batch_error(found: Calibration, snapshots: Sequence[MetricSnapshot], part: P
     return statistics.median(off)
 
 
-def _samples(snapshots: Sequence[MetricSnapshot], shares: tuple[float, ...]) -> list[_Sample]:
-    """Return the non-empty batches whose slots are known: not those of the first snapshot after a change in place."""
-    found: list[_Sample] = []
-    run, size, last_end = None, None, None
-    begin = snapshots[0].observed_at
-    cold_runs = {s.incarnation for s in snapshots if s.incarnation_started_at and s.incarnation_started_at >= begin}
-    for snapshot in snapshots:
-        same = snapshot.incarnation == run
-        # A job that has just stopped ran its last batch on its previous slots.
-        slots = snapshot.slots_granted or (size if same else None)
-        resized = same and size is not None and slots != size
-        run, size = snapshot.incarnation, slots
-        for batch in snapshot.batches:
-            if batch.input_records and slots and not resized and _of_run(batch, snapshot):
-                spread = batch.input_records * makespan(shares, slots)
-                found.append(_Sample(batch, spread, slots, run in cold_runs, last_end))
-                cold_runs.discard(run)
-            last_end = batch.started_at.timestamp() + batch.duration_seconds
-    return found
-
-
-def _of_run(batch: MicroBatch, snapshot: MetricSnapshot) -> bool:
-    """Whether a batch belongs to the run its snapshot names, not to the previous run."""
-    started_at = snapshot.incarnation_started_at
-    return snapshot.incarnation is not None and (started_at is None or batch.started_at >= started_at)
-
-
-def _line(samples: Sequence[_Sample]) -> _Line:
+def _line(samples: Sequence[Sample]) -> _Line:
     """Return the line of least relative squares. Raises `CannotCalibrate` if all batches are of nearly one size."""
     xs, ys = [s.spread_records for s in samples], [max(1e-3, s.batch.duration_seconds) for s in samples]
     if statistics.pvariance(xs) <= (0.01 * statistics.fmean(xs)) ** 2:
@@ -225,41 +205,7 @@ def _line(samples: Sequence[_Sample]) -> _Line:
     return _Line(y - slope * x, slope)
 
 
-def _restarts(cold: Sequence[_Sample], results: Sequence[ActionResult]) -> tuple[float | None, list[tuple[int, float]]]:
-    """Return the seconds from a commit to the next submission, and (slots, seconds from commit to batch) per start.
-
-    A start without an earlier commit counts from its submission, as if the job had just been stopped.
-    """
-    submissions = [r.at.timestamp() for r in results if r.phase is Phase.STARTING]
-    starts = []
-    for sample in cold:
-        submitted = max((at for at in submissions if at <= sample.started_at), default=None)
-        starts.append((sample.slots, sample.committed_before, submitted, sample.started_at))
-    exits = [sub - before for _, before, sub, _ in starts if sub is not None and before is not None and sub >= before]
-    exit_seconds = statistics.median(exits) if exits else None
-    found = []
-    for slots, before, submitted, at in starts:
-        if before is not None:
-            found.append((slots, at - before))
-        elif submitted is not None:
-            found.append((slots, at - submitted + (exit_seconds or 0.0)))
-    return exit_seconds, found
-
-
-def _sized(points: Sequence[tuple[int, float]]) -> Sized | None:
-    """Return a line through (slots, seconds) if there are enough starts of different sizes, else their median."""
-    if not points:
-        return None
-    sizes, seconds = [float(slots) for slots, _ in points], [each for _, each in points]
-    if len(points) >= MIN_STARTS and len(set(sizes)) > 1:
-        fit = statistics.linear_regression(sizes, seconds)
-        if fit.slope > 0:
-            left = [s - fit.slope * n for n, s in zip(sizes, seconds, strict=True)]
-            return Sized(fit.intercept, fit.slope, max(left) - min(left))
-    return Sized(statistics.median(seconds), 0.0, max(seconds) - min(seconds))
-
-
-def _trigger(samples: Sequence[_Sample]) -> float | None:
+def _trigger(samples: Sequence[Sample]) -> float | None:
     """Return the trigger interval on whose multiples waiting batches started; 0: none fits, None: too few waited."""
     waited = [
         s.started_at

@@ -1,10 +1,6 @@
-"""Execution of one command on a twin job: the actuator's protocol, one result event per phase.
+"""Execution of one command on a twin job: what all ways to change a size share. One result event per phase.
 
-    accepted -> stopping -> stopped -> starting -> running -> verified
-                                          |            no commit in time: try once more with the last good size
-                                          +----------> rolled_back, or failed
-
-A change in place has no stop: accepted -> running -> verified once the first batch on the new size has committed.
+`tidegate.twin.ways` has one subclass per way; the phases are those of the actuator (services/actuator/machine.py).
 """
 
 from __future__ import annotations
@@ -15,8 +11,9 @@ from datetime import UTC, datetime
 
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
-from tidegate.twin.job import Job, JobEvent, Life
+from tidegate.twin.job import Job, JobEvent
 
 Report = Callable[[ActionResult], None]
 
@@ -24,121 +21,101 @@ Report = Callable[[ActionResult], None]
 class Execution:
     """One command in progress on one job. Times are seconds since the world started."""
 
+    way: Way
+
     def __init__(self, command: ScalingCommand, job: Job, epoch: float, report: Report) -> None:
         self.command = command
         self.job = job
         self.done = False
         self.due_at = math.inf
-        """When the execution itself must act next: at a deadline, or when executors are up."""
+        """When the execution itself must act next, such as at a deadline."""
+        self.attempt = 1
+        self.size = command.to_parallelism
+        self.details: dict[str, Scalar] = {"twin": True}
         self._epoch = epoch
         self._report = report
-        self._attempt = 1
-        self._size = command.to_parallelism
+        self._phase: Phase | None = None
+        self._ordered_at = 0.0
         self._last_commit_at: float | None = None
-        self._in_place = False
+        """When the last batch before the change was committed."""
+        self._usual_wait = 0.0
+
+    @property
+    def phase(self) -> Phase | None:
+        """The newest phase."""
+        return self._phase
+
+    def accept(self, at: float) -> None:
+        """Accept the command and begin."""
+        self._ordered_at = at
+        self._last_commit_at = self.job.last_commit_at
+        self._usual_wait = self.job.usual_wait_seconds
+        self.emit(Phase.ACCEPTED, at)
+        self.begin(at)
+
+    def reject(self, at: float, code: str, sentence: str) -> None:
+        """Reject the command."""
+        self.end(Phase.REJECTED, at, code=code, sentence=sentence)
 
     def begin(self, at: float) -> None:
-        """Accept the command, or reject it if it has expired."""
-        command, job = self.command, self.job
-        if at + self._epoch > command.expires_at.timestamp():
-            self._end(Phase.REJECTED, at, code="EXPIRED", sentence="the command expired before it was started")
-            return
-        running = job.life is Life.RUNNING
-        if command.kind is CommandKind.START and job.life not in (Life.STOPPED, Life.FAILED):
-            self._end(Phase.REJECTED, at, code="ALREADY_RUNNING", sentence="the job is already running")
-            return
-        if command.kind is not CommandKind.START and not running:
-            self._end(Phase.REJECTED, at, code="NOT_RUNNING", sentence=f"the job is {job.life.value}")
-            return
-        self._emit(Phase.ACCEPTED, at)
-        self._last_commit_at = job.last_commit_at
-        if command.kind is CommandKind.START:
-            self._start(at)
-        elif command.kind is CommandKind.RESCALE and job.model.restart.in_place:
-            self._in_place = True
-            growing = self._size > job.slots
-            job.resize(at, self._size, job.slots if growing else self._size)
-            self.due_at = at + (job.model.restart.executor_seconds if growing else 0.0)
-        else:
-            self._emit(Phase.STOPPING, at)
-            job.stop(at, at + job.model.stop_deadline_seconds)
+        """Take the first step after the command was accepted."""
+        raise NotImplementedError
 
     def act(self, at: float) -> None:
-        """Act on what is due: executors are up, or a start took too long."""
-        job = self.job
-        self.due_at = math.inf
-        if self._in_place:
-            job.resize(at, self._size, None)
-            self._emit(Phase.RUNNING, at, incarnation=incarnation(job))
-        elif self._attempt == 1 and self.command.from_parallelism:
-            self._attempt, self._size = 2, self.command.from_parallelism
-            job.stop(at, at)
-        else:
-            self._end(Phase.FAILED, at, code="START_DEADLINE", sentence="no batch was committed in time")
-            job.stop(at, at)
+        """Take the step that was due at `due_at`."""
+        raise NotImplementedError
 
     def on(self, event: JobEvent, at: float) -> None:
         """React to a job event."""
-        job = self.job
-        if event is JobEvent.COMMITTED:
-            self._last_commit_at = self._last_commit_at if job.run.commits == 1 else job.last_commit_at
-            if self._in_place and math.isinf(self.due_at):
-                self._end(Phase.VERIFIED, at, incarnation=incarnation(job), downtime_seconds=0.0)
-            elif not self._in_place and job.run.commits == 1 and job.run.stop_by is None:
-                self._verified(at)
-        elif event is JobEvent.STOPPED:
-            self._stopped(at)
-        elif event is JobEvent.RUNNING:
-            self._emit(Phase.RUNNING, at, incarnation=incarnation(job))
-        elif event is JobEvent.DIED:
-            self._end(Phase.FAILED, at, code="JOB_DIED", sentence="the job ended without being stopped")
+        if event is JobEvent.DIED:
+            self.end(Phase.FAILED, at, code="JOB_DIED", sentence="the job ended without being stopped")
 
-    def _stopped(self, at: float) -> None:
-        self._emit(Phase.STOPPED, at)
-        if self.command.kind is CommandKind.STOP:
-            self._end(Phase.VERIFIED, at)
-        else:
-            self._start(at)
+    def since_order(self, at: float) -> float:
+        """Return the seconds since the command was accepted."""
+        return at - self._ordered_at
 
-    def _start(self, at: float) -> None:
-        self._emit(Phase.STARTING, at)
-        self.job.start(at, self._size)
-        self.due_at = at + self.job.model.start_deadline_seconds
+    def remember_commit(self) -> None:
+        """Take the job's newest commit as the last one before the change."""
+        self._last_commit_at = self.job.last_commit_at
 
-    def _verified(self, at: float) -> None:
-        downtime = None
-        if self.command.kind is CommandKind.RESCALE and self._last_commit_at is not None:
-            downtime = at - self._last_commit_at
-        rolled_back = self._attempt > 1
-        self._end(
-            Phase.ROLLED_BACK if rolled_back else Phase.VERIFIED,
-            at,
-            incarnation=incarnation(self.job),
-            downtime_seconds=downtime,
-            code="START_DEADLINE" if rolled_back else "OK",
-            sentence="the new size committed no batch in time" if rolled_back else "",
-        )
+    def first_commit(self, at: float) -> dict[str, object]:
+        """Return the result's figures at the first commit after the change.
 
-    def _end(self, phase: Phase, at: float, **more: object) -> None:
+        The delay ends with that commit, as the actuator sees it. The outage leaves out the first batch itself.
+        """
+        if self.command.kind is not CommandKind.RESCALE:
+            return {}
+        first = self.job.finished[-1].started_at if self.job.last_commit_at == at else at
+        found: dict[str, object] = {"delay_seconds": self.since_order(at)}
+        if self._last_commit_at is not None:
+            found["downtime_seconds"] = at - self._last_commit_at
+            found["outage_seconds"] = max(0.0, first - self._last_commit_at - self._usual_wait)
+        return found
+
+    def end(self, phase: Phase, at: float, **more: object) -> None:
+        """Emit the last result."""
         self.done, self.due_at = True, math.inf
-        self._emit(phase, at, **more)
+        self.emit(phase, at, **more)
 
-    def _emit(self, phase: Phase, at: float, **more: object) -> None:
+    def emit(self, phase: Phase, at: float, **more: object) -> None:
+        """Emit the result of a phase."""
+        self._phase = phase
         command = self.command
-        details: dict[str, Scalar] = {"twin": True}
+        named = command.kind is CommandKind.RESCALE and phase not in (Phase.ACCEPTED, Phase.REJECTED)
         self._report(
             ActionResult(
-                result_id=result_id(command.command_id, phase, self._attempt),
+                result_id=result_id(command.command_id, phase, self.attempt),
                 command_id=command.command_id,
                 job_id=command.job_id,
                 pipeline_id=command.pipeline_id,
                 kind=command.kind,
                 phase=phase,
-                attempt=self._attempt,
+                attempt=self.attempt,
                 epoch=command.epoch,
                 at=datetime.fromtimestamp(self._epoch + at, UTC),
-                parallelism=self._size,
-                details=details,
+                parallelism=self.size,
+                way=self.way if named else None,
+                details=dict(self.details),
                 **more,  # type: ignore[arg-type]
             )
         )

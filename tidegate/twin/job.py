@@ -13,14 +13,15 @@ are seconds since the world started.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from tidegate.twin.model import JobModel
+from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
-from tidegate.twin.schedule import even_makespan, makespan
+from tidegate.twin.schedule import SlotChange, TaskRun, changing_makespan, even_makespan, makespan, task_runs
 from tidegate.twin.topic import TwinTopic
 
 IDLE_SECONDS = 1.0
@@ -60,8 +61,13 @@ class Batch:
     """Records per source and partition."""
     records: int
     outputs: int
+    overhead_seconds: float
     work_seconds: float
-    """The part that processes records."""
+    """The part that processes records, at the end of the batch."""
+    factor: float
+    """The batch's noise."""
+    slots: list[SlotChange]
+    """The slots of its tasks: those at its start, then each change."""
     left_to_write: int = 0
 
 
@@ -109,7 +115,17 @@ class Job:
     last_commit_at: float | None = None
     state_bytes: float = 0.0
     usable_slots: int | None = None
-    """Below the granted slots while executors of a change in place start; None: all granted slots."""
+    """Below the size while executors of a change in place come or go; None: all of it."""
+    spare_slots: int = 0
+    """Held during a handover by the driver that processes nothing."""
+    runs: int = 0
+    """Drivers that have started the job."""
+    resizes: int = 0
+    """Growths in place so far."""
+    cold_seconds: float = 0.0
+    """Extra time of the next batch."""
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=9))
+    """From a commit to the start of the next batch, in one run."""
     _reader: list[int] = field(default_factory=list)
     _deaths: list[float] = field(default_factory=list)
 
@@ -125,10 +141,24 @@ class Job:
     # ---- what the world may ask
 
     @property
+    def size(self) -> int:
+        """Slots of the driver that processes records."""
+        return max(0, self.pool.granted(self.model.job_id) - self.spare_slots)
+
+    @property
     def slots(self) -> int:
-        """Slots the job can use now."""
-        granted = self.pool.granted(self.model.job_id)
-        return granted if self.usable_slots is None else min(granted, self.usable_slots)
+        """Slots that take tasks now."""
+        return self.size if self.usable_slots is None else min(self.size, self.usable_slots)
+
+    @property
+    def usual_wait_seconds(self) -> float:
+        """The job's usual time from a commit to the start of the next batch."""
+        return statistics.median(self.waits) if self.waits else 0.0
+
+    @property
+    def load_seconds(self) -> float:
+        """How long a new run takes to read its state back."""
+        return self.state_bytes / self.model.restart.load_bytes_per_second if self.state_bytes else 0.0
 
     @property
     def due_at(self) -> float:
@@ -144,17 +174,18 @@ class Job:
 
     def start(self, at: float, slots: int, *, warm: bool = False) -> None:
         """Submit the job with a size. A `warm` job has already been running for a long time when the world starts."""
-        restart = self.model.restart
-        self.run = Incarnation(self.run.ordinal + 1, at, commits=1 if warm else 0)
         self.pool.ask(self.model.job_id, slots, at)
-        self.usable_slots, self.batch = None, None
+        self.usable_slots, self.spare_slots, self.batch, self.cold_seconds = None, 0, None, 0.0
+        self.runs += 1
+        self.run = Incarnation(self.runs, at, commits=1 if warm else 0)
         if warm:
             self.life, self.next_at = Life.RUNNING, at
             return
-        jitter = restart.start_jitter_seconds * self.noise.uniform(1, self.run.ordinal)
-        load = self.state_bytes / restart.load_bytes_per_second if self.state_bytes else 0.0
-        ready = at + restart.start_seconds + restart.start_slot_seconds * slots
-        self.life, self.next_at = Life.STARTING, ready + jitter + load
+        restart = self.model.restart
+        jitter = restart.start_jitter_seconds * self.noise.uniform(1, self.runs)
+        started = restart.start_seconds + restart.start_slot_seconds * slots + jitter + self.load_seconds
+        self.cold_seconds = restart.first_batch_seconds + restart.first_batch_slot_seconds * slots
+        self.life, self.next_at = Life.STARTING, at + started
 
     def stop(self, at: float, deadline: float) -> None:
         """Request a stop at the next batch boundary, at `deadline` at the latest."""
@@ -164,10 +195,73 @@ class Job:
         else:
             self._leave(at)
 
-    def resize(self, at: float, slots: int, usable: int | None) -> None:
-        """Change the size under the running query; the next batch runs on `usable` slots."""
+    # ---- a change in place
+
+    def resize(self, at: float, slots: int, usable: int | None = None) -> float:
+        """Change the size under the running query.
+
+        Return when new slots finish their first task in the running batch; infinite if they get none of it. Only
+        `usable` slots take tasks for now; None: all of them. New slots are cold.
+        """
+        before = self.slots
         self.pool.ask(self.model.job_id, slots, at)
         self.usable_slots = usable
+        if self.slots == before:
+            return math.inf
+        cold = self.model.in_place.first_batch_seconds if self.slots > before else 0.0
+        worked_at = self._replan(at, SlotChange(0.0, self.slots, cold))
+        if math.isinf(worked_at):
+            self.cold_seconds += cold
+        return worked_at
+
+    def _replan(self, at: float, change: SlotChange) -> float:
+        """Give the waiting tasks of the running batch to the changed slots; return when a new one finishes a task."""
+        batch = self.batch
+        work_ends_at = batch.started_at + batch.overhead_seconds + batch.work_seconds if batch is not None else at
+        if batch is None or at >= work_ends_at:
+            return math.inf
+        since = max(0.0, at - batch.started_at - batch.overhead_seconds)
+        batch.slots.append(replace(change, at=since))
+        batch.work_seconds, worked = changing_makespan(self._stage_costs(batch), batch.slots, self.model.slowdown)
+        batch.ends_at = max(at, batch.started_at + batch.overhead_seconds + batch.work_seconds)
+        self.next_at = min(batch.ends_at, self.run.stop_by or math.inf)
+        return batch.started_at + batch.overhead_seconds + worked
+
+    def task_runs(self, batch: Batch) -> list[list[TaskRun]]:
+        """Return the runs of all tasks of the running batch, by stage."""
+        return task_runs(self._stage_costs(batch), batch.slots, self.model.slowdown)
+
+    def _stage_costs(self, batch: Batch) -> list[list[float]]:
+        return [
+            _costs(stage, batch.takes, batch.records, stage.record_cost_seconds * batch.factor)
+            for stage in self.model.stages
+        ]
+
+    # ---- a handover
+
+    def warm_up(self, at: float, slots: int) -> Incarnation:
+        """Start a second driver of `slots` slots while the first goes on; return its run."""
+        self.pool.ask(self.model.job_id, self.size + slots, at)
+        self.spare_slots = slots
+        self.runs += 1
+        return Incarnation(self.runs, at)
+
+    def pause(self) -> None:
+        """Keep the query from starting its next batch."""
+        self.next_at = math.inf
+
+    def switch(self, at: float, run: Incarnation) -> None:
+        """Let the other driver of the handover, whose run is given, process from now on."""
+        self.spare_slots = self.size
+        self.run, self.batch = run, None
+        if not run.commits:
+            self.cold_seconds = self.model.handover.first_batch_seconds
+        self.next_at = math.inf if run.ordinal in self.model.faults.failed_starts else at
+
+    def retire(self, at: float) -> None:
+        """Give back the slots of the driver that processes nothing."""
+        self.pool.ask(self.model.job_id, self.size, at)
+        self.spare_slots = 0
 
     # ---- events
 
@@ -193,7 +287,7 @@ class Job:
     def _die(self, at: float) -> JobEvent | None:
         if self.life not in (Life.RUNNING, Life.STARTING):
             return None
-        self.life, self.next_at, self.batch = Life.FAILED, math.inf, None
+        self.life, self.next_at, self.batch, self.spare_slots = Life.FAILED, math.inf, None, 0
         self.pool.ask(self.model.job_id, 0, at)
         return JobEvent.DIED
 
@@ -208,15 +302,16 @@ class Job:
             self.next_at = self._trigger_after(at) if self.model.trigger_interval_seconds else at + IDLE_SECONDS
             if slots and not self.run.commits:
                 self.run.commits = 1  # an idle query shows that it is running by its idle event
+                self.cold_seconds = 0.0
                 return JobEvent.COMMITTED
             return None
         wobble = self.model.noise_share
         factor = math.exp(wobble * self.noise.normal(2, self.batches) - wobble * wobble / 2) if wobble else 1.0
         work = self._work(takes, records, slots) * factor
-        overhead = self.model.overhead_seconds * factor
-        if not self.run.commits:
-            restart = self.model.restart
-            overhead += restart.first_batch_seconds + restart.first_batch_slot_seconds * slots
+        overhead = self.model.overhead_seconds * factor + self.cold_seconds
+        self.cold_seconds = 0.0
+        if self.run.commits and self.last_commit_at is not None:
+            self.waits.append(at - self.last_commit_at)
         self.batch = Batch(
             batch_id=self.batches,
             started_at=at,
@@ -224,7 +319,10 @@ class Job:
             takes=takes,
             records=records,
             outputs=int(records * self.model.output_ratio),
+            overhead_seconds=overhead,
             work_seconds=work,
+            factor=factor,
+            slots=[SlotChange(0.0, slots)],
         )
         self.batch.left_to_write = self.batch.outputs if self.sink is not None else 0
         self.next_at = self.batch.ends_at
@@ -256,11 +354,7 @@ class Job:
                 each = cost * records / tasks
                 seconds, busy, median, slowest = even_makespan(each, tasks, slots), each * tasks, each, each
             else:
-                costs = (
-                    [count * cost for counts in takes for count in counts if count]
-                    if stage.tasks is None
-                    else [weight * cost * records for weight in stage.weights(())]
-                )
+                costs = _costs(stage, takes, records, cost)
                 ordered = sorted(costs)
                 seconds, busy = makespan(costs, slots), sum(costs)
                 median, slowest = ordered[len(ordered) // 2], ordered[-1]
@@ -313,3 +407,10 @@ class Job:
         interval = self.model.trigger_interval_seconds
         phase = self.epoch % interval if interval else 0.0
         return at if interval == 0 else (math.floor((at + phase) / interval + 1e-9) + 1) * interval - phase
+
+
+def _costs(stage: StageModel, takes: list[list[int]], records: int, record_seconds: float) -> list[float]:
+    """Return the seconds of each task of a stage, in the order of the tasks."""
+    if stage.tasks is None:
+        return [count * record_seconds for counts in takes for count in counts if count]
+    return [weight * record_seconds * records for weight in stage.weights(())]

@@ -13,6 +13,7 @@ from tidegate.events.snapshot import (
     MetricSnapshot,
     MicroBatch,
     Part,
+    RunningBatch,
     SourceOffsets,
     StageTasks,
     StateOperator,
@@ -76,9 +77,10 @@ def measured(job: Job, sequence: int, interval_seconds: int, epoch: float) -> Me
         batches=tuple(_batch(batch, epoch) for batch in shown),
         batches_left_out=len(finished) - len(shown) if Part.PROGRESS is not absent else 0,
         current_batch_started_at=_instant(epoch + running.started_at) if running is not None else None,
+        running=_running(job, running, at, interval_seconds) if Part.TASKS is not absent else None,
         stages=stages,
         state_operators=_state(job) if Part.PROGRESS is not absent else (),
-        slots_granted=None if absent is Part.CAPACITY else job.pool.granted(model.job_id),
+        slots_granted=None if absent is Part.CAPACITY else job.size,
         gc_ratio=_gc_ratio(job) if stages else None,
         pool=None if absent is Part.CAPACITY else job.pool.view(),
         missing=(absent,) if absent is not None else (),
@@ -121,6 +123,38 @@ def _batch(batch: Batch, epoch: float) -> MicroBatch:
     )
 
 
+def _running(job: Job, batch: Batch | None, at: float, interval_seconds: int) -> tuple[RunningBatch, ...] | None:
+    """Return the running batch by its finished tasks; the first stage reads.
+
+    None for one shorter than an interval: the engine asks nothing of it, and simulated hours stay cheap.
+    """
+    if batch is None or at - batch.started_at < interval_seconds:
+        return None
+    since = at - batch.started_at - batch.overhead_seconds
+    stages = job.task_runs(batch)
+    ended = [[task.seconds for task in stage if task.finished <= since] for stage in stages]
+    started = 1
+    while started < len(stages) and len(ended[started - 1]) == len(stages[started - 1]):
+        started += 1
+    first, read = job.model.stages[0], [task.finished <= since for task in stages[0]]
+    counts = [float(count) for takes in batch.takes for count in takes if count]
+    records = counts if first.tasks is None else [weight * batch.records for weight in first.weights(())]
+    return (
+        RunningBatch(
+            batch_id=batch.batch_id,
+            started_at=_instant(job.epoch + batch.started_at),
+            tasks=sum(map(len, stages[:started])),
+            tasks_finished=sum(map(len, ended)),
+            busy_seconds=sum(map(sum, ended)),
+            read_tasks=len(stages[0]),
+            read_tasks_finished=len(ended[0]),
+            records_read=round(sum(count for count, done in zip(records, read, strict=True) if done)),
+            read_seconds=sum(ended[0]),
+            slowest_read_seconds=max(ended[0], default=0.0),
+        ),
+    )
+
+
 def _stages(job: Job) -> tuple[StageTasks, ...]:
     return tuple(
         StageTasks(
@@ -152,7 +186,7 @@ def _state(job: Job) -> tuple[StateOperator, ...]:
 
 def _gc_ratio(job: Job) -> float | None:
     """Return the share of time in garbage collection, which grows with live over free memory (Appel, 1987)."""
-    slots = job.pool.granted(job.model.job_id)
+    slots = job.size
     if slots == 0 or job.model.memory_bytes_per_slot == 0:
         return None
     live = min(0.99, job.state_bytes / (slots * job.model.memory_bytes_per_slot))

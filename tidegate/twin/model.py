@@ -1,8 +1,11 @@
-"""The model of a twin job: the figures that decide how long a micro-batch, a restart and a state load last.
+"""The model of a twin job: the figures that decide how long micro-batches and changes of size last.
 
     batch    = overhead + sum over stages of makespan(tasks, slots) * slowdown(slots), times noise
     slowdown = 1 + contention (n - 1) + coherency n (n - 1)          n: busy slots
-    restart  = exit + start + start per slot * slots + state bytes / load rate
+    restart  = exit + start + start per slot * slots + state bytes / load rate, all without a commit
+    handover = warm-up + warm-up per slot * slots, while the first driver goes on,
+               then switch + state bytes / load rate without a commit
+    in place = registration + seconds until new executors work, while all others go on
 
 The slowdown is the universal scalability law (Gunther, "Guerrilla Capacity Planning", 2007): contention for shared
 resources flattens the curve, the cost of coherency makes it fall. Both are 0 for a job that scales linearly.
@@ -12,6 +15,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+
+from tidegate.events.way import ALL_WAYS, Way
 
 
 class BadModel(ValueError):
@@ -42,7 +47,7 @@ class StageModel:
 
 @dataclass(frozen=True, slots=True)
 class RestartCosts:
-    """How long a restart takes, and how the job reaches a new size."""
+    """How long a restart takes."""
 
     exit_seconds: float = 2.0
     """From the last commit until the driver, its JVM and its application are gone."""
@@ -58,10 +63,38 @@ class RestartCosts:
     """The same, per slot: each slot warms up its own interpreter and code."""
     load_bytes_per_second: float = 200e6
     """Rate at which state is read back; more slots help little, so the time is roughly linear in the state's size."""
-    in_place: bool = False
-    """Whether executors are added and removed under the running query, with no stop and no new run."""
-    executor_seconds: float = 5.0
-    """How long an executor takes to start in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceCosts:
+    """How long executors take to come and go under the running query. Measured on Spark 4.2."""
+
+    register_seconds: float = 8.0
+    """From the order until new executors have registered; 3 to 14 s were measured."""
+    register_jitter_seconds: float = 0.0
+    """Registration takes up to this much longer; the seed decides how much."""
+    working_seconds: float = 1.0
+    """From registration until new executors are offered tasks."""
+    first_batch_seconds: float = 4.0
+    """Extra time of a new executor's first tasks, when its code and Python workers are cold."""
+    shrink_seconds: float = 1.2
+    """How long decommissioned executors take to leave."""
+    boundary_seconds: float = 5.0
+    """How long a shrink waits for a batch boundary before executors leave in the middle of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverCosts:
+    """How long a handover takes, in addition to the exit and the state load of a restart."""
+
+    warm_seconds: float = 30.0
+    """From the order until the second driver has started and has exercised its sources, code and Python workers."""
+    warm_slot_seconds: float = 0.0
+    """The same, per slot."""
+    switch_seconds: float = 1.0
+    """From the first driver's batch boundary until the second driver's queries have started."""
+    first_batch_seconds: float = 0.5
+    """Extra time of the second driver's first batch, when most is warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +119,10 @@ class Faults:
     """From this second on, the first partition of the first source is no longer read; the others are."""
     failed_starts: frozenset[int] = frozenset()
     """Ordinals of the runs, from 1, that never commit a batch."""
+    failed_warm_ups: frozenset[int] = frozenset()
+    """Ordinals of the runs that end while they warm up for a handover."""
+    failed_growths: frozenset[int] = frozenset()
+    """Ordinals of the changes in place, from 1, whose new executors die before they work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +163,11 @@ class JobModel:
     memory_bytes_per_slot: float = 1e9
     stop_deadline_seconds: float = 60.0
     start_deadline_seconds: float = 180.0
+    ways: tuple[Way, ...] = ALL_WAYS
+    """The ways in which the job can change its size, in order of preference."""
     restart: RestartCosts = RestartCosts()
+    in_place: InPlaceCosts = InPlaceCosts()
+    handover: HandoverCosts = HandoverCosts()
     faults: Faults = Faults()
     measurement: Measurement = Measurement()
 
@@ -140,9 +181,13 @@ class JobModel:
             raise BadModel(
                 f"job {self.job_id}: max_records_per_trigger must be at least 1, found {self.max_records_per_trigger}"
             )
-        parts: list[JobModel | RestartCosts | Measurement | StageModel | State] = [
+        if not self.ways:
+            raise BadModel(f"job {self.job_id}: ways must hold at least one way")
+        parts: list[JobModel | RestartCosts | InPlaceCosts | HandoverCosts | Measurement | StageModel | State] = [
             self,
             self.restart,
+            self.in_place,
+            self.handover,
             self.measurement,
             *self.stages,
         ]
@@ -160,10 +205,14 @@ class JobModel:
         return self.pipeline_id or self.job_id
 
     def without_noise(self) -> JobModel:
-        """Return the average job: batches without noise, starts at the middle of their jitter."""
+        """Return the average job: batches without noise, starts and registrations at the middle of their jitter."""
         start = self.restart.start_seconds + self.restart.start_jitter_seconds / 2
+        register = self.in_place.register_seconds + self.in_place.register_jitter_seconds / 2
         return replace(
-            self, noise_share=0.0, restart=replace(self.restart, start_seconds=start, start_jitter_seconds=0.0)
+            self,
+            noise_share=0.0,
+            restart=replace(self.restart, start_seconds=start, start_jitter_seconds=0.0),
+            in_place=replace(self.in_place, register_seconds=register, register_jitter_seconds=0.0),
         )
 
     def slowdown(self, slots: int) -> float:

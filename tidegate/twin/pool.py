@@ -27,7 +27,7 @@ class SlotPool:
             self._wanted[job_id] = slots
             self._granted[job_id] = min(self._granted.get(job_id, 0), slots)
         for name, wanted in self._wanted.items():  # in the order of the requests
-            more = min(wanted - self._granted[name], self.slots - self.used)
+            more = min(wanted - self._granted[name], self.free)
             if more > 0:
                 self._granted[name] += more
 
@@ -40,8 +40,13 @@ class SlotPool:
         """Granted slots."""
         return sum(self._granted.values())
 
+    @property
+    def free(self) -> int:
+        """Slots that nobody holds."""
+        return self.slots - self.used
+
     def core_seconds(self, job_id: str, at: float) -> float:
-        """Return the slot-seconds that a job has held up to second `at`, including restarts."""
+        """Return the slot-seconds that a job has held up to second `at`, including those during changes of size."""
         self._account(at)
         return self._core_seconds.get(job_id, 0.0)
 

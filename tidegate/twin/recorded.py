@@ -1,11 +1,14 @@
-"""Figures read directly from a recording: arrivals, their spread over the partitions, lag."""
+"""Figures read directly from a recording: arrivals, their spread over the partitions, lag, changes of size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
+from tidegate.events.way import Way
 from tidegate.twin.load import Load
 
 Part = Callable[[MicroBatch], bool]
@@ -51,6 +54,46 @@ def lag_of(snapshot: MetricSnapshot) -> int | None:
     if ends is None or None in done:
         return None
     return sum(ends) - sum(offset for offset in done if offset is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedChange:
+    """A change of size that was verified. Instants are epoch seconds."""
+
+    way: Way
+    parallelism: int
+    incarnation: str | None
+    """The run it led to."""
+    at: dict[Phase, float]
+    """When each phase was reached."""
+    registered_at: float
+    """In place: when there were as many executors as ordered."""
+    working_at: float
+    """When the new size did its first work."""
+
+    @property
+    def ordered_at(self) -> float:
+        """When the command was accepted, or the first phase after that."""
+        return min(self.at.values())
+
+
+def changes_of(results: Iterable[ActionResult]) -> list[RecordedChange]:
+    """Return the verified changes of size whose results name their way, oldest first."""
+    commands: dict[str, list[ActionResult]] = {}
+    for result in results:
+        commands.setdefault(result.command_id, []).append(result)
+    found = []
+    for phases in commands.values():
+        end = phases[-1]
+        if end.phase is not Phase.VERIFIED or end.way is None:
+            continue
+        at = {result.phase: result.at.timestamp() for result in phases}
+        begin = min(at.values())
+        working = begin + end.delay_seconds if end.delay_seconds is not None else end.at.timestamp()
+        seconds = end.details.get("registered_seconds")
+        registered = begin + seconds if isinstance(seconds, int | float) else working
+        found.append(RecordedChange(end.way, end.parallelism, end.incarnation, at, registered, working))
+    return found
 
 
 def _ends(snapshot: MetricSnapshot) -> list[int] | None:

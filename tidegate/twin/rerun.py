@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.events.command import ScalingCommand
+from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
@@ -42,10 +43,19 @@ class Comparison:
     batch_points: int
 
 
+def carried_out(commands: Sequence[ScalingCommand], results: Sequence[ActionResult]) -> list[ScalingCommand]:
+    """Return the commands with the way each of them was carried out in, which may not be the one it named."""
+    ways = {result.command_id: result.way for result in results if result.way is not None}
+    return [command.model_copy(update={"way": ways.get(command.command_id)}) for command in commands]
+
+
 def rerun(
     snapshots: Sequence[MetricSnapshot], commands: Sequence[ScalingCommand], model: JobModel, *, seed: int = 0
 ) -> list[MetricSnapshot]:
-    """Return the twin's snapshots of one job at the recorded sequences, oldest first."""
+    """Return the twin's snapshots of one job at the recorded sequences, oldest first.
+
+    The twin goes the way that each command names; `carried_out` names the ones that were gone.
+    """
     first = snapshots[0]
     model = replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id, sources=("source",), sink=None)
     load = load_of(snapshots)
@@ -55,7 +65,7 @@ def rerun(
     world = World(
         [model],
         [topic],
-        [SlotPool(model.pool_id, max(sizes))],
+        [SlotPool(model.pool_id, 2 * max(sizes))],
         sizes={first.job_id: first.slots_granted or 0},
         seed=seed,
         epoch=first.sequence,

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from tidegate.twin.model import JobModel
 
@@ -26,6 +29,72 @@ def makespan(costs: Sequence[float], slots: int) -> float:
     for cost in costs[slots:]:
         heapq.heapreplace(ends, ends[0] + cost)
     return max(ends)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChange:
+    """A change of the slots that a running batch may use."""
+
+    at: float
+    """Seconds since the batch's first task could start."""
+    slots: int
+    cold_seconds: float = 0.0
+    """How long new slots warm up before they take their first task."""
+
+
+class TaskRun(NamedTuple):
+    """One task of a running batch."""
+
+    finished: float
+    """Seconds since the batch's first task could start."""
+    seconds: float
+    new: bool
+    """Whether a slot of the last change ran it."""
+
+
+def changing_makespan(
+    stages: Sequence[Sequence[float]], changes: Sequence[SlotChange], slowdown: Callable[[int], float]
+) -> tuple[float, float]:
+    """Return the seconds that stages of tasks take, one stage after another, while the slots change.
+
+    The second figure says when a slot of the last change first finishes a task; infinite: none does.
+    """
+    tasks = [task for stage in task_runs(stages, changes, slowdown) for task in stage]
+    worked = min((task.finished for task in tasks if task.new), default=math.inf)
+    return max((task.finished for task in tasks), default=0.0), worked
+
+
+def task_runs(
+    stages: Sequence[Sequence[float]], changes: Sequence[SlotChange], slowdown: Callable[[int], float]
+) -> list[list[TaskRun]]:
+    """Return the runs of all tasks, by stage, in their order, while the slots change.
+
+    The first change is at 0. Added slots take tasks that wait; a removed slot finishes its task first. Idle slots go
+    before busy ones. `slowdown` is the factor on a task's cost when so many slots are busy.
+    """
+    slots, later = changes[0].slots, deque(changes[1:])
+    free = [(0.0, False)] * slots  # when each slot is free, and whether the last change added it
+    start, runs = 0.0, []
+    for costs in stages:
+        stage = []
+        end = start
+        for cost in costs:
+            while later and later[0].at <= free[0][0]:
+                change = later.popleft()
+                for _ in range(slots - change.slots):
+                    end = max(end, heapq.heappop(free)[0])
+                for _ in range(change.slots - slots):
+                    heapq.heappush(free, (max(start, change.at) + change.cold_seconds, not later))
+                slots = change.slots
+            at, new = free[0]
+            seconds = cost * slowdown(min(slots, len(costs)))
+            heapq.heapreplace(free, (at + seconds, new))
+            stage.append(TaskRun(at + seconds, seconds, new))
+            end = max(end, at + seconds)
+        runs.append(stage)
+        start = end
+        free = sorted((max(start, at), new) for at, new in free)
+    return runs
 
 
 def even_makespan(cost: float, tasks: int, slots: int) -> float:

@@ -24,6 +24,7 @@ from tidegate.twin.model import JobModel
 from tidegate.twin.noise import Noise
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.topic import TwinTopic
+from tidegate.twin.ways import execute
 
 EPOCH = 1_767_225_600
 """2026-01-01T00:00:00Z: where simulated time starts by default."""
@@ -35,10 +36,10 @@ class Truth:
 
     lag_records: int
     slots: int
-    """Slots held."""
+    """The job's size: slots granted, without those of a handover's other driver."""
     running: bool
     core_seconds: float
-    """Slot-seconds held so far, including restarts."""
+    """Slot-seconds held so far, including those during changes of size."""
     state_bytes: float
 
 
@@ -147,7 +148,7 @@ class World:
         job = self.job(job_id)
         return Truth(
             lag_records=job.lag(self.now),
-            slots=job.pool.granted(job_id),
+            slots=job.size,
             running=job.life is Life.RUNNING,
             core_seconds=job.pool.core_seconds(job_id, self.now),
             state_bytes=job.state_bytes,
@@ -162,8 +163,7 @@ class World:
     def _next_command(self, job_id: str) -> None:
         waiting = self._waiting.get(job_id)
         while waiting and job_id not in self._executions:
-            execution = Execution(waiting.popleft(), self._jobs[job_id], self.epoch, self._results.append)
-            execution.begin(self.now)
+            execution = execute(waiting.popleft(), self._jobs[job_id], self.epoch, self._results.append, self.now)
             if not execution.done:
                 self._executions[job_id] = execution
 

@@ -6,12 +6,9 @@ fenced by it, and if the folder is a temporary one, it loses data. So the job is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from services.actuator.checkpoint import holds
-from services.actuator.machine import ActionEvent
-from services.actuator.task import ActionOutcome
 from tidegate.events.job import JobSpec
 
 CODE = "CHECKPOINT_ELSEWHERE"
@@ -33,13 +30,4 @@ def elsewhere(spec: JobSpec, facts: dict[str, Any]) -> str | None:
             f" {location}. The size cannot be changed by a restart. Let the script take its checkpointLocation from the"
             " spec, by removing the option, or set application.checkpoint_location to this folder or the one above it."
         )
-    return None
-
-
-def refuse_elsewhere(spec: JobSpec, runs: Iterable[dict[str, Any]]) -> ActionOutcome | None:
-    """Return Refused if one of the runs, by their facts, has a checkpoint elsewhere, else None."""
-    for facts in runs:
-        sentence = elsewhere(spec, facts)
-        if sentence is not None:
-            return ActionOutcome(ActionEvent.REFUSED, sentence, CODE)
     return None

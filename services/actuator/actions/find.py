@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from services.actuator.actions.elsewhere import refuse_elsewhere
 from services.actuator.actions.foreign import refuse_foreign, refuse_writer
-from services.actuator.actions.pair import handover_obstacle
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
+from services.actuator.ways import choose_way
 from tidegate.events.command import CommandKind
-from tidegate.events.way import Way
 from tidegate.launcher.control import ControlError
 
 RETRY_SECONDS = 1.0
@@ -44,12 +42,7 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
         if refused is not None:
             return refused
     if live and kind is CommandKind.RESCALE:
-        refused = refuse_elsewhere(task.spec, (driver.facts for driver in live))
-        if refused is not None:
-            return refused
-    way = task.command.way or task.spec.application.ways[0]
-    if kind is CommandKind.RESCALE and way is Way.HANDOVER and handover_obstacle(live) is None:
-        return ActionOutcome(ActionEvent.REPLACEABLE, f"The job runs as {newest}.", submission_id=newest)
+        return choose_way(task, live)
     if live:
         return ActionOutcome(ActionEvent.FOUND, f"The job runs as {newest}.", submission_id=newest)
     return ActionOutcome(ActionEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)

@@ -10,7 +10,11 @@ from typing import Protocol
 
 from tidegate import launcher
 from tidegate.events.job import JobSpec
+from tidegate.events.way import Way
 from tidegate.launcher.control import Token
+
+NEVER = "100000d"
+"""An idle timeout that does not pass; Spark counts it in nanoseconds, so it must not be much longer."""
 
 LAUNCHER = Path(launcher.__file__).with_name("__main__.py")
 LOG_BYTES = 65_536
@@ -53,16 +57,16 @@ class Submission:
     def spark_conf(self) -> dict[str, str]:
         """Return the Spark settings of the run; Tidegate's own win over the spec's, except for the checkpoint."""
         app = self.spec.application
+        theirs = {name: value for name, value in app.conf.items() if not name.startswith("spark.dynamicAllocation.")}
         return (
             {"spark.sql.streaming.checkpointLocation": _uri(app.checkpoint_location)}
-            | app.conf
+            | theirs
             | {
                 "spark.executor.cores": str(app.executor_cores),
                 "spark.executor.memory": f"{app.executor_memory_mb}m",
                 "spark.driver.memory": f"{app.driver_memory_mb}m",
                 "spark.driver.cores": "1",  # no effect in client mode; a 0 in the spec is for the master alone
-                "spark.cores.max": str(self.parallelism),
-                "spark.dynamicAllocation.enabled": "false",
+                **self._size_conf(),
                 "spark.eventLog.enabled": "true",
                 "spark.eventLog.dir": _uri(app.event_log_dir),
                 "spark.eventLog.rolling.enabled": "true",
@@ -74,6 +78,32 @@ class Submission:
                 "spark.tidegate.application": app.digest,
             }
         )
+
+    def _size_conf(self) -> dict[str, str]:
+        """Return the settings with which the run starts at its size, and can be resized in place if the spec allows it.
+
+        An application on a standalone cluster gets as many cores as `spark.cores.max` says, and never more. Only with
+        dynamic allocation on, it starts with fewer and can ask for more. Spark's allocation manager then has nothing
+        to decide: its minimum is its maximum, and no executor is ever idle for long enough to be removed.
+        """
+        app = self.spec.application
+        if Way.IN_PLACE not in app.ways or not app.master.startswith("spark://"):
+            return {"spark.cores.max": str(self.parallelism), "spark.dynamicAllocation.enabled": "false"}
+        executors = str(self.parallelism // app.executor_cores)
+        return {
+            "spark.cores.max": str(max(self.spec.scaling.max_parallelism, self.parallelism)),
+            "spark.executor.instances": executors,
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.minExecutors": executors,
+            "spark.dynamicAllocation.initialExecutors": executors,
+            "spark.dynamicAllocation.maxExecutors": executors,
+            "spark.dynamicAllocation.executorIdleTimeout": NEVER,
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.decommission.enabled": "true",
+            "spark.storage.decommission.enabled": "true",
+            "spark.storage.decommission.shuffleBlocks.enabled": "true",
+            "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor that leaves waits for it
+        }
 
     def submit_args(self, master: str) -> list[str]:
         """Return the arguments of `spark-submit`, in client mode: the caller decides where the driver runs."""
@@ -105,6 +135,9 @@ class Backend(Protocol):
 
     def applications(self, spec: JobSpec) -> Mapping[str, str]:
         """Return the names, by id, of all applications that hold or wait for slots, no matter who started them."""
+
+    def granted(self, spec: JobSpec, application_id: str) -> int | None:
+        """Return how many task slots the cluster has granted to an application; None if it does not say."""
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that run or may run, no matter who started them."""

@@ -86,6 +86,10 @@ class Local:
             if _SUBMIT in (words := _words(pid)) and b"--control-dir" not in words and _named(words, spec.job_id)
         }
 
+    def granted(self, spec: JobSpec, application_id: str) -> None:
+        """Return None: this backend asks no master."""
+        del spec, application_id
+
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all process groups of this machine that run the launcher for the spec's job."""
         wanted = [os.fsencode(LAUNCHER), b"--job-id", os.fsencode(spec.job_id)]

@@ -83,6 +83,11 @@ class Standalone:
         listed = self._master(spec).get("activeapps", [])
         return {str(app["id"]): str(app["name"]) for app in listed if app.get("state") in _ALIVE_APPLICATION}
 
+    def granted(self, spec: JobSpec, application_id: str) -> int | None:
+        """Return how many task slots the cluster has granted to an application; None if it does not know it."""
+        listed = self._master(spec).get("activeapps", [])
+        return next((int(app["cores"]) for app in listed if app["id"] == application_id), None)
+
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that the master counts as active."""
         return frozenset(str(driver["id"]) for driver in self._master(spec).get("activedrivers", []))

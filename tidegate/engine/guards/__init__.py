@@ -17,6 +17,7 @@ from tidegate.engine.guards.resources import PoolSlots, RedisAnswers, Reservatio
 from tidegate.engine.guards.shrinking import ScaleDownGrace, ScaleDownWindow
 from tidegate.engine.guards.state import MemoryPressure, StateLimits, StateSize
 from tidegate.engine.guards.timing import CommandUnderWay, Cooldown, Stabilization
+from tidegate.engine.guards.way import PossibleWay, StopDeadline
 from tidegate.engine.guards.worth import Quota, RestartBudget, RestartWorth
 
 GUARDS: tuple[type[Guard], ...] = (
@@ -41,6 +42,7 @@ GUARDS: tuple[type[Guard], ...] = (
     Downstream,
     MemoryPressure,
     StateSize,
+    PossibleWay,
     RestartWorth,
     RestartBudget,
     ExecutorCores,
@@ -50,4 +52,5 @@ GUARDS: tuple[type[Guard], ...] = (
     AdviseOnly,
     PoolSlots,
     ReservationHeld,
+    StopDeadline,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +12,9 @@ from tidegate.engine.guard import ALL_CHANGES, Guard, Verdict
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.engine.state import InFlight
+from tidegate.engine.ways import way_to
 from tidegate.events.decision import Figure
+from tidegate.events.way import Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +50,49 @@ def under_way(command: InFlight, now: float) -> dict[str, Figure]:
 
 @dataclass(frozen=True, slots=True)
 class Stabilization(Guard):
-    """Stops a change until the run has had time to settle."""
+    """Stops a change until the job has had time to settle: after a start or restart, and after a change in place.
+
+    A change in place starts nothing anew, so a few micro-batches at the new size are enough.
+    """
 
     name: ClassVar = "stabilization"
     waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "STABILIZING": Reason("the job started {age_seconds:.0f} s ago and gets {limit_seconds:.0f} s to settle"),
+        "SETTLING": Reason(
+            "the size was changed in place {age_seconds:.0f} s ago, and {batches} of the {need} micro-batches needed "
+            "to see its effect have ended"
+        ),
     }
 
-    seconds: float = option(60.0, "time after a start or restart in which nothing changes", unit="s", ge=0)
+    seconds: float = option(60.0, "longest time after a start or a change in which nothing changes", unit="s", ge=0)
+    batches: int = option(
+        2, "micro-batches at the new size that end this time after a change in place", unit="batches", ge=0
+    )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Compare the run's age with the interval."""
-        if case.state.run_since is None:
+        """Compare the age of the run, or of the last change in place, with the interval."""
+        state = case.state
+        if state.run_since is None:
             return None
-        age = case.measured_at - case.state.run_since
-        if age >= self.seconds:
+        age = max(0.0, case.measured_at - state.run_since)
+        if age < self.seconds:
+            return Verdict(case.current, "STABILIZING", {"age_seconds": age, "limit_seconds": self.seconds})
+        age = case.measured_at - state.changes.resized_at
+        if age >= self.seconds or state.changes.resized_at < state.run_since:
             return None
-        return Verdict(case.current, "STABILIZING", {"age_seconds": max(0.0, age), "limit_seconds": self.seconds})
+        seen = sum(int(piece.sums.batches) for piece in state.window)
+        if seen >= self.batches:
+            return None
+        return Verdict(case.current, "SETTLING", {"age_seconds": max(0.0, age), "batches": seen, "need": self.batches})
 
 
 @dataclass(frozen=True, slots=True)
 class Cooldown(Guard):
-    """Keeps changes of size apart.
+    """Keeps changes of size apart, those in place for a shorter time than those that need a new run.
 
-    The time counts from the order of the last change, not from the end of its restart. Both the job's state and Redis,
-    which all deciders share, know it; the later of the two counts.
+    The time counts from the order of the last change, not from its end. Both the job's state and Redis, which all
+    deciders share, know it; the later of the two counts.
     """
 
     name: ClassVar = "cooldown"
@@ -84,20 +104,28 @@ class Cooldown(Guard):
 
     up_seconds: float = option(60.0, "time after a change before the next scale-up", unit="s", ge=0)
     down_seconds: float = option(300.0, "time after a change before the next scale-down", unit="s", ge=0)
+    in_place: float = option(0.25, "share of these times that holds before a change in place", unit="share", ge=0, le=1)
 
-    @property
-    def hold_seconds(self) -> float:
-        """How long Redis holds the job's cooldown after a change of size: the shorter direction's time."""
-        return min(self.up_seconds, self.down_seconds)
+    def limits(self, way: Way | None) -> tuple[float, float]:
+        """Return the time before a scale-up and before a scale-down in some way."""
+        share = self.in_place if way is Way.IN_PLACE else 1.0
+        return share * self.up_seconds, share * self.down_seconds
+
+    def hold_seconds(self, way: Way | None) -> float:
+        """Return how long Redis holds the job's cooldown after a change: the shorter direction's time."""
+        return min(self.limits(way))
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Compare the age of the last change with the cooldown of the proposed direction."""
-        limit = self.up_seconds if size > case.current else self.down_seconds
-        since = case.state.last_action_at
-        until = case.observed.cooldown_until
-        if until is not None and until.timestamp() - self.hold_seconds > (since or 0.0):
-            since = until.timestamp() - self.hold_seconds
-        if since is None or case.decided_at - since >= limit:
-            return None
-        age = max(0.0, case.decided_at - since)
-        return Verdict(case.current, "COOLDOWN", {"age_seconds": age, "limit_seconds": limit})
+        """Compare the age of the last change with the cooldown of the proposed way and direction."""
+        up, down = self.limits(way_to(case, size))
+        limit, since, until = (
+            up if size > case.current else down,
+            case.state.last_action_at,
+            case.observed.cooldown_until,
+        )
+        age = math.inf if since is None else max(0.0, case.decided_at - since)
+        left = 0.0 if until is None else until.timestamp() - case.decided_at
+        if left > 0:  # Redis does not say which way the last change went; one by restart holds longest
+            age = min(age, max(0.0, self.hold_seconds(None) - left))
+            limit = max(limit, age + left)
+        return Verdict(case.current, "COOLDOWN", {"age_seconds": age, "limit_seconds": limit}) if age < limit else None

@@ -1,4 +1,4 @@
-"""Whether a change is worth its restart, and within the job's budget of restarts and quota of slots."""
+"""Whether a change is worth what it costs, and within the job's budget of restarts and quota of slots."""
 
 from __future__ import annotations
 
@@ -11,51 +11,57 @@ from tidegate.engine.guard import STARTS_AND_RESCALES, Guard, Verdict
 from tidegate.engine.history import DAY_SECONDS, ORDERS_KEPT
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
+from tidegate.engine.ways import CHANGES, measured, way_to
+from tidegate.events.decision import Figure
+from tidegate.events.way import Way
 
-RESTARTS_JUDGED = 3
-"""A restart is assumed to take as long as the longest of this many newest ones."""
+CHANGES_JUDGED = 3
+"""A change is assumed to cost as much as the dearest of this many newest ones in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartWorth(Guard):
-    """Stops a change whose restart costs more than it brings. No objection until a restart of this job was measured.
+    """Stops a change that costs more than it brings. No objection until a change in the same way was measured.
 
-        scale-up     not when  lag / (C - A) <= R  and  C >= `headroom` · A
-        scale-down   not when  R · n >= slots freed · `horizon_seconds`
+        scale-up     not when  lag / (C - A) <= D  and  C >= `headroom` · A
+        scale-down   not when  R · n >= slots freed · `horizon_seconds`; always worth it in place
 
-    C: capacity, records/s. A: arrival rate, records/s. R: longest of the last three restarts, s. n: current slots.
+    C: capacity, records/s. A: arrival rate, records/s. n: current slots. D and R: longest delay (until the new size
+    works) and longest outage (without commits) of the last three changes in the same way, s.
     """
 
     name: ClassVar = "restart_worth"
     waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "DRAINS_SOONER": Reason(
-            "at this size the lag is gone in {drain_seconds:.0f} s, and a restart takes {restart_seconds:.0f} s"
+            "at this size the lag is gone in {drain_seconds:.0f} s, and {change} takes {delay_seconds:.0f} s"
         ),
         "SAVES_TOO_LITTLE": Reason(
-            "a restart of {restart_seconds:.0f} s costs {cost:.0f} slot-seconds, "
+            "{change} of {outage_seconds:.0f} s costs {cost:.0f} slot-seconds, "
             "and {freed} slots fewer save only {saving:.0f} in {horizon:.0f} s"
         ),
     }
 
     horizon_seconds: float = option(
-        3600.0, "time in which a scale-down must save what its restart costs", unit="s", gt=0
+        3600.0, "time in which a scale-down must save what its outage costs", unit="s", gt=0
     )
     headroom: float = option(
         1.5,
-        "capacity over arrivals from which lag that drains within a restart is no reason to grow",
+        "capacity over arrivals from which lag that drains before the change has worked is no reason to grow",
         ge=1,
     )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Weigh the restart against the gain."""
-        kept = case.state.restarts[-RESTARTS_JUDGED:]
-        if not kept:
+        """Weigh the cost of the change against the gain."""
+        way = way_to(case, size)
+        kept = measured(case.state, way)[-CHANGES_JUDGED:] if way is not None else []
+        if way is None or not kept:
             return None
-        restart = max(seconds for _, seconds in kept)
-        return self._scale_up(case, restart) if size > case.current else self._scale_down(size, case, restart)
+        if size > case.current:
+            return self._scale_up(case, way, max(max(cost.delay, cost.outage) for cost in kept))
+        return self._scale_down(size, case, way, max(cost.outage for cost in kept))
 
-    def _scale_up(self, case: Case, restart: float) -> Verdict | None:
+    def _scale_up(self, case: Case, way: Way, delay: float) -> Verdict | None:
         e = case.evidence
         capacity, arrival, lag = e.true_processing_rate, e.arrival_rate, e.lag_records
         if not capacity or arrival is None or lag is None:
@@ -63,40 +69,53 @@ class RestartWorth(Guard):
         if capacity < self.headroom * arrival or capacity <= arrival:
             return None
         drain = max(0, lag) / (capacity - arrival)
-        if drain > restart:
+        if drain > delay:
             return None
-        return Verdict(case.current, "DRAINS_SOONER", {"drain_seconds": drain, "restart_seconds": restart})
+        values: dict[str, Figure] = {"drain_seconds": drain, "delay_seconds": delay, "change": CHANGES[way]}
+        return Verdict(case.current, "DRAINS_SOONER", values)
 
-    def _scale_down(self, size: int, case: Case, restart: float) -> Verdict | None:
+    def _scale_down(self, size: int, case: Case, way: Way, outage: float) -> Verdict | None:
         horizon, freed = self.horizon_seconds, case.current - size
-        cost, saving = restart * case.current, freed * horizon
-        if cost < saving:
+        cost, saving = outage * case.current, freed * horizon
+        if way is Way.IN_PLACE or cost < saving:
             return None
         return Verdict(
             case.current,
             "SAVES_TOO_LITTLE",
-            {"restart_seconds": restart, "cost": cost, "freed": freed, "saving": saving, "horizon": horizon},
+            {
+                "change": CHANGES[way],
+                "outage_seconds": outage,
+                "cost": cost,
+                "freed": freed,
+                "saving": saving,
+                "horizon": horizon,
+            },
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RestartBudget(Guard):
-    """Stops changes once those of the last 24 hours are used up; some are reserved for growth."""
+    """Stops restarts once those of the last 24 hours are used up; some are reserved for growth.
+
+    Changes in place and by handover are no restarts. One that fell back to a restart counts.
+    """
 
     name: ClassVar = "restart_budget"
     waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "RESTART_BUDGET": Reason(
-            "{used} of {limit} changes of the last 24 hours are used up",
+            "{used} of {limit} restarts of the last 24 hours are used up",
             "raise `guards.restart_budget.per_day`, or check in the decisions why the size keeps changing",
         ),
     }
 
-    per_day: int = option(48, "changes in any 24 hours", ge=1, le=ORDERS_KEPT)
+    per_day: int = option(48, "changes of size by restart in any 24 hours", ge=1, le=ORDERS_KEPT)
     reserved_for_growth: int = option(12, "how many of these only growth may use", ge=0)
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Count the orders of the last 24 hours."""
+        """Count the restarts of the last 24 hours."""
+        if way_to(case, size) is not Way.RESTART:
+            return None
         limit = self.per_day if size > case.current else max(0, self.per_day - self.reserved_for_growth)
         used = sum(1 for at in case.state.history.ordered_at if at > case.decided_at - DAY_SECONDS)
         if used < limit:

@@ -112,7 +112,7 @@ class GrowthReview(NamedTuple):
         return GrowthReview(tuple(running), unnecessary)
 
     def sufficient(
-        self, sizes: range, at: float, lag: float, rate: float, restart_seconds: float
+        self, sizes: range, at: float, lag: float, rate: float, delay_seconds: float
     ) -> UnnecessaryGrowth | None:
         """Return the smallest of `sizes`, from the present one on, that has handled such a load before, or None."""
         found = [
@@ -122,7 +122,7 @@ class GrowthReview(NamedTuple):
             and each.times >= MIN_UNNECESSARY
             and at - each.at <= FORGET_SECONDS
             and rate <= TOLERANCE * each.rate
-            and lag + (rate * restart_seconds if each.size > sizes.start else 0.0) <= TOLERANCE * each.lag
+            and lag + (rate * delay_seconds if each.size > sizes.start else 0.0) <= TOLERANCE * each.lag
         ]
         return min(found, default=None)
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.case import Case
+from tidegate.engine.running import RunningWork, long_work
 from tidegate.engine.state import Slice
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
-from tidegate.engine.tide.capacity import SizeFit, learn, learn_overhead, learn_stages
+from tidegate.engine.tide.capacity import SizeFit, effective, learn, learn_overhead, learn_stages, shape_of
 from tidegate.engine.tide.counterfactual import NO_REVIEW, GrowthReview
 from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, TimeConstants
 
 MAX_BATCHES = 1000
 """Batches of a run are counted up to this."""
+
+LONG_BATCH_SECONDS = 20.0
+"""A batch counts once for each such time that it lasted: a long one shows as much as several short ones."""
+
+WARM_BATCH_SECONDS = 60.0
+"""A run's first batches count if they last this long: then loading code and state is a small part of them."""
+
+EARLY_INTERVALS = 2.0
+"""Age of a running batch from which its tasks count, in intervals."""
 
 
 class Reduction(NamedTuple):
@@ -50,7 +61,7 @@ class TideMemory(NamedTuple):
     regret: float = 0.0
     """Slot-seconds that a smaller size would have saved so far."""
     threshold: float | None = None
-    """Switching threshold learned, in restart prices; None: the option's."""
+    """Switching threshold learned, in prices of a change; None: the option's."""
     reduction: Reduction | None = None
     trial: GrowthTrial | None = None
     review: GrowthReview = NO_REVIEW
@@ -69,15 +80,45 @@ class TideMemory(NamedTuple):
         if incarnation != case.state.incarnation:
             # The first batches of a run load code, state and backlog, so they do not show its capacity.
             incarnation, batches = case.state.incarnation, -1
-        elif fresh and case.current and batches < 0:
-            batches = 0
         elif fresh and case.current and case.newest is not None:
-            batches = min(batches + len(fresh), MAX_BATCHES)
-            overhead = learn_overhead(overhead, fresh)
-            sizes = learn(sizes, case.current, case.newest.sums, overhead or 0.0)
+            sums = case.newest.sums
+            if batches >= 0 or sums.seconds >= WARM_BATCH_SECONDS * sums.batches:
+                counted = max(int(sums.batches), int(sums.seconds / LONG_BATCH_SECONDS))
+                batches = min(max(batches, 0) + counted, MAX_BATCHES)
+                overhead = learn_overhead(overhead, fresh)
+                sizes = learn(sizes, case.current, sums, overhead or 0.0)
+            else:
+                batches = 0
         if case.snapshot.stages:
             stages = learn_stages(stages, case.snapshot.stages)
         return TideMemory(forecast, limits, sizes, stages, overhead, incarnation, batches, *self[7:])
+
+    def with_running(self, case: Case, work: RunningWork) -> TideMemory:
+        """Return the memory as if the running batch had ended in the way its finished tasks suggest.
+
+        It counts as one batch, and only for this decision.
+        """
+        stages = self.stages or ((work.reading, 1.0),)
+        reading = sum(busy for tasks, busy in stages if tasks == work.reading)
+        share = reading / sum(busy for _, busy in stages) if reading > 0 else 1.0
+        cost = max(work.record_seconds, work.read_seconds / share) / effective(case.current, shape_of(stages, None))
+        records, overhead = work.records, self.overhead or 0.0
+        seconds = overhead + cost * records
+        sums = BatchSums(1, records, seconds, records * records, records * seconds)
+        return self._replace(
+            stages=stages,
+            sizes=learn(self.sizes, case.current, sums, overhead),
+            limits=self.limits._replace(largest=max(self.limits.largest, records)),
+        )
+
+
+def early_work(case: Case) -> RunningWork | None:
+    """Return the work of the running batches; None if they are short, or tell nothing yet."""
+    shot = case.snapshot
+    if not shot.running or not case.current:
+        return None
+    age = case.measured_at - shot.running[0].started_at.timestamp()
+    return long_work(shot, len(case.state.topics)) if age >= EARLY_INTERVALS * shot.interval_seconds else None
 
 
 def newest_rate(window: tuple[Slice, ...]) -> float | None:

@@ -30,21 +30,30 @@ class TideOptions:
     restart_price: float = option(
         30.0, "price of a restart besides its lateness, per slot of the largest size", unit="slot-seconds", ge=0
     )
+    change_price: float = option(
+        2.0, "price of a change in place or by handover, per slot of the largest size", unit="slot-seconds", ge=0
+    )
     catch_up: bool = option(True, "whether lag is worth slots; if not, sizes are for arrivals alone, as in DS2")
-    margin: float = option(0.03, "share of the present cost that a change must save", unit="share", ge=0)
-    restart_seconds: float = option(45.0, "downtime of a restart to assume until some were measured", unit="s", ge=0)
+    margin: float = option(0.03, "share of the present slots' price that a change must save", unit="share", ge=0)
+    restart_seconds: float = option(
+        45.0, "outage and delay of a restart to assume until one was measured", unit="s", ge=0
+    )
     lag_headroom: float = option(
         0.1, "share of the lag objective that a scale-up keeps free", unit="share", ge=0, le=0.9, formerly="reserve"
     )
     switching_threshold: float = option(
         1.5,
         "what a smaller size would have saved before the job switches to it",
-        unit="restart prices",
+        unit="prices of a change",
         ge=0,
         formerly="patience",
     )
     switching_threshold_max: float = option(
-        16.0, "largest value the switching threshold may reach", unit="restart prices", ge=0, formerly="patience_max"
+        16.0,
+        "largest value the switching threshold may reach",
+        unit="prices of a change",
+        ge=0,
+        formerly="patience_max",
     )
     level_seconds: float = option(800.0, "memory of the level of the arrivals", unit="s", gt=0)
     residual_seconds: float = option(
@@ -58,7 +67,9 @@ class TideOptions:
     outage_seconds: float = option(
         900.0, "how long the load is expected back after arrivals stop", unit="s", ge=0, formerly="silence_seconds"
     )
-    min_batches: int = option(3, "micro-batches to see before the first decision", unit="batches", ge=1)
+    min_batches: int = option(
+        3, "micro-batches to see before the first decision; one counts once per 20 s it lasts", unit="batches", ge=1
+    )
     ineffective_seconds: float = option(
         3600.0, "how long an ineffective size is not tried again", unit="s", ge=0, formerly="useless_seconds"
     )

@@ -1,27 +1,33 @@
-"""`tide`: model-predictive control of a job's size, with learned capacity, forecast and restart time.
+"""`tide`: model-predictive control of a job's size, with learned capacity, forecast and cost of a change.
 
 Each useful size is simulated over the next `horizon_seconds` with the forecast of arrivals, the learned capacity, the
-present lag and the restart time, and priced: slots, time over the lag objective, and the restart itself (`rollout`,
-`capacity`, `forecast`). The cheapest size wins. But a change now competes with a change later:
+present lag and what the way of the change costs (outage and delay), and priced: slots, time over the lag objective, and
+the change itself (`rollout`, `capacity`, `forecast`). The cheapest size wins. But a change now competes with a change
+later:
 
     scale-up    happens when waiting for one more measurement would cost more lateness than it could save slots. A step
                 change in arrivals is always measured twice: the first interval shows only part of it, and a size for
                 that part would soon have to grow again.
     scale-down  happens when the smaller size would have been cheaper without interruption, and the slot-seconds it
-                would have saved (the regret) reach the switching threshold, in restart prices. The threshold is
-                learned: it doubles when a scale-down is reversed before it has paid for its restarts, and halves when
+                would have saved (the regret) reach the switching threshold, in prices of a change. The threshold is
+                learned: it doubles when a scale-down is reversed before it has paid for its changes, and halves when
                 it has.
 
 Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second over the lag objective costs
-2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it causes. A scale-down waits until it would have saved
-1.5 · 240 = 360 slot-seconds: by two slots, 3 minutes.
+2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it causes. A scale-down by restart waits until it would
+have saved 1.5 · 240 = 360 slot-seconds: by two slots, 3 minutes. A change in place or by handover costs only
+2 · 8 = 16, so such a scale-down waits 12 seconds.
+
+A run that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
+its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
+to end. Nothing shrinks on such a bound.
 
 Afterwards `tide` checks what a scale-up achieved. If the job is hardly faster, it goes back and does not try that size
 again for a while. If the previous size would have been enough, it remembers that too (`counterfactual`).
 
-When to choose it: By default. It learns the job's capacity, restart time and noise by itself.
+When to choose it: By default. It learns the job's capacity, the cost of a change and the noise by itself.
 
-Set first: `late_price` (higher: more slots, less lateness), `restart_price` (higher: fewer restarts).
+Set first: `late_price` (higher: more slots, less lateness), `change_price` and `restart_price` (higher: fewer changes).
 
 Details: `rollout`, `capacity`, `forecast`, `counterfactual`.
 
@@ -41,12 +47,15 @@ from typing import ClassVar
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, fit_model, shape_of, useful_sizes
+from tidegate.engine.tide.change import planned_change, planned_way
 from tidegate.engine.tide.forecast import TimeConstants
-from tidegate.engine.tide.memory import GrowthTrial, Reduction, TideMemory, newest_rate
+from tidegate.engine.tide.memory import GrowthTrial, Reduction, TideMemory, early_work, newest_rate
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.reasons import REASONS
 from tidegate.engine.tide.rollout import Choice, Rollout, SlotPrices
+from tidegate.engine.ways import CHANGES
 from tidegate.events.decision import Expectation, Figure
+from tidegate.events.way import Way
 
 WAIT_INTERVALS = 2.0
 """A change put off now is decided at the next snapshot and starts before the one after it."""
@@ -62,7 +71,7 @@ FASTER = 1.1
 
 
 class Tide:
-    """Model-predictive scaling with learned capacity and restart time."""
+    """Model-predictive scaling with learned capacity and cost of a change."""
 
     name: ClassVar[str] = "tide"
     Options: ClassVar[type] = TideOptions
@@ -81,20 +90,13 @@ class Tide:
         return self.options.window_seconds
 
     def propose(self, case: Case, memory: TideMemory) -> Proposal[TideMemory]:
-        """Return the cheapest size over the horizon, or the present one while another is not worth its restart."""
+        """Return the cheapest size over the horizon, or the present one while another is not worth a change."""
         memory = self._relax_threshold(case, memory.learned(case, self.constants))
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
-            return self._idle(case, memory) or self._learning(case, memory)
-        model = fit_model(
-            memory.sizes,
-            case.current,
-            shape_of(memory.stages, evidence.partitions),
-            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
-            self._kept_up_with(case) or 0.0,
-            memory.limits,
-        )
+            return self._early(case, memory) or self._idle(case, memory) or self._learning(case, memory)
+        model = self._model(case, memory)
         if model is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
         if memory.review.running:
@@ -124,16 +126,49 @@ class Tide:
         lag = float(case.evidence.lag_records or 0)
         return memory._replace(review=memory.review.after_growth(case.current, case.measured_at, arrived, lag))
 
-    def _prices(self, case: Case) -> SlotPrices:
+    def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
+        return fit_model(
+            memory.sizes,
+            case.current,
+            shape_of(memory.stages, case.evidence.partitions),
+            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
+            self._kept_up_with(case) or 0.0,
+            memory.limits,
+        )
+
+    def _early(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
+        """Return a larger size if the tasks of a long running batch show that the present one is too small.
+
+        What they show is an upper bound of a run that is still cold. So a job grows on it and never shrinks, and the
+        scale-up is not judged against it.
+        """
+        evidence, work = case.evidence, early_work(case)
+        if work is None or evidence.lag_records is None or memory.forecast.at is None:
+            return None
+        seen = memory.with_running(case, work)
+        model, lag = self._model(case, seen), max(0.0, evidence.lag_records - work.records_done)
+        proposal = None if model is None else self._weigh(case, seen, model, lag)
+        if proposal is None or proposal.size <= case.current:
+            return None
+        tasks: dict[str, Figure] = {"finished": evidence.running_tasks_finished, "tasks": evidence.running_tasks}
+        return proposal._replace(
+            code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory, capacity=None
+        )
+
+    def _prices(self, case: Case, way: Way) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
-        return SlotPrices(o.core_price, o.late_price * largest, o.restart_price * largest)
+        change = o.restart_price if way is Way.RESTART else o.change_price
+        return SlotPrices(o.core_price, o.late_price * largest, change * largest)
 
     def _relax_threshold(self, case: Case, memory: TideMemory) -> TideMemory:
         """Halve the switching threshold once the last scale-down has paid for itself and for its way back."""
         if memory.reduction is None:
             return memory
         at, freed = memory.reduction
-        if self.options.core_price * freed * (case.measured_at - at) < 2.0 * self._prices(case).restart:
+        if (
+            self.options.core_price * freed * (case.measured_at - at)
+            < 2.0 * self._prices(case, planned_way(case)).change
+        ):
             return memory
         threshold = max(0.5 * (memory.threshold or 0.0), self.options.switching_threshold)
         return memory._replace(threshold=threshold, reduction=None)
@@ -157,13 +192,6 @@ class Tide:
         if not idle or case.current <= low or evidence.window_seconds < 0.9 * o.window_seconds:
             return None
         return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory)
-
-    def _restart_seconds(self, case: Case) -> float:
-        """Return the restart time to plan for: the longest measured, or the second longest of five or more."""
-        if not case.state.restarts:
-            return self.options.restart_seconds
-        kept = sorted([seconds for _, seconds in case.state.restarts])
-        return kept[-2] if len(kept) >= 5 else kept[-1]
 
     def _judge(
         self, case: Case, memory: TideMemory, model: CapacityModel
@@ -195,7 +223,7 @@ class Tide:
     def _weigh(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Proposal[TideMemory]:
         """Return the cheapest size, or the present one while waiting is cheaper still."""
         o, current, rollout = self.options, case.current, self._rollout(case, memory, model, lag)
-        prices, stay = rollout.prices, rollout.stay()
+        change, prices, stay = rollout.change, rollout.prices, rollout.stay()
         best, cost, late = stay if rollout.is_right_size(stay) else self._cheapest(case, memory, rollout, stay)
         saved = stay.cost - cost
         numbers: dict[str, Figure] = {
@@ -209,18 +237,20 @@ class Tide:
             "late": min(late, o.horizon_seconds),
             "saved": saved,
             "horizon": o.horizon_seconds,
-            "restart_seconds": rollout.segments[0][0],
+            "change": CHANGES[change.way],
+            "outage_seconds": change.outage,
+            "delay_seconds": change.delay,
             "beta": model.beta,
         }
         missed = prices.core_second * (current - best) * case.spec.interval_seconds
         regret = memory.regret + missed if best < current else 0.0
         if regret != memory.regret:
             memory = memory._replace(regret=regret)
-        if best == current or saved <= o.margin * stay.cost:
+        if best == current or saved <= o.margin * rollout.slot_cost * current:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
         if best > current:
             return self._grow(case, best, numbers, memory, rollout)
-        threshold = (memory.threshold or o.switching_threshold) * prices.restart
+        threshold = (memory.threshold or o.switching_threshold) * prices.change
         if memory.regret < threshold:
             numbers |= {"wasted": memory.regret, "patience": threshold}  # codespell:ignore patience
             return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, rollout)
@@ -239,8 +269,8 @@ class Tide:
         gain = prices.core_second * (smallest - current) * wait  # slots not paid for while waiting
         unsure = memory.forecast.outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
         lag, rate = case.evidence.lag_records or 0, newest_rate(case.state.window) or 0.0
-        restart = rollout.segments[0][0]
-        known = memory.review.sufficient(range(current, best), case.measured_at, lag, rate, restart)
+        delay = rollout.segments[0][0]
+        known = memory.review.sufficient(range(current, best), case.measured_at, lag, rate, delay)
         # If the size known to be sufficient is itself a growth, it waits like any growth. Otherwise more lag, for which
         # no size is known to be sufficient, could lead to a smaller size than less lag does.
         if known is not None and (known.size == current or not unsure):
@@ -262,21 +292,23 @@ class Tide:
 
     def _rollout(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Rollout:
         """Return the rollout of the case: the horizon in segments, each with the upper bound of its demand."""
-        o, restart = self.options, self._restart_seconds(case)
-        spans = _spans(restart, o.horizon_seconds)
+        o = self.options
+        change = planned_change(case, o.restart_seconds)
+        spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
         segments = memory.forecast.as_step().ahead(spans, self.constants, o.confidence)
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
         sizes = useful_sizes(scaling.min_parallelism, scaling.max_parallelism, model.shape, cores)
         return Rollout(
             model,
             sizes,
-            self._prices(case),
+            self._prices(case, change.way),
             segments,
             lag if o.catch_up else 0.0,
             objective_seconds=scaling.lag_objective_seconds,
             lag_headroom=o.lag_headroom,
             headroom=o.headroom,
-            restarts=o.catch_up,
+            change=change,
+            changes=o.catch_up,
             horizon_seconds=o.horizon_seconds,
         )
 
@@ -284,22 +316,28 @@ class Tide:
         self, case: Case, size: int, code: str, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout
     ) -> Proposal[TideMemory]:
         """Return the proposal with what is expected of it."""
-        capacity, (restart, demand) = rollout.model.capacity(size), rollout.segments[0]
-        restart = restart if size != case.current else 0.0
-        waiting = rollout.lag + demand * restart
-        spare = capacity - demand
+        capacity, waiting, restart = rollout.model.capacity(size), rollout.lag, 0.0
+        way = outage = delay = None
+        if size != case.current:
+            way, outage, delay = rollout.change
+            waiting = rollout.lag_after_change(waiting)
+            restart = outage if way is Way.RESTART else 0.0
+        spare = capacity - rollout.demand
         expectation = Expectation(
             processing_rate=capacity,
             lag_seconds=waiting / capacity,
             catch_up_seconds=waiting / spare if spare > 0 else None,
             restart_seconds=restart,
             core_seconds=size * self.options.horizon_seconds,
+            way=way,
+            outage_seconds=outage,
+            delay_seconds=delay,
         )
         return Proposal(size, code, numbers, expectation, memory, rollout.model.rate)
 
 
 @lru_cache(maxsize=1024)
-def _spans(restart: float, horizon: float) -> tuple[tuple[float, float], ...]:
-    """Return (from, seconds) of the segments of the horizon: the restart, then three ever longer ones."""
-    ends = (0.0, restart, restart + 60.0, restart + 180.0, max(horizon, restart + 240.0))
+def _spans(change: float, horizon: float) -> tuple[tuple[float, float], ...]:
+    """Return (from, seconds) of the segments of the horizon: the change, then three ever longer ones."""
+    ends = (0.0, change, change + 60.0, change + 180.0, max(horizon, change + 240.0))
     return tuple((start, end - start) for start, end in pairwise(ends))

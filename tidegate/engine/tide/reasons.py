@@ -13,15 +13,20 @@ REASONS: Mapping[str, Reason] = {
     "TIDE_GROW": Reason(
         "up to {demand:.0f} records/s are expected and {lag} are waiting, and {current} slots can process "
         "{capacity:.0f}/s: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, "
-        "and {size} slots for {late:.0f} s, restart included"
+        "and {size} slots for {late:.0f} s, {change} included"
+    ),
+    "TIDE_GROW_EARLY": Reason(
+        "{finished} of the {tasks} tasks of the running micro-batch have finished, and show that {current} slots can "
+        "process at most {capacity:.0f} records/s; up to {demand:.0f}/s are expected and {lag} are waiting: in the "
+        "next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s"
     ),
     "TIDE_SHRINK": Reason(
         "at most {demand:.0f} records/s are expected to last, and {size} slots can process {capacity_then:.0f}/s, "
-        "which saves {saved:.0f} slot-seconds in {horizon:.0f} s, restart included"
+        "which saves {saved:.0f} slot-seconds in {horizon:.0f} s, {change} included"
     ),
     "TIDE_HOLD": Reason(
         "up to {demand:.0f} records/s are expected, {current} slots can process {capacity:.0f}/s, "
-        "and no other size is worth a restart"
+        "and no other size is worth {change}"
     ),
     "TIDE_CONFIRMING": Reason(
         "{size} slots would be better for {demand:.0f} records/s, but waiting for one more measurement "
@@ -33,7 +38,7 @@ REASONS: Mapping[str, Reason] = {
     ),
     "TIDE_PATIENCE": Reason(
         "{size} slots would be enough and would have saved {wasted:.0f} slot-seconds so far; "
-        "from {patience:.0f} on they are worth a restart"
+        "from {patience:.0f} on they are worth {change}"
     ),
     "TIDE_UNDO": Reason(
         "{current} slots process {capacity:.0f} records/s, hardly more than the {before:.0f} records/s of {size} slots"

@@ -1,0 +1,70 @@
+"""What the finished tasks of one running micro-batch say.
+
+Spark may try a task again, start a second copy of a slow one, and run a whole stage again. So a task is known by its
+stage and its partition, and only its first success counts. A batch may also read its source more than once, for example
+when `foreachBatch` runs two actions. Only the first stage that reads a source counts as reading; what the others do is
+work on the same records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from services.collector import events
+from tidegate.events.snapshot import RunningBatch
+
+
+@dataclass(slots=True)
+class _Stage:
+    tasks: int
+    scans: frozenset[int]
+    reads: bool
+    """Whether it is the first stage of the batch to read its sources."""
+    finished: set[int] = field(default_factory=set)
+    """Partitions."""
+    busy_seconds: float = 0.0
+    slowest_seconds: float = 0.0
+    records_read: int = 0
+
+
+@dataclass(slots=True)
+class BatchInProgress:
+    """A micro-batch from its first Spark job on."""
+
+    batch_id: int
+    started_at: datetime
+    _stages: dict[int, _Stage] = field(default_factory=dict)
+
+    def stage_started(self, event: events.StageStarted) -> None:
+        """Add a stage; another attempt of one changes nothing."""
+        stage_id = event.stage[0]
+        if stage_id not in self._stages:
+            reads = bool(event.scans) and not any(event.scans & stage.scans for stage in self._stages.values())
+            self._stages[stage_id] = _Stage(event.tasks, event.scans, reads)
+
+    def task_ended(self, event: events.TaskEnded) -> None:
+        """Count a task if it is one of this batch."""
+        stage = self._stages.get(event.stage[0])
+        if stage is not None and event.partition not in stage.finished:
+            stage.finished.add(event.partition)
+            stage.busy_seconds += event.run_seconds
+            stage.slowest_seconds = max(stage.slowest_seconds, event.run_seconds)
+            stage.records_read += event.records_read
+
+    def figures(self) -> RunningBatch:
+        """Return the figures so far."""
+        stages = self._stages.values()
+        reading = [stage for stage in stages if stage.reads]
+        return RunningBatch(
+            batch_id=self.batch_id,
+            started_at=self.started_at,
+            tasks=sum(stage.tasks for stage in stages),
+            tasks_finished=sum(len(stage.finished) for stage in stages),
+            busy_seconds=sum(stage.busy_seconds for stage in stages),
+            read_tasks=sum(stage.tasks for stage in reading),
+            read_tasks_finished=sum(len(stage.finished) for stage in reading),
+            records_read=sum(stage.records_read for stage in reading),
+            read_seconds=sum(stage.busy_seconds for stage in reading),
+            slowest_read_seconds=max((stage.slowest_seconds for stage in reading), default=0.0),
+        )

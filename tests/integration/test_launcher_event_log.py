@@ -1,0 +1,76 @@
+"""The event log of a real driver under the launcher: tasks appear in it when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from services.actuator.backends import Submission
+from services.actuator.backends.local import Local
+from services.collector.application_run import Interval
+from services.collector.log_directory import LogDirectory
+from tests.support.wait import wait_until
+from tidegate.events.job import Application, JobSpec
+from tidegate.events.snapshot import RunningBatch
+from tidegate.launcher.control import Token
+from tidegate.stack.java import find_java
+
+SCRIPT = """
+import sys, time
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("job").getOrCreate()
+context = spark.sparkContext
+
+def batch(frame, batch_id):
+    context.parallelize(range(3), 3).foreach(lambda number: time.sleep(0 if number == 0 else 300))
+
+rates = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
+rates.writeStream.foreachBatch(batch).option("checkpointLocation", sys.argv[1]).start().awaitTermination()
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSpec]:
+    """A job with one slot, whose batches have one stage of three tasks; all but the first task last 300 s."""
+    monkeypatch.setenv("JAVA_HOME", str(find_java().home))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "events").mkdir()
+    spec = JobSpec(
+        job_id="job",
+        sources=("rate",),
+        application=Application(
+            backend="local",
+            master="local[1]",
+            script=str(tmp_path / "script.py"),
+            args=(str(tmp_path / "ck"),),
+            conf={"spark.ui.enabled": "false"},
+            checkpoint_location=str(tmp_path / "ck"),
+            event_log_dir=str(tmp_path / "events"),
+            control_dir=str(tmp_path / "control"),
+        ),
+    )
+    backend = Local(tmp_path)
+    driver = backend.submit(Submission(spec, Token(1), 1))
+    yield spec
+    backend.kill(spec, driver)
+    assert wait_until(lambda: not backend.state(spec, driver).alive, 20)
+
+
+@pytest.mark.timeout(240)
+def test_a_task_is_seen_before_its_stage_ends(spec: JobSpec) -> None:
+    """Spark alone would hold the first task back for five minutes, until the stage has ended."""
+    logs = LogDirectory(Path(spec.application.event_log_dir), limit_bytes=10_000_000)
+
+    def running() -> tuple[RunningBatch, ...]:
+        now = datetime.now(UTC)
+        readings = logs.read({"job": Interval(now - timedelta(seconds=10), now)})
+        return readings["job"].runs[-1].running if "job" in readings and readings["job"].runs else ()
+
+    assert wait_until(lambda: any(batch.tasks_finished for batch in running()), 150)
+    (batch,) = running()
+    assert (batch.tasks, batch.tasks_finished) == (3, 1)

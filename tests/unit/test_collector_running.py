@@ -1,0 +1,128 @@
+"""What is known of a micro-batch while it runs, from the tasks that have finished."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from services.collector.application_run import ApplicationRun, Interval
+from services.collector.events import JobStarted, QueryProgress, QueryTerminated, StageStarted, TaskEnded
+from services.collector.parse import parse
+from tests.support.eventlogs import recorded, up_to
+from tidegate.events.snapshot import RunningBatch
+
+T = datetime(2026, 11, 22, 11, 17, 30, tzinfo=UTC)
+INTERVAL = Interval(T, T + timedelta(seconds=10))
+SCAN = frozenset({0, 1})
+
+
+def run_of(lines: list[bytes]) -> ApplicationRun:
+    """Return the run after some lines."""
+    run = ApplicationRun()
+    for line in lines:
+        event = parse(line)
+        if event is not None:
+            run.apply(event)
+    return run
+
+
+def with_batch(batch_id: int = 0, tasks: int = 6, query: str = "q") -> ApplicationRun:
+    """Return a run with a batch whose first stage, of id 0, has started."""
+    run = run_of(up_to(recorded(), "SparkListenerApplicationStart"))
+    run.apply(JobStarted(query, batch_id, T))
+    run.apply(StageStarted(query, batch_id, (0, 0), tasks, SCAN))
+    return run
+
+
+def task(stage: int, partition: int, seconds: float = 2.0, records: int = 100, attempt: int = 0) -> TaskEnded:
+    """Return the end of a task."""
+    return TaskEnded((stage, attempt), partition, seconds, 0.0, records)
+
+
+def running(run: ApplicationRun) -> RunningBatch:
+    """Return the only running batch."""
+    (batch,) = run.cut(INTERVAL).running
+    return batch
+
+
+def test_a_recorded_batch_is_seen_task_by_task() -> None:
+    """In a real log of two queries on one slot, each task that has ended adds its records and its time."""
+    lines = up_to(recorded("running"), "SparkListenerTaskEnd", 2)
+    first, second = run_of(lines).cut(INTERVAL).running
+    assert (first.tasks, first.tasks_finished, first.read_tasks, first.read_tasks_finished) == (6, 2, 6, 2)
+    assert (first.records_read, first.busy_seconds, first.read_seconds) == (6000, 8.18, 8.18)
+    assert first.slowest_read_seconds == 4.829
+    assert (second.tasks, second.tasks_finished, second.records_read) == (6, 0, 0), "it waits for the slot"
+    assert first.started_at < second.started_at
+
+
+def test_a_recorded_batch_goes_on_after_its_read() -> None:
+    """Tasks of a stage that reads a shuffle count as work, not as reading."""
+    lines = up_to(recorded("running"), "SparkListenerTaskEnd", 14)
+    (batch,) = run_of(lines).cut(INTERVAL).running
+    assert (batch.tasks, batch.tasks_finished) == (9, 8)
+    assert (batch.read_tasks, batch.read_tasks_finished, batch.records_read) == (6, 6, 18_000)
+    assert batch.busy_seconds > batch.read_seconds
+    assert run_of(recorded("running")).cut(INTERVAL).running == ()
+
+
+def test_a_task_counts_once() -> None:
+    """A second copy of a slow task, and another attempt of the stage, add nothing to what the first success told."""
+    run = with_batch()
+    run.apply(task(0, 0))
+    run.apply(task(0, 0, seconds=9.0))
+    run.apply(StageStarted("q", 0, (0, 1), 1, SCAN))
+    run.apply(task(0, 0, attempt=1))
+    run.apply(task(0, 5, attempt=1))
+    batch = running(run)
+    assert (batch.tasks, batch.tasks_finished, batch.records_read) == (6, 2, 200)
+    assert (batch.busy_seconds, batch.slowest_read_seconds) == (4.0, 2.0)
+
+
+def test_a_source_read_twice_counts_once() -> None:
+    """The second action of a `foreachBatch` reads the same records again: more work, and not more records."""
+    run = with_batch(tasks=1)
+    run.apply(task(0, 0))
+    run.apply(StageStarted("q", 0, (3, 0), 1, SCAN))
+    run.apply(task(3, 0))
+    batch = running(run)
+    assert (batch.tasks, batch.tasks_finished, batch.busy_seconds) == (2, 2, 4.0)
+    assert (batch.read_tasks, batch.records_read, batch.read_seconds) == (1, 100, 2.0)
+
+
+def test_two_sources_are_both_read() -> None:
+    """A join reads two sources, each in a stage of its own."""
+    run = with_batch(tasks=1)
+    run.apply(StageStarted("q", 0, (1, 0), 2, frozenset({7})))
+    for ended in (task(0, 0), task(1, 0), task(1, 1)):
+        run.apply(ended)
+    assert (running(run).read_tasks, running(run).records_read) == (3, 300)
+
+
+def test_tasks_of_other_work_are_left_out() -> None:
+    """Stages of another batch, of no batch, and records of a static table do not count as reading the source."""
+    run = with_batch()
+    run.apply(StageStarted("q", 7, (8, 0), 4, SCAN))
+    run.apply(StageStarted("q", 0, (2, 0), 1, frozenset()))
+    run.apply(task(8, 0))
+    run.apply(task(9, 0))
+    run.apply(task(2, 0, records=50))
+    batch = running(run)
+    assert (batch.tasks, batch.tasks_finished, batch.records_read) == (7, 1, 0)
+
+
+@pytest.mark.parametrize("ended", ["progress", "terminated", "next"])
+def test_a_batch_that_ended_leaves_nothing_behind(ended: str) -> None:
+    """After its progress, its query's end, or the start of the next batch, a late task changes nothing."""
+    run = with_batch()
+    run.apply(task(0, 0))
+    if ended == "progress":
+        run.apply(QueryProgress("q", 0, T, 1.0, 0.5, 100, None, {"rec": {0: 1}}, ()))
+    elif ended == "terminated":
+        run.apply(QueryTerminated("q", None))
+    else:
+        run.apply(JobStarted("q", 1, T))
+    run.apply(task(0, 1))
+    found = run.cut(INTERVAL).running
+    assert [batch.tasks for batch in found] == ([0] if ended == "next" else [])

@@ -1,0 +1,68 @@
+"""Whether the job's size can be changed at all, and what a stop will do to a long batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tidegate.engine.case import Case
+from tidegate.engine.costs import CHECKPOINT_ELSEWHERE
+from tidegate.engine.guard import Guard, Verdict
+from tidegate.engine.reasons import Reason
+from tidegate.engine.ways import way_to
+from tidegate.events.way import Way
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleWay(Guard):
+    """Stops a change of size for which no way is left.
+
+    A job that keeps its checkpoint elsewhere than its spec says is changed in place only: a new run would not find the
+    checkpoint, and would begin anew.
+    """
+
+    name: ClassVar = "way"
+    binds_manual: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "CHECKPOINT_ELSEWHERE": Reason(
+            "the job keeps its checkpoint elsewhere than in {location}, as its spec says, so a new run would lose it",
+            "set `application.checkpoint_location` to where the job keeps its checkpoint (the result of its last start "
+            "names the path), or remove the location from the script and start the job again",
+        ),
+        "NO_WAY": Reason(
+            "the size cannot be changed: the spec allows only {allowed}, and that is not possible",
+            "add `restart` to `application.rescale`",
+        ),
+    }
+
+    def dispose(self, size: int, case: Case) -> Verdict | None:
+        """Check whether a way is left."""
+        if way_to(case, size) is not None:
+            return None
+        application = case.spec.application
+        if any(each.code == CHECKPOINT_ELSEWHERE for each in case.state.changes.closed):
+            return Verdict(case.current, "CHECKPOINT_ELSEWHERE", {"location": application.checkpoint_location})
+        return Verdict(case.current, "NO_WAY", {"allowed": ", ".join(application.ways)})
+
+
+@dataclass(frozen=True, slots=True)
+class StopDeadline(Guard):
+    """Changes nothing, but says when a restart will break the running batch: it lasts longer than a stop may wait."""
+
+    name: ClassVar = "stop_deadline"
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "BATCH_OUTLASTS_STOP": Reason(
+            "a micro-batch lasts {batch_seconds:.0f} s and a stop waits {limit_seconds:.0f} s at most, "
+            "so the restart breaks the running batch, and it runs again",
+            "raise `application.stop_deadline_seconds`, or set Spark's `maxOffsetsPerTrigger` so that batches are "
+            "shorter",
+        ),
+    }
+
+    def dispose(self, size: int, case: Case) -> Verdict | None:
+        """Compare the typical batch with the deadline."""
+        batch, limit = case.evidence.batch_seconds, case.spec.application.stop_deadline_seconds
+        if batch is None or batch <= limit or way_to(case, size) is not Way.RESTART:
+            return None
+        return Verdict(size, "BATCH_OUTLASTS_STOP", {"batch_seconds": batch, "limit_seconds": limit})

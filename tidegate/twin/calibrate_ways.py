@@ -1,0 +1,151 @@
+"""Calibration of the ways to change size: what restarts, handovers and changes in place took in a recording."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
+from tidegate.twin.model import HandoverCosts, InPlaceCosts
+from tidegate.twin.recorded import RecordedChange
+from tidegate.twin.samples import Sample
+
+MIN_STARTS = 3
+"""With fewer starts than this, the start time is assumed to be the same at every size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A time that grows with the size being started."""
+
+    seconds: float
+    slot_seconds: float = 0.0
+    spread_seconds: float = 0.0
+    """Range of the residuals, highest less lowest."""
+
+    def at(self, slots: int) -> float:
+        """Return the seconds at a size."""
+        return self.seconds + self.slot_seconds * slots
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverFit:
+    """What handovers took."""
+
+    seen: int
+    warm: Sized
+    """From the order until the second driver was warm."""
+    switch_seconds: float
+    """From the first driver's last commit to the second driver's first batch."""
+    first_batch: Sized
+
+    def costs(self) -> HandoverCosts:
+        """Return the figures of the model."""
+        return HandoverCosts(
+            warm_seconds=max(0.0, self.warm.seconds),
+            warm_slot_seconds=self.warm.slot_seconds,
+            switch_seconds=self.switch_seconds,
+            first_batch_seconds=max(0.0, self.first_batch.seconds),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceFit:
+    """What changes in place took; None where there was none of that kind."""
+
+    grown: int
+    shrunk: int
+    register: Sized | None
+    """From the order until new executors had registered."""
+    first_batch: Sized | None
+    """Extra time of the first batch with new executors."""
+    shrink_seconds: float | None
+    """The fastest shrink: it had no batch boundary to wait for."""
+
+    def costs(self, base: InPlaceCosts) -> InPlaceCosts:
+        """Return the figures of the model; `base` supplies what was not seen."""
+        costs = base if self.shrink_seconds is None else replace(base, shrink_seconds=self.shrink_seconds)
+        if self.register is not None:
+            spread = self.register.spread_seconds
+            # Executors that have registered are offered tasks at once: what follows is the wait for a batch.
+            costs = replace(
+                costs,
+                register_seconds=max(0.0, self.register.seconds - spread / 2),
+                register_jitter_seconds=spread,
+                working_seconds=0.0,
+            )
+        if self.first_batch is not None:
+            costs = replace(costs, first_batch_seconds=max(0.0, self.first_batch.seconds))
+        return costs
+
+
+def restarts_of(
+    cold: Sequence[Sample], results: Sequence[ActionResult]
+) -> tuple[float | None, list[tuple[int, float]]]:
+    """Return the seconds from a commit to the next submission, and (slots, seconds from commit to batch) per start.
+
+    A start without an earlier commit counts from its submission, as if the job had just been stopped.
+    """
+    submissions = [r.at.timestamp() for r in results if r.phase is Phase.STARTING]
+    starts = []
+    for sample in cold:
+        submitted = max((at for at in submissions if at <= sample.started_at), default=None)
+        starts.append((sample.slots, sample.committed_before, submitted, sample.started_at))
+    exits = [sub - before for _, before, sub, _ in starts if sub is not None and before is not None and sub >= before]
+    exit_seconds = statistics.median(exits) if exits else None
+    found = []
+    for slots, before, submitted, at in starts:
+        if before is not None:
+            found.append((slots, at - before))
+        elif submitted is not None:
+            found.append((slots, at - submitted + (exit_seconds or 0.0)))
+    return exit_seconds, found
+
+
+def sized(points: Sequence[tuple[int, float]]) -> Sized | None:
+    """Return a line through (slots, seconds) if there are enough starts of different sizes, else their median."""
+    if not points:
+        return None
+    sizes, seconds = [float(slots) for slots, _ in points], [each for _, each in points]
+    if len(points) >= MIN_STARTS and len(set(sizes)) > 1:
+        fit = statistics.linear_regression(sizes, seconds)
+        if fit.slope > 0:
+            left = [s - fit.slope * n for n, s in zip(sizes, seconds, strict=True)]
+            return Sized(fit.intercept, fit.slope, max(left) - min(left))
+    return Sized(statistics.median(seconds), 0.0, max(seconds) - min(seconds))
+
+
+def handovers_of(
+    changes: Sequence[RecordedChange], samples: Sequence[Sample], first_batch: Sized
+) -> HandoverFit | None:
+    """Return what the handovers of a recording took; None if it has none."""
+    done = [c for c in changes if c.way is Way.HANDOVER and Phase.SWITCHING in c.at]
+    gaps = [
+        s.started_at - s.committed_before for s in samples if s.cold is Way.HANDOVER and s.committed_before is not None
+    ]
+    warm = sized([(c.parallelism, c.at[Phase.SWITCHING] - c.ordered_at) for c in done])
+    if warm is None or not gaps:
+        return None
+    return HandoverFit(len(done), warm, max(0.0, statistics.median(gaps)), first_batch)
+
+
+def in_place_of(
+    changes: Sequence[RecordedChange], snapshots: Sequence[MetricSnapshot], first_batch: Sized | None
+) -> InPlaceFit | None:
+    """Return what the changes in place of a recording took; None if it has none."""
+    grown: list[float] = []
+    shrunk: list[float] = []
+    for change in changes:
+        if change.way is Way.IN_PLACE:
+            before = [s.slots_granted for s in snapshots if s.sequence <= change.ordered_at and s.slots_granted]
+            seconds = change.registered_at - change.ordered_at
+            if before and change.parallelism != before[-1]:
+                (grown if change.parallelism > before[-1] else shrunk).append(seconds)
+    if not grown and not shrunk:
+        return None
+    # Each executor registers by itself, so the time does not grow with the size.
+    register = Sized(statistics.median(grown), 0.0, max(grown) - min(grown)) if grown else None
+    return InPlaceFit(len(grown), len(shrunk), register, first_batch, min(shrunk, default=None))
