@@ -89,9 +89,9 @@ class JobDrivers:
         return max((token for token in self.control.runs() if token.epoch == epoch), default=None)
 
     def next_run(self, epoch: int) -> Token:
-        """Return a run of an epoch that is newer than all others and the fence; unlike a fence, it is not reserved."""
-        held = self.control.fence()
-        known = [*self.control.runs(), *([held[0]] if held is not None else [])]
+        """Return a run of an epoch that is newer than all others and claims; unlike those, it is not reserved."""
+        claim = self.control.newest_claim()
+        known = [*self.control.runs(), *([claim[0]] if claim is not None else [])]
         return Token(epoch, max((token.run for token in known if token.epoch == epoch), default=0) + 1)
 
     def facts(self, token: Token) -> dict[str, Any]:

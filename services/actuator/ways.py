@@ -56,6 +56,9 @@ def _in_place(task: Task, live: Sequence[LiveDriver]) -> str | None:
     limit, cores, target = facts["max_parallelism"], facts["executor_cores"], task.command.to_parallelism
     if cores != task.spec.application.executor_cores:
         return f"its executors have {cores} cores, and the spec says {task.spec.application.executor_cores}"
+    digest = task.spec.application.digest
+    if facts.get("application", digest) not in (None, digest):
+        return "the spec says another application than the one that runs"
     if target > limit:
         return f"its application can have at most {limit} slots, and {target} are ordered"
     return None

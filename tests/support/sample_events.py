@@ -341,6 +341,20 @@ def _later() -> dict[str, Wire]:
             delay_seconds=9.25,
             **begin,
         ),
+        "result.handed_over": ActionResult(
+            result_id=result_id(full.command_id, Phase.VERIFIED),
+            phase=Phase.VERIFIED,
+            at=T + timedelta(seconds=40),
+            parallelism=6,
+            incarnation="app-20260301120000-0008",
+            submission_id="driver-20260301120000-0008",
+            downtime_seconds=2.5,
+            way=Way.HANDOVER,
+            outage_seconds=1.25,
+            delay_seconds=38.5,
+            application="0a1b2c3d-4e5f-5a6b-8c7d-9e0f1a2b3c4d",
+            **begin,
+        ),
         "snapshot.running": _snapshots()[1].model_copy(
             update={
                 "state": ClusterState.RUNNING,
@@ -360,20 +374,6 @@ def _later() -> dict[str, Wire]:
                     ),
                 ),
             }
-        ),
-        "result.handed_over": ActionResult(
-            result_id=result_id(full.command_id, Phase.VERIFIED),
-            phase=Phase.VERIFIED,
-            at=T + timedelta(seconds=40),
-            parallelism=6,
-            incarnation="app-20260301120000-0008",
-            submission_id="driver-20260301120000-0008",
-            downtime_seconds=2.5,
-            way=Way.HANDOVER,
-            outage_seconds=1.25,
-            delay_seconds=38.5,
-            application="0a1b2c3d-4e5f-5a6b-8c7d-9e0f1a2b3c4d",
-            **begin,
         ),
         "command.in_place": _commands()[0].model_copy(update={"way": Way.IN_PLACE, "first_batch_seconds": 12.5}),
     }

@@ -163,9 +163,7 @@ class FakeWorld:
         """Start the executors of a driver, and what holds them at the ordered number."""
         spark = self.cluster = FakeSpark(application_id=f"app-{driver}", target=self.sizes[driver])
         stopping, token = threading.Event(), self.tokens[driver]
-        self.keepers[driver] = SizeKeeper(
-            self.control, lambda: token, lambda: spark, list, stopping, lambda: self.seconds
-        )
+        self.keepers[driver] = SizeKeeper(self.control, token, lambda: spark, list, stopping, lambda: self.seconds)
 
     def _new(self, driver: str) -> bool:
         return self.control.running(self.tokens[driver]) is None

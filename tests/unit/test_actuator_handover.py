@@ -45,11 +45,9 @@ class HandoverWorld(FakeWorld):
 
     @override
     def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
-        held = control.newest_claim()
-        if held is not None and held[0].epoch > epoch:
-            return None
-        known = [t.run for t in [*control.runs(), *([held[0]] if held else [])] if t.epoch == epoch]
-        return Token(epoch, max(known, default=0) + 1)
+        token = super().claim(control, job_id, epoch, owner)
+        known = [run.run for run in control.runs() if run.epoch == epoch]
+        return token and Token(epoch, max([token.run, *(run + 1 for run in known)]))
 
     @override
     def submit(self, run: Submission) -> str:
@@ -181,6 +179,40 @@ def test_a_first_driver_that_does_not_pause_goes_on(world: HandoverWorld) -> Non
     assert "No batch of the first driver ended within 20 s" in world.last().sentence
     assert world.alive() == [FIRST]
     assert world.last().submission_id == FIRST
+
+
+def test_a_cluster_that_does_not_answer_does_not_stop_a_handover(world: HandoverWorld) -> None:
+    """While the first driver pauses, only its own answer counts."""
+
+    def fail(result: ActionResult) -> None:
+        if result.phase is Phase.RUNNING:
+            world.down_until = world.seconds + 15
+
+    world.on_result = fail
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.alive() == [SECOND]
+
+
+def test_a_first_driver_that_does_not_answer_is_stopped(world: HandoverWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it obeys no order, while the cluster is silent or not, the second driver ends and the job is restarted."""
+    obey = HandoverWorld._obey
+
+    def deaf(of: HandoverWorld, driver: str) -> None:
+        if driver != FIRST:
+            obey(of, driver)
+
+    def fail(result: ActionResult) -> None:
+        if result.phase is Phase.SWITCHING:
+            world.down_until = world.seconds + 3
+            monkeypatch.setattr(HandoverWorld, "_obey", deaf)
+
+    world.on_result = fail
+    world.works = lambda size: size == 2
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases()[2:5] == ["switching", "resuming", "stopping"]
+    assert world.phases()[5:] == ["stopped", "starting", "running", "rolled_back"]
+    assert FIRST not in world.alive()
+    assert SECOND not in world.alive()
 
 
 def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(world: HandoverWorld) -> None:

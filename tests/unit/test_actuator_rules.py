@@ -293,7 +293,7 @@ def test_only_the_id_of_an_ended_command_is_kept(monkeypatch: pytest.MonkeyPatch
     assert log.job("rates").last_good == 4
 
 
-def test_an_application_is_another_one_if_it_must_be_started_anew() -> None:
+def test_an_application_is_another_one_if_it_needs_a_new_run() -> None:
     """The digest changes with all that a run is started with, and with nothing else, whatever the order of settings."""
     app = job().application
     assert app.digest == app.model_copy(update={"stop_deadline_seconds": 7.0, "start_deadline_seconds": 8.0}).digest

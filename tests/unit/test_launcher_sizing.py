@@ -49,7 +49,7 @@ class Driver:
     def restart(self) -> SizeKeeper:
         """Return what a driver that starts has."""
         return SizeKeeper(
-            self.control, lambda: RUN, lambda: self.spark, lambda: self.queries, self.stopping, lambda: self.seconds
+            self.control, RUN, lambda: self.spark, lambda: self.queries, self.stopping, lambda: self.seconds
         )
 
     def order(self, parallelism: int, for_run: Token = RUN) -> None:

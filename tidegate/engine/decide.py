@@ -32,6 +32,7 @@ from tidegate.engine.plan import Plan
 from tidegate.engine.results import take_results
 from tidegate.engine.state import InFlight, JobState, Slice, to_wire
 from tidegate.engine.supervisor import ALIVE, DEAD, supervise
+from tidegate.engine.upgrade import UPGRADE, compare
 from tidegate.engine.ways import ADVERBS, way_to
 from tidegate.engine.window import observe
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -109,7 +110,7 @@ def _adopt_spec(state: JobState, plan: Plan) -> JobState:
     if state.spec_version != spec.version:
         closed = tuple([each for each in state.changes.closed if each.code != FELL_BACK])
         changes = state.changes._replace(closed=closed)
-        state = state._replace(failures=0, history=resumed(state.history), changes=changes)
+        state = compare(state._replace(failures=0, history=resumed(state.history), changes=changes), spec)
     return state
 
 
@@ -173,7 +174,7 @@ def _conclude(
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
     identity = decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
-    changes = outcome.final != case.current
+    changes = outcome.final != case.current or proposal.code == UPGRADE
     rescales = changes and outcome.final != 0 != case.current
     way = way_to(case, outcome.final) if rescales else None
     explanation = _explanation(case, proposal, outcome, way)
@@ -242,7 +243,11 @@ def _after(
             command.expires_at.timestamp(),
             way=command.way,
         )
-        if command.kind is CommandKind.RESCALE:
+        if command.kind is CommandKind.RESCALE and outcome.final == case.current:
+            last_action_at = case.decided_at
+            if command.way is Way.RESTART:
+                history = note_restart(history, case.decided_at)
+        elif command.kind is CommandKind.RESCALE:
             last_action_at = case.decided_at
             rate = case.evidence.true_processing_rate
             history = note_order(history, case.decided_at, case.current, outcome.final, rate)
@@ -284,7 +289,9 @@ def _first_batch_seconds(case: Case, proposal: Proposal[Any], size: int) -> floa
 def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome, way: Way | None) -> str:
     """Return the whole decision in one plain sentence."""
     current, final = case.current, outcome.final
-    if final == current:
+    if final == current and way is not None:
+        head = f"Start the new application with {_slots(final)} {ADVERBS[way]}"
+    elif final == current:
         stopped = "Wait" if proposal.code == "JOB_RESTARTING" else "Stay stopped"
         head = f"Stay at {_slots(current)}" if current else stopped
         if proposal.size not in (current, 0):

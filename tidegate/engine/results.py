@@ -13,6 +13,7 @@ from tidegate.engine.costs import (
 )
 from tidegate.engine.history import note_restart
 from tidegate.engine.state import InFlight, JobState, Slice
+from tidegate.engine.upgrade import take_application
 from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Observed
@@ -61,6 +62,7 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
         return state._replace(in_flight=None) if mine else state
     if mine:
         state = _compare_ways(state, result)._replace(in_flight=None)
+    state = take_application(state, result, spec)
     if result.phase is Phase.FAILED:
         return _failed(state, result)
     if result.kind is CommandKind.STOP:

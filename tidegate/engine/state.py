@@ -82,6 +82,10 @@ class JobState(NamedTuple):
     """When the last rescale was ordered."""
     changes: ChangeMemory = NO_CHANGES
     """What past changes of size have shown."""
+    application: str | None = None
+    """Digest of the application that runs, once a result has told it."""
+    outdated: bool | None = None
+    """True if the spec says another application than the one that runs."""
     failures: int = 0
     """Failed starts in a row."""
     manual_done: str | None = None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.guards.timing import under_way
 from tidegate.engine.reasons import Reason
+from tidegate.engine.upgrade import UPGRADE, is_due
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import ClusterState
 
@@ -36,6 +37,7 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
     ),
     "JOB_NOT_RUNNING": Reason("the job should be running and is {state}, so it starts with {size} slots"),
     "MANUAL": Reason("an operator asked for {size} slots: {reason}"),
+    UPGRADE: Reason("the spec says another application (script, settings or executors) than the one that runs"),
     "JOB_STARTING": Reason("the job is starting, and there is nothing to measure yet"),
     "NO_EVIDENCE": Reason("there are too few measurements to judge the job yet ({snapshots} snapshots)"),
 }
@@ -108,6 +110,7 @@ LADDER: tuple[Rung, ...] = (
         lambda case: {"size": case.manual.parallelism, "reason": case.manual.reason} if case.manual else {},
         by="operator",
     ),
+    Rung(UPGRADE, (ClusterState.RUNNING,), is_due, _current),
     # It runs, and there is nothing to judge it by.
     Rung("JOB_STARTING", (ClusterState.STARTING,), _always, _current),
     Rung(

@@ -3,6 +3,7 @@
 The decision reckons with the first possible way in the spec's order of preference. A way is not possible
 
 - in place, for a job that runs inside its driver (`local[...]`): it has no executors,
+- in place, for a job whose application has changed in the spec: executors alone do not bring the new one,
 - as the last command found: it named this way and was carried out in another,
 - by handover or restart, while the job keeps its checkpoint elsewhere than its spec says: a new run would not find it,
 - by handover, while the pool has no room for both runs at once, unless nothing else is possible.
@@ -83,6 +84,8 @@ def open_ways(case: Case) -> tuple[Way, ...]:
     application = case.spec.application
     ways = ALL_WAYS if application.rescale is None else application.rescale
     if application.backend == "local" and application.master.startswith("local["):
+        ways = tuple([way for way in ways if way is not Way.IN_PLACE])
+    if case.state.outdated:
         ways = tuple([way for way in ways if way is not Way.IN_PLACE])
     if case.state.changes.closed:
         ways = tuple([way for way in ways if closed_by(case.state, case.spec, way, case.decided_at) is None])

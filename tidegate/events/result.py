@@ -88,7 +88,7 @@ class ActionResult(Wire):
     delay_seconds: Seconds | None = None
     """With `verified` and `rolled_back`: from the order until the new size did its first work."""
     application: str | None = None
-    """With `verified` and `rolled_back`: the digest of the application that runs now, if it was started anew."""
+    """With `verified` and `rolled_back`: the digest of the application that runs now, if a new run was started."""
     details: dict[str, Scalar] = Field(default_factory=dict)
     """Measured figures of the phase, such as `stop_seconds` or `last_batch_id`. Nothing is read back from them."""
     checkpoint: CheckpointMark | None = None

@@ -78,6 +78,36 @@ def stop_at_boundary(query: Any, deadline: float, extension: Callable[[], float]
     return clean
 
 
+def end_at_boundary(query: Any, deadline: float) -> bool:
+    """End `query` between two batches, or leave it running if none ends before the deadline; return whether it ended.
+
+    A query that has ended by itself counts as ended.
+    """
+    engine = execution_of(query)
+    if not _runs_micro_batches(engine):
+        return False
+    if not _ask_to_end(engine, deadline):
+        return not engine.queryExecutionThread().isAlive()
+    while not _ends(engine, deadline):
+        if _take_back(engine):
+            return False
+        time.sleep(_LOOK_SECONDS)
+    query._jsq.stop()
+    return True
+
+
+def _take_back(engine: Any) -> bool:
+    """Let a query go on that was asked to end, if it still adds its batch; return whether it goes on."""
+    state, lock = engine.state(), engine.awaitProgressLock()
+    lock.lock()  # it cannot commit the batch, after which it looks at its state
+    try:
+        asked = state.get()
+        adding = place_of(_stack(engine)) is Place.ADDING_BATCH
+        return adding and bool(state.compareAndSet(asked, _active(engine, asked)))
+    finally:
+        lock.unlock()
+
+
 def between_batches(
     queries: Iterable[Any], seconds: float, act: Callable[[], None], stopping: threading.Event
 ) -> float | None:
@@ -139,36 +169,6 @@ def _wait_at_boundary(look: Callable[[], list[list[str]]], give_up: Callable[[],
         if commits or give_up() or (since is not None and now - since > _HOLD_SECONDS):
             return None
         time.sleep(_LOOK_SECONDS)
-
-
-def end_at_boundary(query: Any, deadline: float) -> bool:
-    """End `query` between two batches, or leave it running if none ends before the deadline; return whether it ended.
-
-    A query that has ended by itself counts as ended.
-    """
-    engine = execution_of(query)
-    if not _runs_micro_batches(engine):
-        return False
-    if not _ask_to_end(engine, deadline):
-        return not engine.queryExecutionThread().isAlive()
-    while not _ends(engine, deadline):
-        if _take_back(engine):
-            return False
-        time.sleep(_LOOK_SECONDS)
-    query._jsq.stop()
-    return True
-
-
-def _take_back(engine: Any) -> bool:
-    """Let a query go on that was asked to end, if it still adds its batch; return whether it goes on."""
-    state, lock = engine.state(), engine.awaitProgressLock()
-    lock.lock()  # it cannot commit the batch, after which it looks at its state
-    try:
-        asked = state.get()
-        adding = place_of(_stack(engine)) is Place.ADDING_BATCH
-        return adding and bool(state.compareAndSet(asked, _active(engine, asked)))
-    finally:
-        lock.unlock()
 
 
 def execution_of(query: Any) -> Any:

@@ -23,8 +23,8 @@ An order for another size has a token of the same sequence, and it names the run
 on the job like the fence: the newest claim tells which actuator may act. But only the fence forbids runs, so an order
 never keeps the running driver from starting its queries.
 
-`hold` and `go` are orders too: each has a token of its own, for which the fence was taken, and names the driver it is
-for. The driver that goes on does so under the order's token, and so becomes the newest run.
+`hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the driver it is for.
+The driver that goes on does so under the order's token, and so becomes the newest run.
 
 Files are JSON. They are written under another name and then renamed, so a reader sees a whole file or none.
 """
@@ -56,15 +56,6 @@ class Token(NamedTuple):
         return f"{self.epoch}-{self.run}"
 
 
-class SizeOrder(NamedTuple):
-    """An order to the driver of one run to have `parallelism` task slots."""
-
-    token: Token
-    owner: str
-    for_run: Token
-    parallelism: int
-
-
 class HandoverOrder(NamedTuple):
     """What one driver must do in a handover."""
 
@@ -72,6 +63,15 @@ class HandoverOrder(NamedTuple):
     submission_id: str
     """The driver. Two may be the same run, if two actuators submitted it."""
     deadline_seconds: float = 0.0
+
+
+class SizeOrder(NamedTuple):
+    """An order to the driver of one run to have `parallelism` task slots."""
+
+    token: Token
+    owner: str
+    for_run: Token
+    parallelism: int
 
 
 class ControlError(ValueError):

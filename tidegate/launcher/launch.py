@@ -165,8 +165,8 @@ class Launch:
         application_id = self._context.applicationId
         if application_id != self._facts.get("application_id"):  # a script may start a new session
             application = dict(self._context.getConf().getAll()).get("spark.tidegate.application")
-            facts = {"application_id": application_id, "application": application, **_limits(self._context)}
-            self.report(**facts, started_at=_now(), queries=[])
+            limits = _limits(self._context)
+            self.report(application_id=application_id, application=application, started_at=_now(), queries=[], **limits)
         self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
 
     def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -185,8 +185,8 @@ class Launch:
         while (asked := self.asked_to_stop()) is None:
             self._try("report that the queries are idle", self._report_idle)
             self._try("report progress", self._report_progress)
-            self._event_log.flush()
             self._try("read or answer an order", self.turn.look)
+            self._event_log.flush()
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self._token} must stop within {asked:g} s")
         self._stopping.set()
@@ -206,8 +206,9 @@ class Launch:
 
     def hold_size(self) -> None:
         """Hold the executors at the ordered number until a stop. Runs in its own thread."""
-        keeper = SizeKeeper(self._control, lambda: self._token, _executors, self._running_queries, self._stopping)
+        keeper = SizeKeeper(self._control, self._token, _executors, self._running_queries, self._stopping)
         while not self._stopping.wait(LOOK_SECONDS):
+            keeper.token = self._token  # a handover changes it
             try:
                 keeper.look()
             except Exception as error:  # noqa: BLE001 - the user's script must go on, whatever Spark or a disk says

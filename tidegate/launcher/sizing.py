@@ -51,8 +51,7 @@ class SizeKeeper:
     """Obeys the orders for the size of one run."""
 
     control: Control
-    token: Callable[[], Token]
-    """Returns the run that the driver is; a handover can make it a newer one."""
+    token: Token
     executors: Callable[[], Executors | None]
     """Returns None while the script has no Spark session."""
     queries: Callable[[], list[Any]]
@@ -67,7 +66,7 @@ class SizeKeeper:
     def look(self) -> None:
         """Begin with a new order, or go on with the last one."""
         order = self.control.size_order()
-        if order is None or order.for_run != self.token():
+        if order is None or order.for_run != self.token:
             return
         change = self._change
         known = change is not None and change.order.token >= order.token
@@ -82,7 +81,7 @@ class SizeKeeper:
         queries = self.queries()
         if change.error is None:
             self._go_on(change, executors, queries)
-        change.report(self.control, self.token())
+        change.report(self.control, self.token)
         if change.must_spread:
             self._spread(change, executors, queries)
         if change.ended:

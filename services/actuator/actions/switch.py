@@ -66,7 +66,7 @@ def _pause(task: Task, drivers: JobDrivers, token: Token, submission_id: str) ->
     seconds = task.spec.application.stop_deadline_seconds
     drivers.control.request_hold(HandoverOrder(token, submission_id, seconds))
     watch = _PauseWatch(task, drivers, token, submission_id)
-    answer = task.until(watch.look, seconds + GRACE_SECONDS, LOOK_SECONDS, retry_on=NO_ANSWER)
+    answer = task.until(watch.look, seconds + GRACE_SECONDS, LOOK_SECONDS)
     if answer is None:
         sentence = f"The first driver did not answer within {seconds + GRACE_SECONDS:g} s."
         return ActionOutcome(ActionEvent.NOT_SWITCHED, sentence, "NOT_SWITCHED")
@@ -95,5 +95,8 @@ class _PauseWatch:
         if answer is not None or self._task.clock.monotonic() < self._ask_at:
             return answer
         self._ask_at = self._task.clock.monotonic() + ASK_SECONDS
-        alive = any(driver.submission_id == self._submission_id for driver in self._drivers.live())
+        try:
+            alive = any(driver.submission_id == self._submission_id for driver in self._drivers.live())
+        except NO_ANSWER:
+            alive = True
         return None if alive else {"paused": True}
