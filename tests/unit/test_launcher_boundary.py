@@ -101,7 +101,6 @@ def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at:
     engine = Engine(batch_ends_at)
     monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
     monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
-    monkeypatch.setattr("tidegate.launcher.boundary._describer", lambda: str)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
     assert engine.state().get().name == ("TERMINATED" if ended else "ACTIVE")
     assert (engine.stopped_at is not None) is ended
