@@ -65,7 +65,7 @@ def test_the_first_possible_way_is_named() -> None:
 
 
 def test_a_handover_needs_room_for_both_runs() -> None:
-    """With 8 free slots a second run of 8 fits beside the first one; with 7 the next way is taken."""
+    """With 8 free slots a second run of 8 fits next to the first one; with 7 the next way is taken."""
     spec = job(rescale=(Way.HANDOVER, Way.RESTART))
     assert way_to(case(spec=spec, shot=snapshot(0, free=8)), 8) is Way.HANDOVER
     assert way_to(case(spec=spec, shot=snapshot(0, free=7)), 8) is Way.RESTART

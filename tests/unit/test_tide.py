@@ -356,7 +356,7 @@ def test_a_size_too_large_is_reduced_at_the_switching_threshold() -> None:
     assert in_place.run([120.0] * 40)
     assert in_place.slots == 2
     sooner = next(index for index, decision in enumerate(in_place.decisions) if decision.command)
-    assert sooner < first, "a change in place costs less, so it needs less patience"
+    assert sooner < first, "a change in place costs less, so it comes sooner"
 
 
 def test_a_load_that_comes_and_goes_is_followed_in_place() -> None:

@@ -65,7 +65,7 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
 
     The slots lapse when the command can no longer be under way: it starts before it expires, and then needs one stop
     and two starts (the ordered size and the rollback), each with its deadline. A start or a stop is not a change of
-    size and holds no cooldown. A handover needs all slots of the new size beside those of the old one.
+    size and holds no cooldown. A handover needs all slots of the new size next to those of the old one.
     """
     cooldown = 0.0
     if command.kind is CommandKind.RESCALE:

@@ -1,6 +1,6 @@
 """The ways to change a job's size, as the engine knows them: which are possible, and what each costs.
 
-The decision reckons with the first possible way in the spec's order of preference. A way is not possible
+The decision assumes the first possible way in the spec's order of preference. A way is not possible
 
 - in place, for a job that runs inside its driver (`local[...]`): it has no executors,
 - in place, for a job whose application has changed in the spec: executors alone do not bring the new one,

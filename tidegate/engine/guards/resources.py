@@ -46,8 +46,8 @@ class RedisAnswers(Guard):
 class PoolSlots(Guard):
     """Caps growth at the free slots of the pool (the cluster), less those promised to other jobs.
 
-    A handover needs all slots of the new size beside those of the old one. After a change for which the pool gave fewer
-    slots than it showed as free, the job does not ask for more than it got until the pool shows more, or for
+    A handover needs all slots of the new size next to those of the old one. After a change for which the pool gave
+    fewer slots than it showed as free, the job does not ask for more than it got until the pool shows more, or for
     `retry_seconds`.
     """
 

@@ -52,7 +52,7 @@ def under_way(command: InFlight, now: float) -> dict[str, Figure]:
 class Stabilization(Guard):
     """Stops a change until the job has had time to settle: after a start or restart, and after a change in place.
 
-    A change in place starts nothing anew, so a few micro-batches at the new size are enough.
+    A change in place starts no new run, so a few micro-batches at the new size are enough.
     """
 
     name: ClassVar = "stabilization"

@@ -19,7 +19,7 @@ class PossibleWay(Guard):
     """Stops a change of size for which no way is left.
 
     A job that keeps its checkpoint elsewhere than its spec says is changed in place only: a new run would not find the
-    checkpoint, and would begin anew.
+    checkpoint, and would start from scratch.
     """
 
     name: ClassVar = "way"
