@@ -169,4 +169,5 @@ def test_tail_has_a_cell_for_each_column(event: Wire) -> None:
             assert len(cells) == len(topic.columns)
             if isinstance(event, ActionResult) and event.way is not None:
                 named = dict(zip((name for name, _ in topic.columns), cells, strict=True))
-                assert (named["way"], named["delay"], named["outage"]) == ("in_place", "9.2 s", "0.0 s")
+                seen = {"in_place": ("9.2 s", "0.0 s"), "handover": ("38.5 s", "1.2 s")}[event.way]
+                assert (named["way"], named["delay"], named["outage"]) == (event.way.value, *seen)

@@ -39,7 +39,7 @@ class ScalingCommand(Wire):
     expires_at: Instant
     reason: str
     way: Way | None = None
-    """With `rescale`: the way that the decision assumes. A command without it is an older one and means a restart."""
+    """With `rescale`: the way that the decision assumes; without it, the first way of the spec that is possible."""
     first_batch_seconds: Seconds | None = None
     """Expected duration of the first batch at the new size: the records that wait over its capacity."""
     manual: bool = False
