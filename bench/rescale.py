@@ -36,7 +36,7 @@ from tidegate.stack import StackInfo
 RECORDS_PER_SECOND = 100
 PARTITIONS = 8
 WAIT_SECONDS = 300.0
-JOB = Path(__file__).with_name("job.py")
+JOB = Path(__file__).with_name("jobs") / "keyed.py"
 ROW_BYTES = 1024
 """State per key."""
 

@@ -1,6 +1,6 @@
 """The Spark job of the rescale benchmarks: counts a topic's records per key, with as much state as asked for.
 
-    spark-submit job.py --bootstrap-servers B --input T --checkpoint DIR [--queries N]
+    spark-submit keyed.py --bootstrap-servers B --input T --checkpoint DIR [--queries N]
 
 Each record's value is a key. Per key the state holds a count and a text of about 1 kB, which does not compress well, in
 RocksDB. The sink is `noop`: what is measured are the commits in the checkpoint.
