@@ -69,6 +69,13 @@ def test_a_changed_application_is_handed_over() -> None:
     assert run.decide(changed()).command is None, "ordered twice"
 
 
+def test_another_release_is_another_application() -> None:
+    """Code that changes under the same path has a release; what only says how to change the job does not count."""
+    old = OLD.application
+    assert old.model_copy(update={"release": "v2"}).digest != old.digest
+    assert old.model_copy(update={"rescale": (Way.RESTART,), "stop_deadline_seconds": 5.0}).digest == old.digest
+
+
 def test_a_new_version_with_the_same_application_changes_nothing() -> None:
     """Bounds, policies and deadlines reach a running job without a new driver."""
     run = Run()

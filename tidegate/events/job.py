@@ -32,6 +32,9 @@ class Application(Wire):
     backend: Literal["standalone", "local"] = "standalone"
     script: Path
     """The user's PySpark script, as a path every worker can read."""
+    release: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
+    """Any name for the version of the script's code, such as a git tag. Tidegate does not read the script: if its code
+    changes under the same path, change the release, and the running job is handed over to the new code."""
     args: tuple[str, ...] = ()
     master: str = Field(default="spark://127.0.0.1:7077", pattern=r"^(spark://[\w.,:\[\]-]+|local(-cluster)?\[.+\])$")
     rest_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
@@ -73,7 +76,7 @@ class Application(Wire):
     @property
     def digest(self) -> str:
         """A checksum of all that a run is started with; two specs with the same one need no new run."""
-        started_with = self.model_dump(mode="json", exclude=_NOT_STARTED_WITH)
+        started_with = self.model_dump(mode="json", exclude=_NOT_STARTED_WITH, exclude_none=True)
         return identity("application", json.dumps(started_with, sort_keys=True))
 
 
