@@ -17,6 +17,7 @@ from tests.support.provider import StackProvider
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
+from tidegate.events.way import Way
 
 DELICATE = "after:starting"
 """The driver may have been submitted or not. `make test` runs this point; `make faults` runs the others too."""
@@ -28,7 +29,7 @@ POINTS = ["after:accepted", "after:stopping", "before:stopped", DELICATE, "befor
 def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActuatorRig]:
     """A job that runs at size 2 under load; its actuator has ended."""
     rig = ActuatorRig(
-        stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"), rescale=("restart",)
+        stack.need(kafka=True, redis=True, spark=True), tmp_path_factory.mktemp("kill"), rescale=(Way.RESTART,)
     )
     try:
         rig.load()

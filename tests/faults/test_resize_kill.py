@@ -25,7 +25,7 @@ def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Itera
     rig = ActuatorRig(
         stack.need(kafka=True, redis=True, spark=True),
         tmp_path_factory.mktemp("resize"),
-        rescale=("in_place", "restart"),
+        rescale=(Way.IN_PLACE, Way.RESTART),
     )
     try:
         rig.load()

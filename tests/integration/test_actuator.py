@@ -11,12 +11,13 @@ from tests.support.provider import StackProvider
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
+from tidegate.events.way import Way
 
 
 @pytest.fixture
 def rig(stack: StackProvider, tmp_path: Path) -> Iterator[ActuatorRig]:
     """A job of its own with load, and no actuator yet."""
-    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, rescale=("restart",))
+    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, rescale=(Way.RESTART,))
     try:
         rig.load()
         yield rig

@@ -80,7 +80,7 @@ class Launch:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._complaint = ""
-        self._event_log = EventLogFlusher(lambda: SparkContext._active_spark_context, say)
+        self._event_log = EventLogFlusher(_active_context, say)
         # a standalone worker starts a driver in a folder named after its id
         driver = _DRIVER_DIR.search(str(Path.cwd()))
         self._facts: dict[str, Any] = {
@@ -395,8 +395,14 @@ def _make_way(script: str, args: list[str]) -> None:
 
 def _executors() -> SparkExecutors | None:
     """Return the executors of the script's Spark session, if it has one."""
+    context = _active_context()
+    return None if context is None else SparkExecutors(context)
+
+
+def _active_context() -> SparkContext | None:
+    """Return the script's Spark context; None while there is none, or while it is being made."""
     context = SparkContext._active_spark_context
-    return None if context is None or context._jsc is None else SparkExecutors(context)
+    return None if getattr(context, "_jsc", None) is None else context
 
 
 def _limits(context: Any) -> dict[str, int]:

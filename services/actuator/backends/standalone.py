@@ -95,6 +95,7 @@ class Standalone:
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
         """Return the end of a driver's log from the worker that runs or ran it; empty if the master does not know it.
 
+        A driver has two logs: `stderr` is that of its JVM, and `stdout` has all that its Python process prints.
         Raises `BackendUnreachable` if the master or the worker does not answer.
         """
         del token
@@ -104,16 +105,19 @@ class Standalone:
         worker = next((worker for worker in master.get("workers", []) if worker.get("id") == on), None)
         if on is None or worker is None:
             return ""
-        url = f"{worker['webuiaddress']}/log"
-        asked: dict[str, str | int] = {"driverId": submission_id, "logType": "stderr", "byteLength": LOG_BYTES}
-        try:
-            return self._http.get(url, params=asked).raise_for_status().text[: 2 * LOG_BYTES]
-        except httpx.HTTPError as error:
-            raise BackendUnreachable(f"GET {url}: {type(error).__name__}: {error}") from error
+        return "\n".join(self._log(worker["webuiaddress"], submission_id, kind) for kind in ("stderr", "stdout"))
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def _log(self, worker: str, submission_id: str, kind: str) -> str:
+        url = f"{worker}/log"
+        asked: dict[str, str | int] = {"driverId": submission_id, "logType": kind, "byteLength": LOG_BYTES}
+        try:
+            return self._http.get(url, params=asked).raise_for_status().text[: 2 * LOG_BYTES]
+        except httpx.HTTPError as error:
+            raise BackendUnreachable(f"GET {url}: {type(error).__name__}: {error}") from error
 
     def _master(self, spec: JobSpec) -> dict[str, Any]:
         url = spec.application.master_ui_url
