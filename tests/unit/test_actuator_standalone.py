@@ -139,7 +139,7 @@ def test_the_log_of_a_driver_is_read_from_its_worker() -> None:
 
     cluster = Standalone(transport=httpx.MockTransport(handle))
     assert cluster.log_tail(_spec(), "driver-1-1", Token(1)) == "boom on stderr\nboom on stdout"
-    assert (asked[-1].host, asked[-1].path) == ("w1", "/log")
+    assert (asked[-1].host, asked[-1].path) == ("w1", "/log/")
     assert {"driverId": "driver-1-1", "logType": "stdout"}.items() <= dict(asked[-1].params).items()
     assert cluster.log_tail(_spec(), "driver-1-2", Token(1)) == "", "its worker is gone"
     assert cluster.log_tail(_spec(), "driver-1-3", Token(1)) == "", "the master does not know it"

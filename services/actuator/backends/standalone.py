@@ -112,7 +112,7 @@ class Standalone:
         self._http.close()
 
     def _log(self, worker: str, submission_id: str, kind: str) -> str:
-        url = f"{worker}/log"
+        url = f"{worker}/log/"
         asked: dict[str, str | int] = {"driverId": submission_id, "logType": kind, "byteLength": LOG_BYTES}
         try:
             return self._http.get(url, params=asked).raise_for_status().text[: 2 * LOG_BYTES]
