@@ -301,6 +301,14 @@ def test_the_cooldown_depends_on_the_way(way: Way | None, limits: tuple[float, f
     assert Cooldown().hold_seconds(way) == limits[0]
 
 
+@pytest.mark.parametrize(("way", "waits"), [(Way.IN_PLACE, False), (Way.RESTART, True)])
+def test_growth_in_place_does_not_wait_for_a_new_run_to_settle(way: Way, waits: bool) -> None:
+    """A job that starts with a backlog may grow after a quarter of the time, if nothing stops for it."""
+    _, decision = decide(job(rescale=(way,), guards={"stabilization": {"seconds": 100}}), overloaded())
+    assert (decision.command is None) is waits
+    assert ("STABILIZING" in [entry.code for entry in decision.trail]) is waits
+
+
 def test_redis_holds_every_way_off() -> None:
     """What another decider has ordered holds the job until its cooldown ends, whichever way it went."""
     spec = job(guards={"stabilization": {"seconds": 0}})

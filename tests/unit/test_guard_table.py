@@ -205,7 +205,7 @@ ROWS = [
         lambda: growth(job(guards=guards(stabilization={"seconds": 600}))),
         held,
         "STABILIZING",
-        "the job started 60 s ago and gets 600 s to settle",
+        "the job started 60 s ago and gets 150 s to settle",
     ),
     Row(
         "scale_down_grace",

@@ -52,7 +52,8 @@ def under_way(command: InFlight, now: float) -> dict[str, Figure]:
 class Stabilization(Guard):
     """Stops a change until the job has had time to settle: after a start or restart, and after a change in place.
 
-    A change in place starts no new run, so a few micro-batches at the new size are enough.
+    A change in place starts no new run, so a few micro-batches at the new size are enough. Growth in place interrupts
+    nothing, so it need not wait as long after a start: a job that starts with a backlog may need it at once.
     """
 
     name: ClassVar = "stabilization"
@@ -70,14 +71,18 @@ class Stabilization(Guard):
         2, "micro-batches at the new size that end this time after a change in place", unit="batches", ge=0
     )
 
+    in_place: float = option(0.25, "share of this time that holds before growth in place", unit="share", ge=0, le=1)
+
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Compare the age of the run, or of the last change in place, with the interval."""
         state = case.state
         if state.run_since is None:
             return None
         age = max(0.0, case.measured_at - state.run_since)
-        if age < self.seconds:
-            return Verdict(case.current, "STABILIZING", {"age_seconds": age, "limit_seconds": self.seconds})
+        grows_in_place = size > case.current and way_to(case, size) is Way.IN_PLACE
+        limit = self.seconds * (self.in_place if grows_in_place else 1.0)
+        if age < limit:
+            return Verdict(case.current, "STABILIZING", {"age_seconds": age, "limit_seconds": limit})
         age = case.measured_at - state.changes.resized_at
         if age >= self.seconds or state.changes.resized_at < state.run_since:
             return None
