@@ -153,7 +153,7 @@ class CountingJob(ActuatorRig):
 @pytest.fixture
 def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
     """A job that has not been started."""
-    job = CountingJob(stack, tmp_path, start_deadline_seconds=60.0)
+    job = CountingJob(stack, tmp_path, start_deadline_seconds=120.0)
     try:
         yield job
     finally:

@@ -160,6 +160,7 @@ def test_a_batch_longer_than_the_deadline_is_cut_off(drivers: Drivers) -> None:
     assert not read_checkpoints(str(drivers.folder / "ck"))[0].clean
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_batch_that_is_nearly_done_at_the_deadline_is_not_cut_off(drivers: Drivers) -> None:
     """A batch of 30 s that is 9 s old when the stop is asked for needs 4 s more than its 17 s, and gets them."""

@@ -211,6 +211,15 @@ def test_a_stop_releases_a_script_whose_queries_are_held(script: Script) -> None
     assert script.ended
 
 
+def test_a_driver_whose_jvm_is_gone_does_not_wait(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark kills the JVM of a driver; its Python process must not wait on for the other driver."""
+    waiting = script.wait_in_background(script.query.awaitTermination)
+    script.order(1, hold=True)
+    monkeypatch.setattr(handover.os, "getppid", lambda: 1)
+    waiting.join(5)
+    assert script.ended
+
+
 def test_a_query_that_the_script_stops_while_it_is_held_is_not_resumed(script: Script) -> None:
     """What the script has stopped stays stopped."""
     script.order(1, hold=True)

@@ -16,6 +16,7 @@ forgotten resumes by itself, but only when no second one can start any more: tha
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -86,6 +87,7 @@ class Turn:
         self._run = run
         self._say = say
         self._waits = waits
+        self._jvm_pid = os.getppid()
         self._warming = threading.Lock()
         self._started: list[StartedQuery] = []
         self._held: dict[str, StartedQuery] = {}
@@ -147,18 +149,22 @@ class Turn:
 
     def wait_until_released(self, deadline: float | None) -> bool:
         """Wait until no query is held or the driver is to end; False if the deadline comes first."""
-        while self.holding and not self.over:
+        while self.holding and not self._is_over():
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_SECONDS)
         return True
+
+    def _is_over(self) -> bool:
+        """Whether the driver is to end, or its JVM is gone: Spark starts the driver's Python process from its JVM."""
+        return self.over or os.getppid() != self._jvm_pid
 
     def _wait_for_go(self, writer: Any, given: dict[str, Any]) -> bool:
         facts = self._warm_up(writer, given) | {"submission_id": self._run.submission_id}
         self._control.write_ready(self._run.token, facts)
         self._say(f"run {self._run.token} is warm and waits for its turn: {facts}")
         deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline and not self.over:
+        while time.monotonic() < deadline and not self._is_over():
             try:
                 if self._may_go():
                     return True
@@ -176,7 +182,7 @@ class Turn:
         folder = self._control.path / f"warm-{self._run.token}"
         try:
             if facts["slots"] >= self._run.parallelism:  # with fewer slots it will not be let go
-                facts["batches"] = warm_up(writer, given, folder, lambda: not self.over)
+                facts["batches"] = warm_up(writer, given, folder, lambda: not self._is_over())
         except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same
             facts["error"] = f"{type(error).__name__}: {error}"[:500]
         return facts | {"seconds": round(time.monotonic() - started, 3)}
