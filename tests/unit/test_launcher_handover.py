@@ -159,7 +159,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     script = Script(tmp_path, monkeypatch)
     patch_waits(script.turn)
     yield script
-    script.turn.over = True
+    script.turn.end()
     script.query._jsq.stop()
 
 
@@ -206,7 +206,7 @@ def test_a_stop_releases_a_script_whose_queries_are_held(script: Script) -> None
     """When the driver is to end, waiting for a held query ends."""
     waiting = script.wait_in_background(script.query.awaitTermination)
     script.order(1, hold=True)
-    script.turn.over = True
+    script.turn.end()
     waiting.join(5)
     assert script.ended
 
@@ -215,7 +215,7 @@ def test_a_driver_whose_jvm_is_gone_does_not_wait(script: Script, monkeypatch: p
     """Spark kills the JVM of a driver; its Python process must not wait on for the other driver."""
     waiting = script.wait_in_background(script.query.awaitTermination)
     script.order(1, hold=True)
-    monkeypatch.setattr(handover.os, "getppid", lambda: 1)
+    monkeypatch.setattr("tidegate.launcher.handover.os.getppid", lambda: 1)
     waiting.join(5)
     assert script.ended
 
@@ -325,7 +325,7 @@ def test_a_second_driver_that_cannot_warm_up_takes_over_all_the_same(
     ready = wait_until(lambda: script.control.ready(OLD), 10)
     assert ready is not None
     assert ready["error"] == "RuntimeError: no such topic"
-    script.turn.over = True
+    script.turn.end()
     thread.join(5)
     assert script.ended == [False]
 

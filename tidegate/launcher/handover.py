@@ -97,10 +97,18 @@ class Turn:
         """Whether the queries are paused for another driver, or being paused."""
         self.resumed = 0
         """How often queries were resumed."""
-        self.over = False
-        """Whether the driver is to end."""
+        self._ends = False
         self.lock = threading.Lock()
         """Whoever starts a query holds it, and looks at `holding` first."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the driver is to end, or its JVM is gone: Spark starts the driver's Python process from its JVM."""
+        return self._ends or os.getppid() != self._jvm_pid
+
+    def end(self) -> None:
+        """Hold nothing any more: the driver is to end."""
+        self._ends = True
 
     def wait(self, writer: Any, given: dict[str, Any]) -> bool:
         """Warm up and wait until this driver may start a query; False if it never may."""
@@ -131,7 +139,7 @@ class Turn:
 
     def holds(self, query: Any) -> bool:
         """Whether a query is paused for another driver."""
-        return self.holding and query.id in self._held
+        return self.holding and query.id in self._held and not self.over
 
     def drop(self, query: Any) -> None:
         """Do not resume a query: the script itself stops it."""
@@ -149,22 +157,18 @@ class Turn:
 
     def wait_until_released(self, deadline: float | None) -> bool:
         """Wait until no query is held or the driver is to end; False if the deadline comes first."""
-        while self.holding and not self._is_over():
+        while self.holding and not self.over:
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_SECONDS)
         return True
-
-    def _is_over(self) -> bool:
-        """Whether the driver is to end, or its JVM is gone: Spark starts the driver's Python process from its JVM."""
-        return self.over or os.getppid() != self._jvm_pid
 
     def _wait_for_go(self, writer: Any, given: dict[str, Any]) -> bool:
         facts = self._warm_up(writer, given) | {"submission_id": self._run.submission_id}
         self._control.write_ready(self._run.token, facts)
         self._say(f"run {self._run.token} is warm and waits for its turn: {facts}")
         deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline and not self._is_over():
+        while time.monotonic() < deadline and not self.over:
             try:
                 if self._may_go():
                     return True
@@ -182,7 +186,7 @@ class Turn:
         folder = self._control.path / f"warm-{self._run.token}"
         try:
             if facts["slots"] >= self._run.parallelism:  # with fewer slots it will not be let go
-                facts["batches"] = warm_up(writer, given, folder, lambda: not self._is_over())
+                facts["batches"] = warm_up(writer, given, folder, lambda: not self.over)
         except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same
             facts["error"] = f"{type(error).__name__}: {error}"[:500]
         return facts | {"seconds": round(time.monotonic() - started, 3)}

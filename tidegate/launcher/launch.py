@@ -192,7 +192,7 @@ class Launch:
         self._stopping.set()
         with self._lock:
             queries = [query for query in self._queries if not self.turn.holds(query)]
-        self.turn.over = True
+        self.turn.end()
         try:
             self._end(queries, asked)
         except OSError as error:
