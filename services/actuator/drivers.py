@@ -114,10 +114,6 @@ class JobDrivers:
                 text = last_errors(self.backend.log_tail(self.spec, submission_id, token))
         return explanation(text, secrets_of(app.conf, app.env))
 
-    def has_ended(self, submission_id: str) -> bool:
-        """Return whether the cluster says that a driver has ended; one that it does not know may yet come."""
-        return self.state(submission_id) is DriverState.ENDED
-
     def state(self, submission_id: str) -> DriverState:
         """Return what the cluster says about a driver."""
         return self.backend.state(self.spec, submission_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from services.actuator.actions.elsewhere import CODE as ELSEWHERE
-from services.actuator.actions.elsewhere import elsewhere
+from services.actuator.actions.elsewhere import first_elsewhere
 from services.actuator.actions.pair import handover_obstacle
 from services.actuator.drivers import LiveDriver
 from services.actuator.machine import ActionEvent
@@ -34,7 +34,7 @@ def choose_way(task: Task, live: Sequence[LiveDriver]) -> ActionOutcome:
             sentence = f"The job runs as {newest}." + "".join(f" Not {text}." for text in obstacles)
             return ActionOutcome(EVENTS[way], sentence, submission_id=newest)
         obstacles.append(f"{way}: {obstacle}")
-    astray = _elsewhere(task, live)
+    astray = first_elsewhere(task.spec, live)
     if astray is not None:
         return ActionOutcome(ActionEvent.REFUSED, astray, ELSEWHERE, submission_id=newest)
     sentence = (
@@ -71,12 +71,7 @@ def _handover(task: Task, live: Sequence[LiveDriver]) -> str | None:
 
 def _restart(task: Task, live: Sequence[LiveDriver]) -> str | None:
     """Return what stands in the way of a start from the checkpoint."""
-    return "a query keeps its checkpoint elsewhere" if _elsewhere(task, live) else None
-
-
-def _elsewhere(task: Task, live: Sequence[LiveDriver]) -> str | None:
-    """Return a sentence about a query that keeps its checkpoint elsewhere than the spec says; None if all are right."""
-    return next(filter(None, (elsewhere(task.spec, driver.facts) for driver in live)), None)
+    return "a query keeps its checkpoint elsewhere" if first_elsewhere(task.spec, live) else None
 
 
 _OBSTACLES: dict[Way, Callable[[Task, Sequence[LiveDriver]], str | None]] = {

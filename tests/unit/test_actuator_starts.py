@@ -241,7 +241,7 @@ def test_a_job_with_its_checkpoint_elsewhere_is_not_restarted_by_another_way_eit
     """A command that has come to the stop by itself stops there: it fails, and the job runs on."""
     _says(world, "file:/tmp/temporary-1")
     world.start()
-    monkeypatch.setattr("services.actuator.ways.elsewhere", lambda *_: None)
+    monkeypatch.setattr("services.actuator.ways.first_elsewhere", lambda *_: None)
     assert world.carry(command()) is Phase.FAILED
     assert world.topic[-1].code == "CHECKPOINT_ELSEWHERE"
     assert world.topic[-1].sentence.endswith("The job runs on as it was.")

@@ -6,9 +6,11 @@ fenced by it, and if the folder is a temporary one, it loses data. So the job is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from services.actuator.checkpoint import holds
+from services.actuator.drivers import LiveDriver
 from tidegate.events.job import JobSpec
 
 CODE = "CHECKPOINT_ELSEWHERE"
@@ -31,3 +33,8 @@ def elsewhere(spec: JobSpec, facts: dict[str, Any]) -> str | None:
             " spec, by removing the option, or set application.checkpoint_location to this folder or the one above it."
         )
     return None
+
+
+def first_elsewhere(spec: JobSpec, live: Sequence[LiveDriver]) -> str | None:
+    """Return a sentence about the first live driver with a checkpoint elsewhere; None if all are in place."""
+    return next(filter(None, (elsewhere(spec, driver.facts) for driver in live)), None)

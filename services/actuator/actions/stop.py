@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from services.actuator.actions.elsewhere import CODE, elsewhere
+from services.actuator.actions.elsewhere import CODE, first_elsewhere
 from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -94,7 +94,7 @@ def stop(
 def _astray(task: Task, drivers: JobDrivers) -> str | None:
     """Return a sentence if a live driver keeps a checkpoint elsewhere than the spec says, else None."""
     with contextlib.suppress(*NO_ANSWER):
-        return next(filter(None, (elsewhere(task.spec, driver.facts) for driver in drivers.live())), None)
+        return first_elsewhere(task.spec, drivers.live())
     return None
 
 
