@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from services.actuator.actions.elsewhere import CODE as ELSEWHERE
 from services.actuator.actions.elsewhere import first_elsewhere
-from services.actuator.actions.pair import handover_obstacle
+from services.actuator.actions.pair import handover_obstacle, order_obstacle
 from services.actuator.drivers import LiveDriver
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
@@ -46,11 +46,9 @@ def choose_way(task: Task, live: Sequence[LiveDriver]) -> ActionOutcome:
 
 def _in_place(task: Task, live: Sequence[LiveDriver]) -> str | None:
     """Return what stands in the way of changing the executors of the running driver."""
-    if len(live) != 1:
-        return f"{len(live)} drivers of the job run"
+    if (obstacle := order_obstacle(live)) is not None:
+        return obstacle
     facts = live[0].facts
-    if "application_id" not in facts:
-        return "its driver has not started a query yet"
     if "max_parallelism" not in facts:
         return "its application was not started so that its executors can be changed"
     limit, cores, target = facts["max_parallelism"], facts["executor_cores"], task.command.to_parallelism

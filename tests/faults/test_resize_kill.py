@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.actuator import ActuatorRig
+from tests.support.actuator import ActuatorRig, running_job
 from tests.support.provider import StackProvider
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
@@ -22,21 +22,9 @@ POINTS = ["after:accepted", "after:resizing", "before:verified"]
 @pytest.fixture(scope="module")
 def rig(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActuatorRig]:
     """A job that runs at size 2 under load; its actuator has ended."""
-    rig = ActuatorRig(
-        stack.need(kafka=True, redis=True, spark=True),
-        tmp_path_factory.mktemp("resize"),
-        rescale=(Way.IN_PLACE, Way.RESTART),
-    )
-    try:
-        rig.load()
-        actuator = rig.start_actuator()
-        end = rig.wait_for_end(rig.command(CommandKind.START, 2))
-        assert end.phase is Phase.VERIFIED, end
-        actuator.terminate()
-        assert actuator.wait(20) == 0
+    info = stack.need(kafka=True, redis=True, spark=True)
+    with running_job(info, tmp_path_factory.mktemp("resize"), rescale=(Way.IN_PLACE, Way.RESTART)) as rig:
         yield rig
-    finally:
-        rig.close()
 
 
 @pytest.mark.timeout(900)

@@ -352,5 +352,21 @@ def main() -> int:
     return actuator.run()
 
 
+@contextlib.contextmanager
+def running_job(info: StackInfo, folder: Path, **application: Any) -> Iterator[ActuatorRig]:
+    """Yield a job that runs at size 2 under load; its actuator has ended."""
+    rig = ActuatorRig(info, folder, **application)
+    try:
+        rig.load()
+        actuator = rig.start_actuator()
+        end = rig.wait_for_end(rig.command(CommandKind.START, 2))
+        assert end.phase is Phase.VERIFIED, end
+        actuator.terminate()
+        assert actuator.wait(20) == 0
+        yield rig
+    finally:
+        rig.close()
+
+
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,12 +15,19 @@ KILL_SECONDS = 30.0
 KILL_AGAIN_SECONDS = 1.0
 
 
-def handover_obstacle(live: Sequence[LiveDriver]) -> str | None:
-    """Return what stands in the way of a handover, given the job's live drivers; None if nothing does."""
+def order_obstacle(live: Sequence[LiveDriver]) -> str | None:
+    """Return what stands in the way of an order to the running driver; None if one driver runs and can be given one."""
     if len(live) != 1:
         return f"{len(live)} drivers of the job run"
     if "application_id" not in live[0].facts:
         return "its driver has not started a query yet"
+    return None
+
+
+def handover_obstacle(live: Sequence[LiveDriver]) -> str | None:
+    """Return what stands in the way of a handover, given the job's live drivers; None if nothing does."""
+    if (obstacle := order_obstacle(live)) is not None:
+        return obstacle
     if "hands_over" not in live[0].facts:
         return "its driver was started by a version of Tidegate that cannot hand over"
     return None

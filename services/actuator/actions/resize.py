@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from services.actuator.actions.pair import order_obstacle
 from services.actuator.backends import DriverState
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.machine import ActionEvent, CommandState
@@ -44,7 +45,7 @@ def resize(
         live = task.answer(drivers.live, ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
     except NO_ANSWER as error:
         return _leave(task, f"Cannot tell what runs: {error}.", "NO_ANSWER")
-    if len(live) != 1 or "application_id" not in live[0].facts:
+    if order_obstacle(live) is not None:
         return _leave(task, "The driver whose executors were to be changed has ended.", "DRIVER_ENDED")
     change = _SizeChange(task, drivers, live[0], state, accepted.at)
     change.order(state.parallelism)
