@@ -212,7 +212,8 @@ class Operator:
         )
         phase = runner.run(command, self.spec, threading.Event())
         if phase is not Phase.VERIFIED or (way is not None and self.results[-1].way is not way):
-            raise RuntimeError(f"{kind} of the benchmark's job ended as {phase}: {self.results[-1].sentence}")
+            told = "\n".join(f"  {result.phase}: {result.sentence}" for result in self.results[-12:])
+            raise RuntimeError(f"{kind} of the benchmark's job ended as {phase}; its results:\n{told}")
         return self.results[-1]
 
     def close(self) -> None:
