@@ -12,7 +12,7 @@ successor that knows nothing else can repeat that action: doing any action twice
     STOPPING   STOP every driver, at a boundary or by force     Gone · GoneAfterCommit · WouldNotStop
     STOPPED    ANNOUNCE the new run; a `stop` is done here      Announced · Done
     STARTING   SUBMIT the new run with the attempt's size       Submitted · NotSubmitted · Refused
-    RUNNING    VERIFY that it commits its first batch           Committed · Silent
+    RUNNING    VERIFY that it commits its first batch           Committed · Working · Silent
     RETIRING   RETIRE the first driver of a handover            Gone · WouldNotStop
     RESUMING   RESUME the first driver's queries                Resumed · NotResumed
 
@@ -30,6 +30,10 @@ or the run does not commit. Then the command goes back once, as attempt 2, to th
 If that works, the command ends as ROLLED_BACK. If the rollback's stop finds that the new run has committed after all,
 the ordered size is good, and attempt 3 starts it again. Where a way turns out to be impossible before anything has
 changed for the worse, the command *falls back* to a restart with the same attempt.
+
+A `start` ends as soon as its first batch is at work: nothing else can be ordered while it is under way, and a job that
+starts with a large backlog must be able to grow before its first batch has ended. If the run dies later, the decider
+orders another start. A rescale waits for a commit: it has a size to go back to.
 
 STOP, ANNOUNCE and SWITCH take the job's fence before anything changes on the cluster. The only ways to a new writer
 lead through STOPPED, or through a SWITCHING in which the first driver has confirmed that its queries have ended. That
@@ -102,6 +106,8 @@ class ActionEvent(Enum):
     SUBMITTED = "submitted"
     NOT_SUBMITTED = "not submitted"
     COMMITTED = "committed"
+    WORKING = "working"
+    """Tasks of the first batch of a start have finished; its commit is still to come."""
     SILENT = "silent"
     RESUMED = "resumed"
     NOT_RESUMED = "not resumed"
@@ -209,6 +215,7 @@ MOVES: dict[Phase | None, dict[ActionEvent, Phase]] = {
     },
     Phase.RUNNING: {
         ActionEvent.COMMITTED: Phase.VERIFIED,
+        ActionEvent.WORKING: Phase.VERIFIED,
         ActionEvent.SILENT: Phase.STOPPING,
         **_ANYWHERE,
     },
@@ -246,10 +253,12 @@ GOES_BACK = frozenset({ActionEvent.NOT_WARM, ActionEvent.NOT_SWITCHED})
 NOT_FOR: dict[ActionEvent, frozenset[CommandKind]] = {
     ActionEvent.ANNOUNCED: frozenset({CommandKind.STOP}),
     ActionEvent.DONE: frozenset(CommandKind) - {CommandKind.STOP},
+    ActionEvent.WORKING: frozenset(CommandKind) - {CommandKind.START},
     ActionEvent.RESIZABLE: frozenset(CommandKind) - {CommandKind.RESCALE},
     ActionEvent.REPLACEABLE: frozenset(CommandKind) - {CommandKind.RESCALE},
 }
-"""Events that cannot happen to some kinds of command: a `stop` starts nothing, only a running job is rescaled."""
+"""Events that cannot happen to some kinds of command: a `stop` starts nothing, only a running job is rescaled, and a
+rescale can be taken back until its new run has committed."""
 
 
 def resume(command: ScalingCommand, last_good: int | None, results: Iterable[ActionResult] = ()) -> CommandState:
