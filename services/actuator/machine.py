@@ -24,7 +24,8 @@ An attempt fails when the new size does not work: executors do not come or die, 
 or the run does not commit. Then the command goes back once, as attempt 2, to the last size that worked:
 
     in place   RESIZING, to the last good size
-    handover   RESUMING: the second driver is ended, and the first one goes on; if it cannot, STOPPING
+    handover   RESUMING: the second driver is ended, and the first one goes on; if it cannot, STOPPING. That is so
+               too if the job's files break in SWITCHING, because the first driver may have paused
     restart    STOPPING, and a start with the last good size
 
 If that works, the command ends as ROLLED_BACK. If the rollback's stop finds that the new run has committed after all,
@@ -195,6 +196,7 @@ MOVES: dict[Phase | None, dict[ActionEvent, Phase]] = {
         ActionEvent.SWITCHED: Phase.RUNNING,
         ActionEvent.NOT_SWITCHED: Phase.RESUMING,
         **_ANYWHERE,
+        ActionEvent.BROKEN: Phase.RESUMING,
     },
     Phase.STOPPING: {
         ActionEvent.GONE: Phase.STOPPED,
@@ -247,9 +249,6 @@ WAYS = {
 FAILS_ATTEMPT = frozenset({ActionEvent.NOT_RESIZED, ActionEvent.NOT_SUBMITTED, ActionEvent.SILENT})
 """Events with which an attempt fails: the next one uses the last good size, if there is one and it was not tried."""
 
-GOES_BACK = frozenset({ActionEvent.NOT_WARM, ActionEvent.NOT_SWITCHED})
-"""Events after which a handover leaves the job to its first driver, which has the last good size."""
-
 NOT_FOR: dict[ActionEvent, frozenset[CommandKind]] = {
     ActionEvent.ANNOUNCED: frozenset({CommandKind.STOP}),
     ActionEvent.DONE: frozenset(CommandKind) - {CommandKind.STOP},
@@ -286,16 +285,15 @@ def advance(state: CommandState, event: ActionEvent) -> CommandState:
         way = WAYS.get(event, way)
     if state.way is Way.HANDOVER and state.phase is Phase.RUNNING and event in HANDOVER_MOVES:
         phase = HANDOVER_MOVES[event]
-        attempt = 2 if phase is Phase.RESUMING else attempt
     elif event in FAILS_ATTEMPT:
         if attempt > 1 or state.last_good is None:
             phase = Phase.FAILED
         else:
             attempt = 2
-    elif event in GOES_BACK:
-        attempt = 2
     elif event is ActionEvent.GONE_AFTER_COMMIT:
         attempt = 3
+    if phase is Phase.RESUMING or event is ActionEvent.NOT_WARM:
+        attempt = 2  # the first driver goes on, and it has the last good size
     if phase is Phase.VERIFIED and attempt == 2:
         phase = Phase.ROLLED_BACK
     return replace(state, phase=phase, attempt=attempt, way=way)
