@@ -63,8 +63,10 @@ class StartingWorld(FakeWorld):
                 self.control.write_running(token, {**facts, **self.says(driver)})
             done = self.tasks(self.seconds - self.asked_at[driver])
             batch = {"query_id": "q", "batch_id": 0, "done": done, "tasks": 100, "since": 0.0}
-            told = {"finished_tasks": done or 0, "committed": {"q": 0} if self.committed else {}}
-            self.control.write_progress(token, {**told, "batches": [] if done is None else [batch]})
+            told: dict[str, Any] = {"finished_tasks": done or 0, "committed": {"q": 0} if self.committed else {}}
+            told["batches"] = [] if done is None else [batch]
+            if self.control.progress(token) != told:
+                self.control.write_progress(token, told)
         super().tick()
 
     def _take_longer(self, driver: str, deadline: float, extension: float) -> None:
