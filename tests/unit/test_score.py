@@ -21,13 +21,14 @@ SHARES = even(16)
 
 
 def _recording(points: list[tuple[float, float, int, int, bool]]) -> JobRecording:
-    """Return a recording of (rate over the last minute, lag, slots, running) one minute apart."""
-    ticks, arrived, core = [], 0.0, 0.0
-    for at, rate, lag, slots, running in points:
+    """Return a recording of (rate over the last minute, age, slots, running) one minute apart, with a commit each."""
+    ticks, commits, arrived, core = [], [], 0.0, 0.0
+    for at, rate, age, slots, running in points:
         arrived += rate * 60
         core += slots * 60
-        ticks.append(Tick(at, arrived, lag, slots, running, core, 0.0))
-    return JobRecording(ticks=ticks)
+        ticks.append(Tick(at, arrived, 0, age, slots, running, core, 0.0))
+        commits.append((at, at - age))
+    return JobRecording(ticks=ticks, commits=commits)
 
 
 def _result(
@@ -68,19 +69,18 @@ def test_elasticity_is_what_the_formulas_say() -> None:
     assert found.demand_changes == 1
 
 
-def test_the_lag_objective_is_measured_in_seconds_of_work() -> None:
-    """30,000 records on 4 slots of 100/s are 75 s of work: over an objective of 60 s by 15 s for one minute."""
-    recording = _recording([(0, 400, 0, 4, True), (60, 400, 30_000, 4, True), (120, 400, 20_000, 4, True)])
+def test_late_is_the_time_in_which_the_oldest_record_is_older_than_the_objective() -> None:
+    """A record of 75 s at a commit was over the objective of 60 s for 15 s; one of 130 s, since the commit before."""
+    recording = _recording([(0, 400, 0, 4, True), (60, 400, 75, 4, True), (120, 400, 130, 4, True)])
     found = score(MODEL, spec_for(MODEL), SHARES, recording)
-    assert found.worst_lag_seconds == pytest.approx(75.0)
-    assert found.violated_seconds == pytest.approx(60.0)
-    assert found.lag_area == pytest.approx(15.0 * 60)
-    assert found.violated_share == pytest.approx(0.5)
+    assert found.worst_age_seconds == pytest.approx(130.0)
+    assert found.violated_seconds == pytest.approx(15.0 + 60.0)
+    assert found.violated_share == pytest.approx(75 / 120)
 
 
 def test_the_cost_adds_slots_violations_and_changes_of_size() -> None:
     """Cost = core-seconds + 16 slots * (2 * violated + 30 a restart + 10 a handover + 2 in place); starts are free."""
-    recording = _recording([(0, 400, 0, 4, True), (60, 400, 30_000, 4, True)])
+    recording = _recording([(0, 400, 0, 4, True), (60, 400, 120, 4, True)])
     recording.results += [
         _result(Phase.ACCEPTED),
         _result(Phase.STOPPING, way=Way.RESTART),

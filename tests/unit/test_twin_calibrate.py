@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.plans import PlanDecider
 from tests.support.recordings import RATES
 from tidegate.cli import app
 from tidegate.cli.calibrate import RecordedJob, calibrate_and_compare, recorded_job
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
-from tidegate.lab.oracle import PlanDecider
 from tidegate.lab.simulate import simulate
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import Load

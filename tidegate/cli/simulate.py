@@ -159,7 +159,7 @@ def _show(recording: JobRecording, found: Score, epoch: int) -> None:
     figures = [
         ("hours simulated", f"{found.seconds / 3600:.2f}"),
         ("above the lag objective", f"{found.violated_seconds:.0f} s ({found.violated_share:.1%})"),
-        ("highest lag", f"{found.worst_lag_seconds:.0f} s of work"),
+        ("oldest record", f"{found.worst_age_seconds:.0f} s"),
         ("core-seconds", f"{found.core_seconds:.0f}"),
         ("changes of size", changes_in_words(found)),
         ("too small", f"{found.under_share:.1%} of the time, {found.under_accuracy:.2f} slots on average"),

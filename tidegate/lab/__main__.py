@@ -12,8 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tidegate.events.way import ALL_WAYS
 from tidegate.installed import engine
+from tidegate.lab.attain import CACHE
+from tidegate.lab.compare import VARIANTS, compare, entry_of
+from tidegate.lab.compare_table import outcomes_as_json, tables
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
+from tidegate.lab.pairs import PairSet, pairs
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads, ways_of
 from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
@@ -54,13 +58,43 @@ def lab(
         Path, typer.Option("--out", help="Picture of the scores; the curves go into a second file next to it.")
     ] = Path(".tidegate/lab.png"),
     scores: Annotated[Path | None, typer.Option("--json", help="Write every score to this file.")] = None,
+    pair_set: Annotated[
+        PairSet | None, typer.Option("--set", help="Run the pairs of this set instead of workloads.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of the set, 40 pairs each.")] = 1,
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this kind of job; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--load", help="Only this load of the set; repeatable.")] = None,
+    folder: Annotated[Path, typer.Option("--cache", help="Where the plans of the oracle are kept.")] = CACHE,
 ) -> None:
     """Run policies on workloads on the twin; print and draw their scores next to a clairvoyant oracle's.
 
     Example:  python -m tidegate.lab --policy tide --policy flip271 --trace taxi.csv --speed 24 --from 48
+    Example:  python -m tidegate.lab --set choose --policy tide --policy tide:horizon_seconds=1800 --ways restart
     """
     console, errors = Console(), Console(stderr=True)
     usual = 1.0 if quick else SECONDS / 3600
+    wide = console if console.is_terminal else Console(width=180)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    if pair_set is not None:
+        try:
+            entries = [entry_of(text) for text in policy or [*sorted(engine().policies), *VARIANTS]]
+            allowed = ways_of(ways)
+        except UnknownName as error:
+            errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(2) from None
+        chosen = [
+            pair
+            for pair in pairs(pair_set, range(rounds))
+            if (not kind or pair.kind in kind) and (not only or pair.load in only)
+        ]
+        with Progress(*columns, console=errors, transient=True) as progress:
+            done = compare(chosen, entries, allowed, folder=folder, processes=processes)
+            outcomes = list(progress.track(done, total=len(chosen) * len(entries), description="pairs"))
+        for table in tables(outcomes):
+            wide.print(table)
+        if scores is not None:
+            scores.write_text(json.dumps(outcomes_as_json(outcomes), indent=1) + "\n", encoding="utf-8")
+        return
     try:
         traces = trace_loads(trace or (), Playback(speed=speed, since_hours=since, hours=hours, most_hours=usual))
         allowed = ways_of(ways)
@@ -69,8 +103,6 @@ def lab(
     except (UnknownName, BadLoad) as error:
         errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
-    wide = console if console.is_terminal else Console(width=180)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if scenarios:
         rows_of = settings(policy or sorted(engine().policies))
         with Progress(*columns, console=errors, transient=True) as progress:

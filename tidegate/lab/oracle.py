@@ -20,20 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.events.command import CommandKind, ScalingCommand
-from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult
-from tidegate.events.snapshot import ClusterState, MetricSnapshot
 from tidegate.events.way import Way
-from tidegate.events.wire import identity
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.score import DEMAND_WINDOW_SECONDS, Prices, Score, score
-from tidegate.lab.simulate import Decided, JobRecording, Scenario, simulate
+from tidegate.lab.simulate import JobRecording, Move, Scenario, play
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.schedule import capacity, record_seconds
@@ -53,49 +47,6 @@ noisy load, a plan that is late in the fluid may be on time in batches, which av
 CALM = 5.0
 """A second plan assumes that changes in place cost this many times their price. In the fluid, changes that are nearly
 free follow every rounding of the backlog; on the twin, fewer of them are often cheaper."""
-
-Move = tuple[float, int]
-"""(seconds since the start, size)."""
-
-
-class PlanDecider:
-    """Executes a plan made in advance, whatever is measured."""
-
-    def __init__(self, moves: Sequence[Move], epoch: float) -> None:
-        self._moves = sorted(moves)
-        self._epoch = epoch
-
-    def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
-        """Order the newest move that is due, if the job can take a command."""
-        del seen
-        wanted = None
-        while self._moves and self._moves[0][0] <= now - self._epoch + 1e-6:
-            wanted = self._moves.pop(0)
-        if wanted is None:
-            return Decided(None, None)
-        size = snapshot.slots_granted or 0
-        if snapshot.state is not ClusterState.RUNNING:
-            self._moves.insert(0, wanted)
-            return Decided(None, None)
-        if size == wanted[1]:
-            return Decided(None, None)
-        at = datetime.fromtimestamp(now, UTC)
-        command = ScalingCommand(
-            command_id=identity("oracle", spec.job_id, snapshot.sequence),
-            job_id=spec.job_id,
-            pipeline_id=spec.pipeline_id,
-            snapshot_id=snapshot.snapshot_id,
-            spec_version=spec.version,
-            kind=CommandKind.RESCALE,
-            from_parallelism=size,
-            to_parallelism=wanted[1],
-            way=spec.application.ways[0],
-            epoch=snapshot.sequence,
-            issued_at=at,
-            expires_at=at + timedelta(seconds=spec.scaling.command_ttl_seconds),
-            reason="planned by the oracle",
-        )
-        return Decided(None, command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +76,7 @@ def oracle(scenario: Scenario, prices: Prices | None = None) -> Best:
         if moves in tried:
             continue
         tried.add(moves)
-        recording = simulate(scenario, PlanDecider(moves, scenario.epoch))[model.job_id]
+        recording = play(scenario, moves)
         found = score(model, spec, topic.shares, recording, prices)
         if best is None or found.cost < best.score.cost:
             best = Best(moves, recording, found)
@@ -215,7 +166,8 @@ class _Fluid:
     price: float
     """Of a change."""
     levels: Array
-    objective_steps: float
+    recent: Array
+    """Records that arrive within the lag objective before each step's end: with more waiting, the oldest is late."""
     core_second: float
     core: Array
     late: float
@@ -246,7 +198,7 @@ class _Fluid:
             shrink=shrink,
             price=prices.of(way) * largest,
             levels=load.peak * BACKLOG_SECONDS * np.linspace(0.0, 1.0, LEVELS) ** 2,
-            objective_steps=spec.scaling.lag_objective_seconds / seconds,
+            recent=_sums(arrivals, round(spec.scaling.lag_objective_seconds / seconds)),
             core_second=prices.core_second,
             core=(np.array(sizes, dtype=np.float64) * prices.core_second * seconds)[:, None],
             late=prices.violated_second * largest * seconds,
@@ -275,7 +227,7 @@ class _Fluid:
     def stay(self, k: int, backlog: Array, values: Array) -> Array:
         """Return the cost of keeping the size from step `k` on, sizes x backlogs."""
         after = self.after_step(k, backlog)
-        late = (after + self.floors[k][:, None]) > self.objective_steps * self.capacities
+        late = (after + self.floors[k][:, None]) > self.recent[k] + 1e-9
         return np.asarray(self.core + self.late * late + self._value(values[k + 1], after))
 
     def change(self, k: int, backlog: Array, values: Array) -> Array:
@@ -297,7 +249,7 @@ class _Fluid:
         waiting = backlog
         for step in range(k, k + m):
             waiting = waiting + self.arrivals[step]
-            cost = cost + self.late * (waiting > self.objective_steps * self.capacities)
+            cost = cost + self.late * (waiting > self.recent[step] + 1e-9)
         return np.asarray(cost + self._value(values[k + m], self.after_gap(k, backlog, gap)))
 
     def _value(self, values: Array, backlog: Array) -> Array:
@@ -347,6 +299,12 @@ def _smooth(rates: Array, steps: int) -> Array:
     """Return the mean of the last `steps` rates at each step."""
     padded = np.concatenate([np.full(steps - 1, rates[0]), rates])
     return np.convolve(padded, np.ones(steps) / steps, "valid")
+
+
+def _sums(arrivals: Array, steps: int) -> Array:
+    """Return the sum of the last `steps` arrivals at each step; before the first one it was as busy as then."""
+    padded = np.concatenate([np.full(max(1, steps) - 1, arrivals[0]), arrivals])
+    return np.convolve(padded, np.ones(max(1, steps)), "valid")
 
 
 def _floors(model: JobModel, shares: tuple[float, ...], sizes: Sequence[int], rates: Array, bound: float) -> Array:

@@ -22,7 +22,7 @@ DPI = 200
 
 
 def draw_run(line: Curve, path: Path, *, changes_at: Sequence[float], objective_seconds: float, title: str) -> None:
-    """Write one run as PNG: rate, slots and lag over time, with changes of size marked."""
+    """Write one run as PNG: rate, slots and age over time, with changes of size marked."""
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels: Any = figure.subplots(3, 1, sharex=True)
     minutes = [at / 60 for at in line.at]
@@ -31,9 +31,9 @@ def draw_run(line: Curve, path: Path, *, changes_at: Sequence[float], objective_
     panels[0].set_ylim(bottom=0)
     slots(panels[1], line, changes_at, objective_seconds)
     panels[1].set_ylabel("slots (grey: demand)")
-    panels[2].plot(minutes, line.lag_seconds, color=_LAG, linewidth=1.2)
+    panels[2].plot(minutes, line.age_seconds, color=_LAG, linewidth=1.2)
     panels[2].axhline(objective_seconds, color=LATE, linewidth=0.8, linestyle="--")
-    panels[2].set_ylabel("lag, s of work")
+    panels[2].set_ylabel("age of the oldest record, s")
     panels[2].set_ylim(bottom=0)
     panels[2].set_xlabel("minutes")
     for at in changes_at:
@@ -86,11 +86,11 @@ def draw_beside(
 
 
 def slots(panel: Any, line: Curve, changes_at: Sequence[float], objective_seconds: float) -> None:
-    """Draw demand, size and its changes, with a red background where the lag is over the objective."""
+    """Draw demand, size and its changes, with a red background where the oldest record is over the objective."""
     minutes = [at / 60 for at in line.at]
     panel.fill_between(minutes, line.demand, step="post", color=DEMAND, linewidth=0)
     panel.step(minutes, line.held, where="post", color=HELD, linewidth=1.1)
-    late = [lag > objective_seconds for lag in line.lag_seconds]
+    late = [age > objective_seconds for age in line.age_seconds]
     top = max(*line.demand, *line.held) + 1
     ground = {"transform": panel.get_xaxis_transform(), "color": LATE, "alpha": 0.4, "linewidth": 0}
     panel.fill_between(minutes, 0, 1, where=late, step="mid", **ground)

@@ -8,8 +8,9 @@ records at t, so it is 0 during a restart. T is the length of the run.
     under share     tU = time(s < d) / T                        over share     tO = time(s > d) / T
     jitter          j  = (E_S - E_D) / T per minute; E: slots added plus slots removed; above 0: more moves than demand
 
-Lag in seconds is lag in records over the capacity of the size held (work, not waiting time, as in the JobSpec's
-objective). The cost is one number, in core-seconds of the job's largest size; `Prices` defines it.
+A job is late while the age of its oldest uncommitted record is above the lag objective. The twin knows every commit and
+when each record arrived, so that time is exact, also within a batch. The cost is one number, in core-seconds of the
+job's largest size; `Prices` defines it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tidegate.events.way import Way
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.simulate import JobRecording, Tick
 from tidegate.twin.model import JobModel
-from tidegate.twin.schedule import capacity, demand
+from tidegate.twin.schedule import demand
 
 DEMAND_WINDOW_SECONDS = 60.0
 """Demand follows the mean arrivals of the last minute: no size can follow changes within a batch."""
@@ -54,10 +55,37 @@ class Prices:
         """Return the price of a change of size, per slot of the largest size."""
         return {Way.RESTART: self.restart, Way.HANDOVER: self.handover, Way.IN_PLACE: self.in_place}[way]
 
-    def total(self, core_seconds: float, violated_seconds: float, changes: Mapping[Way, int], largest: int) -> float:
+    def parts(self, core_seconds: float, violated_seconds: float, changes: Mapping[Way, int], largest: int) -> Parts:
         """Return the cost of a run in core-seconds, given how often the size changed in each way."""
         changing = sum(self.of(way) * count for way, count in changes.items())
-        return self.core_second * core_seconds + largest * (self.violated_second * violated_seconds + changing)
+        return Parts(
+            slots=self.core_second * core_seconds,
+            lateness=largest * self.violated_second * violated_seconds,
+            changes=largest * changing,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a cost consists of."""
+
+    slots: float
+    lateness: float
+    changes: float
+
+    @property
+    def values(self) -> tuple[float, float, float]:
+        """The parts in order."""
+        return self.slots, self.lateness, self.changes
+
+    @property
+    def total(self) -> float:
+        """The cost."""
+        return self.slots + self.lateness + self.changes
+
+    def over(self, whole: float) -> Parts:
+        """Return the parts as multiples of a cost."""
+        return Parts(*(value / whole for value in self.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +100,8 @@ class Score:
     jitter: float
     """Per minute."""
     violated_seconds: float
-    worst_lag_seconds: float
-    lag_area: float
-    """Integral of the lag above the objective, s²."""
+    worst_age_seconds: float
+    """Highest age of the oldest uncommitted record."""
     core_seconds: float
     restarts: int
     handovers: int
@@ -84,7 +111,12 @@ class Score:
     demand_changes: int
     lost: bool
     """Whether the job was not running at the end."""
-    cost: float
+    parts: Parts
+
+    @property
+    def cost(self) -> float:
+        """The cost in core-seconds."""
+        return self.parts.total
 
     @property
     def violated_share(self) -> float:
@@ -99,7 +131,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Demand, supply and lag of a run at each tick; times are seconds since its start."""
+    """Demand, supply and age of a run at each tick; times are seconds since its start."""
 
     at: tuple[float, ...]
     rate: tuple[float, ...]
@@ -109,26 +141,21 @@ class Curve:
     """Slots that process records; 0 while the job is down."""
     held: tuple[int, ...]
     """Slots held, and so paid for."""
-    lag_seconds: tuple[float, ...]
+    age_seconds: tuple[float, ...]
+    """Age of the oldest uncommitted record."""
 
 
 def curve(model: JobModel, spec: JobSpec, shares: tuple[float, ...], ticks: Sequence[Tick]) -> Curve:
     """Return a run as curves; `shares` are those of the partitions of the job's sources."""
     bound, sizes = batch_bound(spec), sizes_of(spec)
     rates = _rates(ticks)
-    held, lags, last = [], [], sizes[0]
-    for tick in ticks:
-        last = tick.slots or last
-        held.append(tick.slots)
-        able = capacity(model, shares, last, bound)
-        lags.append(tick.lag_records / able if able > 0 else 0.0)
     return Curve(
         at=tuple(tick.at for tick in ticks),
         rate=tuple(rates),
         demand=tuple(demand(model, shares, rate, bound, sizes) for rate in rates),
         supply=tuple(tick.slots if tick.running else 0 for tick in ticks),
-        held=tuple(held),
-        lag_seconds=tuple(lags),
+        held=tuple(tick.slots for tick in ticks),
+        age_seconds=tuple(tick.age_seconds for tick in ticks),
     )
 
 
@@ -142,7 +169,7 @@ def score(
         raise ValueError(f"job {spec.job_id}: a score needs at least 2 ticks, found {len(ticks)}")
     line = curve(model, spec, shares, ticks)
     objective = spec.scaling.lag_objective_seconds
-    under = over = under_time = over_time = violated = area = 0.0
+    under = over = under_time = over_time = 0.0
     for place in range(1, len(ticks)):
         seconds = line.at[place] - line.at[place - 1]
         gap = line.demand[place] - line.supply[place]
@@ -150,11 +177,7 @@ def score(
         over += max(-gap, 0) * seconds
         under_time += seconds if gap > 0 else 0.0
         over_time += seconds if gap < 0 else 0.0
-        beyond = line.lag_seconds[place] - objective
-        if beyond > 0:
-            violated += seconds
-            area += beyond * seconds
-    length = line.at[-1] - line.at[0]
+    length, violated = line.at[-1] - line.at[0], late_seconds(recording.commits, objective)
     # The drop to 0 during a restart is not a move of the scaler, so jitter uses the slots held.
     sizes_held = [size for size in line.held if size]
     core_seconds = ticks[-1].core_seconds - ticks[0].core_seconds
@@ -168,8 +191,7 @@ def score(
         over_share=over_time / length,
         jitter=(_moved(sizes_held) - _moved(line.demand)) / length * 60.0,
         violated_seconds=violated,
-        worst_lag_seconds=max(line.lag_seconds),
-        lag_area=area,
+        worst_age_seconds=max((at - oldest for at, oldest in recording.commits), default=0.0),
         core_seconds=core_seconds,
         restarts=ways[Way.RESTART],
         handovers=ways[Way.HANDOVER],
@@ -177,8 +199,20 @@ def score(
         rescales=len(rescales),
         demand_changes=sum(before != after for before, after in pairwise(line.demand)),
         lost=not ticks[-1].running and ticks[-1].slots == 0,
-        cost=prices.total(core_seconds, violated, ways, spec.scaling.max_parallelism),
+        parts=prices.parts(core_seconds, violated, ways, spec.scaling.max_parallelism),
     )
+
+
+def late_seconds(commits: Sequence[tuple[float, float]], objective: float) -> float:
+    """Return how long the oldest uncommitted record was older than the objective, given a recording's commits.
+
+    Between two commits the oldest record stays the same, so it is late from its arrival plus the objective on.
+    """
+    late = before = 0.0
+    for at, oldest in commits:
+        late += max(0.0, at - max(before, oldest + objective))
+        before = at
+    return late
 
 
 def changes_by_way(results: Iterable[ActionResult]) -> Counter[Way]:

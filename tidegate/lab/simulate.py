@@ -8,20 +8,23 @@ snapshot is made when it arrives.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from tidegate.engine.links import Link, find_links
 from tidegate.engine.state import JobState
-from tidegate.events.command import ScalingCommand
+from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Neighbour, Observed
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.wire import identity
 from tidegate.installed import engine
 from tidegate.lab.reservations import MemoryReservations
+from tidegate.twin.job import Life
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
@@ -85,6 +88,8 @@ class Tick:
     at: float
     arrived: float
     lag_records: int
+    age_seconds: float
+    """Age of the oldest record not committed."""
     slots: int
     running: bool
     core_seconds: float
@@ -96,6 +101,9 @@ class JobRecording:
     """Everything that happened to one job."""
 
     ticks: list[Tick] = field(default_factory=list)
+    commits: list[tuple[float, float]] = field(default_factory=list)
+    """(second of a commit, second at which the oldest record arrived that was not committed until then); at last the
+    end of the run with the oldest record that is left."""
     snapshots: list[MetricSnapshot] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     commands: list[ScalingCommand] = field(default_factory=list)
@@ -184,10 +192,58 @@ def simulate(
         if progress is not None and share >= told + 0.01:
             told = share
             progress(share)
-    loop.take_results(loop.end)
+    loop.finish()
     if progress is not None:
         progress(1.0)
     return loop.recordings
+
+
+Move = tuple[float, int]
+"""(seconds since the start, size)."""
+
+
+def play(scenario: Scenario, moves: Sequence[Move]) -> JobRecording:
+    """Run the only job of a scenario by a plan, which needs no measurements; return its recording without snapshots.
+
+    A move is ordered at the first interval's end at or after its time at which the job runs and is not changing.
+    """
+    world, spec = scenario.world(), scenario.specs[0]
+    job, recording, due = world.job(spec.job_id), JobRecording(), deque(sorted(moves))
+    wanted: int | None = None
+    for step in range(1, int(scenario.seconds / spec.interval_seconds) + 1):
+        now = scenario.epoch + step * spec.interval_seconds
+        recording.results += world.advance(now)
+        recording.ticks.append(_tick(world, spec.job_id))
+        while due and due[0][0] <= world.now + 1e-6:
+            wanted = due.popleft()[1]
+        if wanted is not None and job.life is Life.RUNNING and not world.changing(spec.job_id):
+            if wanted != job.size:
+                recording.commands.append(_ordered(spec, job.size, wanted, now))
+                world.order(recording.commands[-1])
+            wanted = None
+    recording.results += world.advance(scenario.epoch + scenario.seconds)
+    recording.commits += [*job.commits, (world.now, job.oldest_at())]
+    return recording
+
+
+def _ordered(spec: JobSpec, size: int, wanted: int, now: int) -> ScalingCommand:
+    """Return the command of a plan's move."""
+    at = datetime.fromtimestamp(now, UTC)
+    return ScalingCommand(
+        command_id=identity("plan", spec.job_id, now),
+        job_id=spec.job_id,
+        pipeline_id=spec.pipeline_id,
+        snapshot_id=identity("snapshot", spec.job_id, now),
+        spec_version=spec.version,
+        kind=CommandKind.RESCALE,
+        from_parallelism=size,
+        to_parallelism=wanted,
+        way=spec.application.ways[0],
+        epoch=now,
+        issued_at=at,
+        expires_at=at + timedelta(seconds=spec.scaling.command_ttl_seconds),
+        reason="planned by the oracle",
+    )
 
 
 class _Loop:
@@ -222,6 +278,13 @@ class _Loop:
         for result in self.world.advance(until):
             self.pending[result.job_id].append(result)
             self.recordings[result.job_id].results.append(result)
+
+    def finish(self) -> None:
+        """Advance to the end, and keep what each job has committed."""
+        self.take_results(self.end)
+        for job_id, recording in self.recordings.items():
+            job = self.world.job(job_id)
+            recording.commits += [*job.commits, (self.world.now, job.oldest_at())]
 
     def _measure(self, now: float, place: int) -> MetricSnapshot | None:
         """Return the interval's snapshot; None if it is lost or delayed."""
@@ -259,6 +322,7 @@ def _tick(world: World, job_id: str) -> Tick:
         at=world.now,
         arrived=sum(topic.arrived(world.now) for topic in world.job(job_id).sources),
         lag_records=truth.lag_records,
+        age_seconds=truth.age_seconds,
         slots=truth.slots,
         running=truth.running,
         core_seconds=truth.core_seconds,

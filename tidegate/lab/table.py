@@ -13,7 +13,8 @@ from tidegate.lab.score import Score
 from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
-    "late: time over the lag objective · worst: highest lag in seconds of work · core-s: slots held times seconds · "
+    "late: time over the lag objective · worst: highest age of the oldest uncommitted record · "
+    "core-s: slots times seconds · "
     "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots moved per minute "
     "beyond demand's moves · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
 )
@@ -81,7 +82,7 @@ def detail(rows: Sequence[CellResult]) -> Table:
                 workload if place == 0 else "",
                 row.cell.label + (" (lost)" if s.lost else ""),
                 f"{s.violated_seconds:.0f}",
-                f"{s.worst_lag_seconds:.0f}",
+                f"{s.worst_age_seconds:.0f}",
                 f"{s.core_seconds:.0f}",
                 str(s.in_place),
                 str(s.handovers),
@@ -108,6 +109,7 @@ def as_json(rows: Sequence[CellResult], seed: int, ways: Sequence[Way]) -> dict[
             "workload": workload,
             "policy": row.cell.label,
             "cost_over_oracle": ratios.get((workload, row.cell.label)),
+            "cost": row.score.cost,
             **asdict(row.score),
         }
         for workload, group in ordered(rows).items()

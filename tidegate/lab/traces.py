@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,15 +38,16 @@ def read_trace(path: Path, play: Playback = AS_IT_IS) -> Load:
 
     Raises `BadLoad` with file, line, field and value of the fault, or with the part that the trace does not have.
     """
-    points = _points(path)
+    points = read_points(path)
     try:
-        load = _played(points, play)
+        load = played(points, play)
         return load if play.peak is None else load.scaled(play.peak)
     except BadLoad as error:
         raise BadLoad(f"{path}: {error}") from None
 
 
-def _played(points: list[tuple[float, float]], play: Playback) -> Load:
+def played(points: Sequence[tuple[float, float]], play: Playback) -> Load:
+    """Return the load of a trace's points; only the part that is played is read. Raises `BadLoad`."""
     whole = seconds_of(points) / 3600
     left = (whole - play.since_hours) / play.speed
     asked = min(left, play.most_hours) if play.hours is None else play.hours
@@ -53,11 +56,16 @@ def _played(points: list[tuple[float, float]], play: Playback) -> Load:
             f"it lasts {whole:.6g} h: from hour {play.since_hours:g} on, at speed {play.speed:g}, "
             f"{max(0.0, left):.6g} h are left" + ("" if play.hours is None else f", not {play.hours:g}")
         )
-    faster = [(at / play.speed, rate) for at, rate in points]
-    return from_points(faster, start=play.since_hours * 3600 / play.speed, seconds=asked * 3600)
+    first = max(0, bisect_right(points, (points[0][0] + play.since_hours * 3600, math.inf)) - 1)
+    last = bisect_right(points, (points[0][0] + (play.since_hours + asked * play.speed) * 3600, math.inf)) + 1
+    part = points[min(first, len(points) - 2) : last]
+    skipped = play.since_hours * 3600 - (part[0][0] - points[0][0])
+    faster = [(at / play.speed, rate) for at, rate in part]
+    return from_points(faster, start=skipped / play.speed, seconds=asked * 3600)
 
 
-def _points(path: Path) -> list[tuple[float, float]]:
+def read_points(path: Path) -> list[tuple[float, float]]:
+    """Return the points of a trace. Raises `BadLoad` with file, line, field and value of the fault."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -124,6 +124,8 @@ class Job:
     """Growths in place so far."""
     cold_seconds: float = 0.0
     """Extra time of the next batch."""
+    commits: list[tuple[float, float]] = field(default_factory=list)
+    """(second of a commit, when the oldest record arrived that was not committed until then)."""
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=9))
     """From a commit to the start of the next batch, in one run."""
     _reader: list[int] = field(default_factory=list)
@@ -171,6 +173,14 @@ class Job:
             sum(topic.end_offsets(at)) - sum(offsets)
             for topic, offsets in zip(self.sources, self.committed, strict=True)
         )
+
+    def age_seconds(self, at: float) -> float:
+        """Return the age of the oldest record that has arrived but is not committed; 0 if there is none."""
+        return max(0.0, at - self.oldest_at())
+
+    def oldest_at(self) -> float:
+        """Return when the oldest record arrived, or will, that is not committed; infinite if that is not known."""
+        return min(topic.oldest_at(offsets) for topic, offsets in zip(self.sources, self.committed, strict=True))
 
     def start(self, at: float, slots: int, *, warm: bool = False) -> None:
         """Submit the job with a size. A `warm` job has already been running for a long time when the world starts."""
@@ -373,7 +383,7 @@ class Job:
             return None
         if self.sink is not None and batch.left_to_write:
             written = int(min(batch.left_to_write, max(0.0, self.sink.room(at))))
-            self.sink.written += written
+            self.sink.write(written, at)
             batch.left_to_write -= written
             if batch.left_to_write:  # back pressure: the batch lasts until its output is written
                 batch.ends_at = at + IDLE_SECONDS
@@ -387,6 +397,7 @@ class Job:
         return JobEvent.COMMITTED
 
     def _commit(self, at: float, batch: Batch) -> None:
+        self.commits.append((at, self.oldest_at()))
         for topic, offsets, takes, reader in zip(self.sources, self.committed, batch.takes, self._reader, strict=True):
             for partition, count in enumerate(takes):
                 offsets[partition] += count

@@ -7,7 +7,7 @@ rate is constant within a step and continues after the last one.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
@@ -60,6 +60,14 @@ class Load:
             return 0.0
         step = min(int(second / self.step_seconds), len(self.rates) - 1)
         return self._sums[step] + (second - step * self.step_seconds) * self.rates[step]
+
+    def arrives(self, records: float) -> float:
+        """Return the first second by which so many records have arrived, or will; infinite if they never do."""
+        if records <= 0:
+            return 0.0
+        step = min(bisect_left(self._sums, records), len(self.rates)) - 1
+        rate = self.rates[step]
+        return step * self.step_seconds + (records - self._sums[step]) / rate if rate > 0 else math.inf
 
     def scaled(self, peak: float) -> Load:
         """Return the same shape with another peak, to fit a trace to a job's size."""

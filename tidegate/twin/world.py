@@ -35,6 +35,8 @@ class Truth:
     """The true values, independent of what was measured."""
 
     lag_records: int
+    age_seconds: float
+    """Age of the oldest record not committed."""
     slots: int
     """The job's size: slots granted, without those of a handover's other driver."""
     running: bool
@@ -143,11 +145,16 @@ class World:
         """Return that snapshot's delivery delay."""
         return measure.delay_seconds(self.job(job_id), sequence)
 
+    def changing(self, job_id: str) -> bool:
+        """Whether a command for the job is in progress."""
+        return job_id in self._executions
+
     def truth(self, job_id: str) -> Truth:
         """Return a job's true values now."""
         job = self.job(job_id)
         return Truth(
             lag_records=job.lag(self.now),
+            age_seconds=job.age_seconds(self.now),
             slots=job.size,
             running=job.life is Life.RUNNING,
             core_seconds=job.pool.core_seconds(job_id, self.now),

@@ -1,0 +1,195 @@
+"""Policies on the pairs of a set: what each costs as a multiple of the attainable plan's cost, and where it goes.
+
+The cost of a run has three parts: slots, lateness and changes of size. All are divided by the whole cost of the
+attainable plan on the same pair, so the parts of a policy add up to its multiple. A pair that changes size in place is
+also divided by the plan that must restart.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.events.way import Way
+from tidegate.events.wire import Scalar
+from tidegate.installed import engine
+from tidegate.lab.attain import CACHE, attainable
+from tidegate.lab.pairs import Pair
+from tidegate.lab.score import Parts, score
+from tidegate.lab.simulate import simulate
+from tidegate.lab.suite import UnknownName, spread
+from tidegate.lab.tunings import DEFAULTS, Tuning, tunings
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy with options, under a label."""
+
+    label: str
+    policy: str
+    tuning: Tuning
+
+
+QUICK_FLIP = Tuning(
+    {"metrics_window_seconds": 180.0, "stabilization_interval_seconds": 30.0}, {"stabilization": {"seconds": 30.0}}
+)
+"""Flink's rule with a short window and little stabilization: the best simple rule on many loads."""
+
+VARIANTS = {"flip271 (180 s)": Entry("flip271 (180 s)", "flip271", QUICK_FLIP)}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy on one pair."""
+
+    pair: Pair
+    entry: Entry
+    ways: tuple[Way, ...]
+    folder: Path = CACHE
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run cost; parts as multiples of the attainable plan's cost."""
+
+    pair: Pair
+    label: str
+    parts: Parts
+    late_seconds: float
+    changes: int
+    best: Parts
+    best_late_seconds: float
+    best_changes: int
+    over_restarting: float
+    """Cost as a multiple of that of the plan that must restart; the same as `ratio` if all changes are restarts."""
+
+    @property
+    def ratio(self) -> float:
+        """The cost as a multiple of the attainable plan's."""
+        return self.parts.total
+
+
+def entry_of(text: str) -> Entry:
+    """Return the entry that a text names: a policy, a variant, or `policy:option=value,guard.option=value`.
+
+    `(tuned)` after a policy's name takes its tuning. Raises `UnknownName`.
+    """
+    if text in VARIANTS:
+        return VARIANTS[text]
+    policy, _, rest = text.partition(":")
+    name = policy.removesuffix("(tuned)").strip()
+    if name not in engine().policies:
+        raise UnknownName(f"unknown policy {name!r}, known are {', '.join([*sorted(engine().policies), *VARIANTS])}")
+    base = tunings().get(name, DEFAULTS) if name != policy else DEFAULTS
+    options: dict[str, Scalar] = dict(base.options)
+    guards: dict[str, dict[str, Scalar]] = {guard: dict(raw) for guard, raw in base.guards.items()}
+    for part in filter(None, rest.split(",")):
+        option, _, value = part.partition("=")
+        guard, _, inner = option.strip().rpartition(".")
+        (guards.setdefault(guard, {}) if guard else options)[inner] = _scalar(value)
+    return Entry(text, name, Tuning(options, guards))
+
+
+def _scalar(text: str) -> Scalar:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if text.lstrip("-").isdigit() else number
+
+
+def run_one(run: Run) -> Outcome:
+    """Run a policy on a pair."""
+    best = attainable(run.pair, run.ways, run.folder)
+    restarting = best if run.ways == (Way.RESTART,) else attainable(run.pair, (Way.RESTART,), run.folder)
+    scenario = run.pair.scenario(run.ways)
+    scenario = scenario.with_policy(run.entry.policy, run.entry.tuning.options, run.entry.tuning.guards)
+    model, spec = scenario.models[0], scenario.specs[0]
+    recording = simulate(scenario)[spec.job_id]
+    found = score(model, spec, scenario.topics[model.sources[0]].shares, recording)
+    whole = best.parts.total
+    return Outcome(
+        pair=run.pair,
+        label=run.entry.label,
+        parts=found.parts.over(whole),
+        late_seconds=found.violated_seconds,
+        changes=found.rescales,
+        best=best.parts.over(whole),
+        best_late_seconds=best.late_seconds,
+        best_changes=best.changes,
+        over_restarting=found.parts.total / restarting.parts.total,
+    )
+
+
+def compare(
+    pairs: Sequence[Pair],
+    entries: Sequence[Entry],
+    ways: tuple[Way, ...],
+    *,
+    folder: Path = CACHE,
+    processes: int | None = None,
+) -> Iterator[Outcome]:
+    """Yield the outcome of each policy on each pair as it finishes."""
+    # The plans first: two policies on one pair would otherwise both look for its plan.
+    jobs = [(pair, each, folder) for pair in pairs for each in dict.fromkeys((ways, (Way.RESTART,)))]
+    for _ in spread(_attain, jobs, processes=processes):
+        pass
+    yield from spread(
+        run_one, [Run(pair, entry, ways, folder) for pair in pairs for entry in entries], processes=processes
+    )
+
+
+def _attain(job: tuple[Pair, tuple[Way, ...], Path]) -> None:
+    attainable(*job)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The outcomes of one policy on many pairs."""
+
+    label: str
+    pairs: int
+    ratio: float
+    error: float
+    """Standard error of the mean over pairs; 0 for one pair."""
+    rounds: tuple[float, ...]
+    """The mean of each round."""
+    worst: float
+    parts: Parts
+    late_seconds: float
+    changes: int
+    over_restarting: float
+
+
+def summary_of(label: str, outcomes: Iterable[Outcome]) -> Summary:
+    """Return the means of a policy's outcomes, of which there is at least one."""
+    found = list(outcomes)
+    ratios = [each.ratio for each in found]
+    count = len(found)
+    rounds = sorted({each.pair.round for each in found})
+    return Summary(
+        label=label,
+        pairs=count,
+        ratio=statistics.fmean(ratios),
+        error=statistics.stdev(ratios) / math.sqrt(count) if count > 1 else 0.0,
+        rounds=tuple(statistics.fmean(each.ratio for each in found if each.pair.round == r) for r in rounds),
+        worst=max(ratios),
+        parts=Parts(*(statistics.fmean(values) for values in zip(*(each.parts.values for each in found), strict=True))),
+        late_seconds=sum(each.late_seconds for each in found),
+        changes=sum(each.changes for each in found),
+        over_restarting=statistics.fmean(each.over_restarting for each in found),
+    )
+
+
+def summaries(outcomes: Sequence[Outcome], part: Callable[[Outcome], bool] = lambda _: True) -> list[Summary]:
+    """Return the summary of each policy over some outcomes, the cheapest first."""
+    groups: dict[str, list[Outcome]] = {}
+    for each in outcomes:
+        if part(each):
+            groups.setdefault(each.label, []).append(each)
+    return sorted((summary_of(label, group) for label, group in groups.items()), key=lambda found: found.ratio)
