@@ -375,6 +375,9 @@ def _later() -> dict[str, Wire]:
                 ),
             }
         ),
+        "decision.delayed": _decisions()[1].model_copy(
+            update={"evidence": Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)}
+        ),
         "command.in_place": _commands()[0].model_copy(update={"way": Way.IN_PLACE, "first_batch_seconds": 12.5}),
     }
 

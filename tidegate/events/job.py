@@ -93,7 +93,7 @@ class Scaling(Wire):
     initial_parallelism: Parallelism | None = None
     """Size of the first start; `min_parallelism` when absent."""
     lag_objective_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """The consumer lag, in seconds of work at measured capacity, under which the job is to be held."""
+    """The delay under which the job is to be held: the age of its oldest record that is not committed."""
     interactive: bool = False
     """An interactive job is pinned to its size, whatever the load."""
     command_ttl_seconds: Annotated[float, Field(gt=0)] = 120.0
