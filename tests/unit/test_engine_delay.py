@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.events import START, snapshot
+from tests.support.cases import decide
+from tests.support.events import START, job, snapshot
 from tidegate.engine.delay import (
     MOST_KNOTS,
     NO_ARRIVALS,
@@ -21,7 +22,8 @@ from tidegate.engine.delay import (
     arrived_since,
     watched,
 )
-from tidegate.events.snapshot import MetricSnapshot, SourceOffsets
+from tidegate.engine.state import from_wire, to_wire
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, SourceOffsets, snapshot_id
 
 ZERO = START.timestamp()
 Row = tuple[int | None, ...]
@@ -172,6 +174,34 @@ def test_long_lag_keeps_few_knots_and_relative_precision() -> None:
     gaps = [(b - a) / (times[-1] - a) for a, b in pairwise(times[:-2])]
     assert max(gaps) <= 0.5
     assert len(json.dumps(arrivals_to_wire(arrivals))) < 1000
+
+
+def test_a_state_of_an_older_engine_has_no_arrivals() -> None:
+    """Engines before the seventh wrote none: the delay starts as that of a job never seen, with a lower bound."""
+    spec, shots = job(), [shot(10 * n, (100 * n,), (0,)) for n in range(1, 4)]
+    shots = [
+        shot.model_copy(update={"sequence": n, "snapshot_id": snapshot_id("rates", n)}) for n, shot in enumerate(shots)
+    ]
+    state, _ = decide(spec, shots[:2])
+    old = {name: value for name, value in to_wire(state).items() if name != "arrivals"} | {"engine_version": "6"}
+    state, decision = decide(spec, shots[2:], state=from_wire(old))
+    assert (decision.evidence.delay_seconds, decision.evidence.delay_at_least) == (0.0, True)
+    assert from_wire(to_wire(state)).arrivals == state.arrivals != NO_ARRIVALS
+
+
+def test_the_delay_goes_on_while_the_job_does_not_run() -> None:
+    """Records wait through a restart: the window starts over, the delay does not."""
+    shots = [
+        snapshot(n, arrived=8000 * n, committed=0 if n < 5 else 8000, state=state, incarnation=run)
+        for n, (state, run) in enumerate(
+            [(ClusterState.RUNNING, "app-1")] * 2
+            + [(ClusterState.STOPPED, "app-1")]
+            + [(ClusterState.RUNNING, "app-2")] * 3
+        )
+    ]
+    _, decision = decide(job(), shots)
+    assert decision.evidence.delay_seconds == pytest.approx(40, abs=0.1)
+    assert decision.evidence.delay_at_least is None
 
 
 def test_the_inverse_of_the_arrivals() -> None:

@@ -24,7 +24,7 @@ from binascii import a2b_base64, b2a_base64
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
-from operator import lt, sub
+from operator import add, lt, sub
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
@@ -226,29 +226,52 @@ def _least(knots: Sequence[Knot], places: Iterable[int]) -> int:
 
 
 def arrivals_to_wire(arrivals: Arrivals) -> dict[str, JsonValue]:
-    """Return the arrivals as JSON values: the newest knot whole, the others by their steps, all packed."""
+    """Return the arrivals as JSON values, packed: whole numbers survive exactly.
+
+    Of the times and the totals the newest stands there, and the steps to it. Of the end offsets those of the newest
+    knot, their growth since the first, and of each marked knot between them what deviates from even shares of it.
+    """
     knots = arrivals.knots
-    marked = [knot.ends for knot in reversed(knots) if knot.ends is not None]
+    marked = [knot for knot in knots if knot.ends is not None]
+    first, newest = marked[0], marked[-1]
+    ends = [_packed(newest.ends or ())]
+    if len(marked) > 1:
+        growth = _less(newest, first.ends)
+        ends.append(_packed(growth))
+        ends += [_packed(_less(knot, _even(knot.total, first, newest, growth))) for knot in marked[1:-1]]
     return {
         "topics": [list(topic) for topic in arrivals.topics],
-        "at": [knots[-1].at, _packed([b.at - a.at for a, b in pairwise(knots)])],
-        "total": [knots[-1].total, _packed([b.total - a.total for a, b in pairwise(knots)])],
+        "at": [newest.at, _packed([b.at - a.at for a, b in pairwise(knots)])],
+        "total": [newest.total, _packed([b.total - a.total for a, b in pairwise(knots)])],
         "marked": sum(1 << place for place, knot in enumerate(knots) if knot.ends is not None),
-        "ends": [_packed(marked[0]), *[_packed(list(map(sub, b, a))) for b, a in pairwise(marked)]],
+        "ends": [*ends],
     }
 
 
 def arrivals_from_wire(wire: dict[str, Any]) -> Arrivals:
     """Return the arrivals that `arrivals_to_wire` wrote."""
-    times, totals = _steps(*wire["at"]), _steps(*wire["total"])
-    rows = [tuple(_unpacked(wire["ends"][0]))]
-    for steps in wire["ends"][1:]:
-        rows.append(tuple(map(sub, rows[-1], _unpacked(steps))))
-    knots = [
-        Knot(at, total, rows.pop() if wire["marked"] >> place & 1 else None)
-        for place, (at, total) in enumerate(zip(times, totals, strict=True))
-    ]
+    times, totals, marked = _steps(*wire["at"]), _steps(*wire["total"]), wire["marked"]
+    newest, *between = [tuple(_unpacked(row)) for row in wire["ends"]]
+    knots = [Knot(at, total, None) for at, total in zip(times, totals, strict=True)]
+    knots[-1] = knots[-1]._replace(ends=newest)
+    if between:
+        growth, *deviations = between
+        knots[0] = knots[0]._replace(ends=tuple(map(sub, newest, growth)))
+        places = [place for place in range(1, len(knots) - 1) if marked >> place & 1]
+        for place, deviation in zip(places, deviations, strict=True):
+            even = _even(knots[place].total, knots[0], knots[-1], growth)
+            knots[place] = knots[place]._replace(ends=tuple(map(add, even, deviation)))
     return Arrivals(tuple((topic, partitions) for topic, partitions in wire["topics"]), tuple(knots))
+
+
+def _less(knot: Knot, row: Sequence[int] | None) -> list[int]:
+    return list(map(sub, knot.ends or (), row or ()))
+
+
+def _even(total: int, first: Knot, newest: Knot, growth: Sequence[int]) -> list[int]:
+    """Return the end offsets at a total if each partition always had its share of the growth from first to newest."""
+    part, whole = total - first.total, max(1, newest.total - first.total)
+    return [low + grown * part // whole for low, grown in zip(first.ends or (), growth, strict=True)]
 
 
 def _steps(newest: int, packed: str) -> list[int]:
