@@ -165,7 +165,9 @@ def _option(declared: Field[Any], hint: Any) -> tuple[str, ...]:
         _default(declared.default),
         meta["unit"],
         _permitted(declared),
-        meta["doc"].replace("|", "\\|") + (f" (formerly `{meta['formerly']}`)" if meta["formerly"] else ""),
+        meta["doc"].replace("|", "\\|")
+        + (f" (formerly `{meta['formerly']}`)" if meta["formerly"] else "")
+        + ("; follows `scaling.prices` if they are given" if meta["price"] else ""),
     )
 
 

@@ -51,17 +51,22 @@ TERMS = (
     ("processing rate", "records/s", "how fast the committed offsets grow"),
     ("capacity", "records/s", "what the current size can process when it is never idle"),
     ("lag in seconds", "s of work", "lag divided by capacity: the time to work off the lag if nothing more arrived"),
+    ("age, delay of a job", "s", "how long the oldest record that is not committed has waited"),
     (
         "lag objective",
-        "s of work",
-        "`scaling.lag_objective_seconds`, 60 by default: the lag to stay below. A job above it is *late*",
+        "s",
+        "`scaling.lag_objective_seconds`, 60 by default: the age to stay below. A job above it is *late*",
     ),
     ("utilization", "share", "share of the time that the job spends in micro-batches"),
     ("way", "", "how the size changes: in place (nothing stops), by handover to a second driver, or by restart"),
     ("outage", "s", "time without commits that a change of size costs, learned for each way; 0 in place"),
-    ("delay", "s", "time from the order until the new size works, learned for each way"),
+    ("delay of a change", "s", "time from the order until the new size works, learned for each way"),
     ("restart time", "s", "the outage of the way that the job's changes of size go"),
-    ("slot-second", "", "one slot for one second: the unit of prices"),
+    (
+        "slot-second",
+        "",
+        "one slot for one second: the unit of prices. They can be given in money instead, by `scaling.prices`",
+    ),
 )
 """Words that all policies share: term, unit, meaning."""
 

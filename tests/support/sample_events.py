@@ -23,7 +23,7 @@ from tidegate.events.decision import (
     TrailEntry,
     decision_id,
 )
-from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling
+from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling, Tariff
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
 from tidegate.events.snapshot import (
     ClusterState,
@@ -374,6 +374,12 @@ def _later() -> dict[str, Wire]:
                     ),
                 ),
             }
+        ),
+        "job.priced": _jobs()[1].model_copy(
+            update={"scaling": Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))}
+        ),
+        "decision.delayed": _decisions()[1].model_copy(
+            update={"evidence": Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)}
         ),
         "command.in_place": _commands()[0].model_copy(update={"way": Way.IN_PLACE, "first_batch_seconds": 12.5}),
     }

@@ -10,9 +10,9 @@ import pytest
 from tests.support.engine import step
 from tests.support.events import job, observed, result, snapshot, steady
 from tidegate.cli.changes import cost_in_words
-from tidegate.cli.explain import explain, spans_of
+from tidegate.cli.explain import delay, explain, spans_of
 from tidegate.engine.state import JobState
-from tidegate.events.decision import Decision, RedisView, Status
+from tidegate.events.decision import Decision, Evidence, RedisView, Status
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
@@ -66,6 +66,22 @@ def test_what_is_unknown_is_called_unknown() -> None:
     text = "\n".join(explain(decision))
     assert "unknown, unknown" in text
     assert "capacity         unknown" in text
+
+
+@pytest.mark.parametrize(
+    ("seen", "words", "short"),
+    [
+        (Evidence(), "unknown", "unknown"),
+        (Evidence(delay_seconds=0.0), "no record waits", "0 s"),
+        (Evidence(delay_seconds=42.3), "the oldest record waits 42 s", "42 s"),
+        (Evidence(delay_seconds=42.3, delay_at_least=True), "the oldest record waits at least 42 s", ">42 s"),
+    ],
+)
+def test_the_delay_is_told_in_words(seen: Evidence, words: str, short: str) -> None:
+    """How long the oldest record waits, and whether that is only a lower bound."""
+    decision = lagging(job()).model_copy(update={"evidence": seen})
+    assert f"delay            {words}" in "\n".join(explain(decision))
+    assert delay(seen) == short
 
 
 def test_other_inputs_of_a_decision_are_shown() -> None:

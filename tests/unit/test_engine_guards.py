@@ -80,7 +80,7 @@ def test_incomplete_measurements_are_named() -> None:
 
 def test_a_paused_job_is_left_alone() -> None:
     """Pause is final until resumed: the status does not promise a change, and says that the job is late."""
-    decision = overloaded(job(mode=Mode.PAUSED))
+    decision = overloaded(job(mode=Mode.PAUSED, lag_objective_seconds=20.0))
     assert held(decision)
     assert decision.status is Status.LATE
     assert decision.sentence.endswith("but the job is paused.")
@@ -94,7 +94,7 @@ def test_the_maximum_limits_the_size() -> None:
 
 def test_partitions_bound_the_size() -> None:
     """More slots than partitions would be idle: the size is limited, and the job stays late."""
-    decision = overloaded(job(), partitions=4)
+    decision = overloaded(job(lag_objective_seconds=20.0), partitions=4)
     assert held(decision)
     assert decision.status is Status.LATE
     assert (

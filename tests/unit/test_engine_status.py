@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import case, decide, evidence
+from tests.support.cases import AT, case, decide, evidence
 from tests.support.engine import step
 from tests.support.events import job, observed, result, snapshot, steady
+from tidegate.engine.delay import Arrivals, Knot
 from tidegate.engine.lateness import is_late
 from tidegate.engine.state import JobState
 from tidegate.engine.supervisor import MAX_FAILURES
@@ -19,7 +20,7 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState
 
 OBJECTIVE = 60.0
-"""Seconds of work: the default of the job's spec."""
+"""Age of the oldest record, s: the default of the job's spec."""
 
 
 @pytest.mark.parametrize(
@@ -45,9 +46,35 @@ OBJECTIVE = 60.0
 def test_late_is_behind_the_objective_and_not_back_in_time(
     figures: dict[str, Any], capacity: float | None, late: bool
 ) -> None:
-    """Capacity times objective is what may wait; without a capacity, growth for that long is enough."""
+    """Without a delay, capacity times objective is what may wait; without both, growth for that long is enough."""
     assert case().spec.scaling.lag_objective_seconds == OBJECTIVE
     assert is_late(case(evidence(**figures)), capacity, 120.0) is late
+
+
+@pytest.mark.parametrize(
+    ("figures", "late"),
+    [
+        # 100/s arrived, so what is older than 60 s are the records beyond 6,000
+        ({"lag_records": 9000, "delay_seconds": 50.0}, False),
+        ({"lag_records": 9000, "delay_seconds": 90.0}, True),
+        ({"lag_records": 9000, "delay_seconds": 90.0, "lag_trend": -40.0}, True),
+        ({"lag_records": 9000, "delay_seconds": 90.0, "lag_trend": -50.0}, False),
+        # little lag, but one partition stands still: no trend of the whole helps it
+        ({"lag_records": 50, "delay_seconds": 90.0, "lag_trend": -50.0}, True),
+        # much work, but young
+        ({"lag_records": 40_000, "delay_seconds": 50.0}, False),
+        # at least 30 s old: the seconds of work decide
+        ({"lag_records": 40_000, "delay_seconds": 30.0, "delay_at_least": True}, True),
+        ({"lag_records": 9000, "delay_seconds": 30.0, "delay_at_least": True}, False),
+        ({"lag_records": 9000, "delay_seconds": 61.0, "delay_at_least": True}, True),
+        ({"lag_records": 0, "delay_seconds": 0.0}, False),
+    ],
+)
+def test_late_is_a_matter_of_age(figures: dict[str, Any], late: bool) -> None:
+    """A known delay decides, whatever work the lag is; of a lower bound within the objective the work does."""
+    knots = tuple(Knot(int(1000 * (AT - 10 * n)), 100_000 - 1000 * n, None) for n in range(20, -1, -1))
+    seen = evidence(**({"true_processing_rate": 400.0, "lag_trend": 5.0} | figures))
+    assert is_late(case(seen, arrivals=Arrivals(knots=knots)), None, 120.0) is late
 
 
 @pytest.mark.parametrize(
@@ -62,8 +89,9 @@ def test_late_is_behind_the_objective_and_not_back_in_time(
 )
 def test_a_late_job_is_never_fine(scaling: dict[str, Any], status: Status) -> None:
     """Held for good it is LATE; put off, or under way, the scale-up is pending."""
-    shots = steady(8, rate=800, capacity=400, partitions=64)
+    shots = steady(16, rate=800, capacity=400, partitions=64)
     _, decision = decide(job(**scaling), shots)
+    assert decision.evidence.delay_seconds == pytest.approx(80, abs=0.1)
     assert decision.status is status
 
 

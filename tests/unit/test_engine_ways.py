@@ -194,7 +194,7 @@ def test_a_job_with_its_checkpoint_elsewhere_is_changed_in_place_only(kind: Comm
     _, decision = decide(job(), overloaded(first=1), state=state)
     assert decision.command is not None
     assert decision.command.way is Way.IN_PLACE
-    _, decision = decide(job(rescale=(Way.RESTART,)), overloaded(first=1), state=state)
+    _, decision = decide(job(rescale=(Way.RESTART,), lag_objective_seconds=20.0), overloaded(first=1), state=state)
     assert decision.command is None
     assert decision.status is Status.LATE
     assert "keeps its checkpoint elsewhere than in /checkpoints/rates" in decision.sentence

@@ -19,14 +19,14 @@ def taken(*snapshots: MetricSnapshot, window: float = WINDOW) -> JobState:
     """Return the state after some snapshots."""
     state = JobState.new()
     for each in snapshots:
-        state, _ = observe(state, each, window)
+        state, _, _ = observe(state, each, window)
     return state
 
 
 def test_rates_are_those_of_the_offsets() -> None:
     """Arrival and processing rates are the growth of end offsets and committed offsets per second."""
     snapshots = steady(7, rate=1000, capacity=800)
-    evidence = gather(taken(*snapshots), snapshots[-1], 4)
+    evidence = gather(taken(*snapshots), snapshots[-1], 4, None)
     assert evidence.arrival_rate == pytest.approx(1000)
     assert evidence.processing_rate == pytest.approx(800)
     assert evidence.lag_trend == pytest.approx(200)
@@ -42,7 +42,7 @@ def test_merging_slices_changes_no_rate() -> None:
     snapshots = steady(60, rate=500, capacity=1000)
     state = taken(*snapshots)
     assert len(state.window) <= MAX_SLICES + 2
-    evidence = gather(state, snapshots[-1], 4)
+    evidence = gather(state, snapshots[-1], 4, None)
     assert evidence.arrival_rate == pytest.approx(500)
     assert evidence.utilization == pytest.approx(0.5)
     assert evidence.true_processing_rate == pytest.approx(1000)
@@ -75,7 +75,7 @@ def test_unseen_batches_are_neither_busy_nor_idle() -> None:
     gap = snapshot(2, batches=[batch(2, 5, 10, 2.0)])
     state = taken(first, gap)
     assert state.window[-1].covered_seconds == 0.0
-    assert gather(state, gap, 4).utilization is None
+    assert gather(state, gap, 4, None).utilization is None
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_a_discontinuity_begins_a_new_window(second: MetricSnapshot, why: str) -
     """What breaks continuity gives no rate at all instead of a wild one."""
     state = taken(snapshot(1, arrived=1000, committed=500), second)
     assert len(state.window) == 1, why
-    assert gather(state, second, 4).arrival_rate is None
+    assert gather(state, second, 4, None).arrival_rate is None
 
 
 def test_a_missing_snapshot_is_a_gap_not_a_zero() -> None:
     """Counters survive a gap: the rate across it is the true one."""
     state = taken(snapshot(1, arrived=1000, committed=1000), snapshot(5, arrived=5000, committed=5000))
-    evidence = gather(state, snapshot(5), 4)
+    evidence = gather(state, snapshot(5), 4, None)
     assert evidence.arrival_rate == pytest.approx(100.0)
 
 
@@ -105,7 +105,7 @@ def test_unknown_offsets_stay_unknown() -> None:
     """One unknown partition makes the sum unknown, and lag and rate with it."""
     partial = SourceOffsets(topic="in", end_offsets=(5, None), committed_offsets=(1, 1))
     shot = snapshot(1).model_copy(update={"sources": (partial,)})
-    evidence = gather(taken(shot), shot, 4)
+    evidence = gather(taken(shot), shot, 4, None)
     assert evidence.lag_records is None
     assert evidence.arrival_rate is None
 
@@ -113,13 +113,13 @@ def test_unknown_offsets_stay_unknown() -> None:
 def test_missing_progress_is_not_idleness() -> None:
     """Without progress the time is not covered, so utilization is unknown rather than zero."""
     shots = [snapshot(n, arrived=n * 10, missing=[Part.PROGRESS]) for n in range(4)]
-    assert gather(taken(*shots), shots[-1], 4).utilization is None
+    assert gather(taken(*shots), shots[-1], 4, None).utilization is None
 
 
 def test_an_idle_job_is_known_to_be_idle() -> None:
     """A running job without batches has utilization zero: silence of an alive query is a measurement."""
     shots = [snapshot(n, arrived=100, committed=100) for n in range(4)]
-    assert gather(taken(*shots), shots[-1], 4).utilization == 0.0
+    assert gather(taken(*shots), shots[-1], 4, None).utilization == 0.0
 
 
 def test_a_dead_job_has_no_window() -> None:
@@ -133,7 +133,7 @@ def test_overhead_and_cost_are_told_apart() -> None:
     sizes = [100, 400, 200, 800, 300, 600, 500, 700]
     # duration = 0.5 s + records * 1 ms
     shots = [snapshot(n, batches=[batch(n, n, size, 0.5 + size / 1000)]) for n, size in enumerate(sizes)]
-    evidence = gather(taken(*shots), shots[-1], 4)
+    evidence = gather(taken(*shots), shots[-1], 4, None)
     assert evidence.batch_overhead_seconds == pytest.approx(0.5)
     assert evidence.record_cost_seconds == pytest.approx(4 * 0.001)
 

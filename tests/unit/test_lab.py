@@ -247,6 +247,18 @@ def test_simulate_shows_changes_score_and_picture(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(PNG)
 
 
+def test_simulate_compares_policies_and_says_what_a_month_costs(tmp_path: Path) -> None:
+    """Several policies give a table, the cheapest first, with a month's cost if the spec has prices; not a picture."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC + "  prices: {currency: EUR, slot_hour: 0.06, late_minute: 0.5}\n")
+    options = ["--spec", str(spec), "--load", "step", "--hours", "0.1", "--policy", "hpa", "--policy", "keda"]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    assert {"hpa", "keda", "EUR"} <= set(result.output.split())
+    refused = CliRunner().invoke(simulate_app, [*options, "--out", str(tmp_path / "run.png")])
+    assert isinstance(refused.exception, Problem)
+
+
 def test_simulate_takes_a_trace_and_recorded_snapshots(tmp_path: Path) -> None:
     """A CSV trace is the load; recorded snapshots, not the given figures, calibrate the twin."""
     spec, trace, seen = tmp_path / "job.yaml", tmp_path / "load.csv", tmp_path / "seen.ndjson"

@@ -51,6 +51,7 @@ def _measured(evidence: Evidence) -> list[str]:
         ("capacity", figure(evidence.true_processing_rate, "records/s")),
         ("utilization", "unknown" if evidence.utilization is None else f"{evidence.utilization:.0%}"),
         ("lag", f"{figure(evidence.lag_records, 'records')}, {figure(evidence.lag_seconds, 's of work', 1)}"),
+        ("delay", waiting(evidence)),
         ("lag trend", "unknown" if evidence.lag_trend is None else f"{evidence.lag_trend:+,.1f} records/s"),
         ("batch duration", figure(evidence.batch_seconds, "s", 2)),
         ("partitions", figure(evidence.partitions)),
@@ -69,6 +70,21 @@ def _measured(evidence: Evidence) -> list[str]:
     plural = "" if evidence.snapshots == 1 else "s"
     heading = f"Measured over {figure(evidence.window_seconds, 's')} ({evidence.snapshots} snapshot{plural}):"
     return [heading, *_columns(rows)]
+
+
+def waiting(evidence: Evidence) -> str:
+    """Return in words how long the oldest record that is not committed has waited."""
+    if evidence.delay_seconds is None:
+        return "unknown"
+    if evidence.delay_seconds == 0 and not evidence.delay_at_least:
+        return "no record waits"
+    least = "at least " if evidence.delay_at_least else ""
+    return f"the oldest record waits {least}{figure(evidence.delay_seconds, 's')}"
+
+
+def delay(evidence: Evidence) -> str:
+    """Return the delay as a figure, with `>` if it is only a lower bound."""
+    return (">" if evidence.delay_at_least else "") + figure(evidence.delay_seconds, "s")
 
 
 def _reasons(decision: Decision) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from tidegate.cli.specfile import load_specs
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
+from tidegate.lab.bill import bill_in_words, monthly_bill
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
@@ -35,7 +37,8 @@ def simulate_command(
         str, typer.Option("--load", help=f"CSV with the header seconds,records_per_second, or {', '.join(SHAPES)}.")
     ],
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Use this policy with its defaults instead of the spec's.")
+        list[str] | None,
+        typer.Option("--policy", help="Use this policy with its defaults instead of the spec's; repeat it to compare."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Write the picture (PNG) here.")] = None,
@@ -62,36 +65,56 @@ def simulate_command(
     Shows each change of size with its reason, how far the job lagged, and what it cost. The simulated job (the twin,
     docs/twin.md) is fitted to --snapshots or set by the other options. A named load peaks at three quarters of the
     largest size's capacity. Between the points of a CSV the load changes linearly; for a step, put two points close
-    together.
+    together. If the spec has `scaling.prices`, it shows what a month like this would cost. With several policies, it
+    compares them.
 
     Example:  tidegate simulate --spec job.yaml --load flash_crowd --policy keda --out run.png
     """
-    job = _spec(spec, policy)
+    jobs = [_spec(spec, name) for name in policy] if policy else [_spec(spec, None)]
+    if out is not None and len(jobs) > 1:
+        raise Problem("--out: shows one policy; leave it out, or give one --policy")
+    job = jobs[0]
     try:
         model, shares = _model(job, snapshots, record_cost_ms / 1000, overhead, trigger, even(partitions))
         able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
         arrivals = _load(load, able, Playback(speed=speed, since_hours=since, hours=hours, peak=peak))
     except (BadLoad, CannotCalibrate) as error:
         raise Problem(str(error)) from None
-    start = demand(model, shares, arrivals.rate(0.0), batch_bound(job), sizes_of(job))
-    scenario = Scenario(
+    scenarios = [_scenario(each, model, shares, arrivals, seed) for each in jobs]
+    recordings = [_recording(scenario) for scenario in scenarios]
+    scores = [score(model, job, shares, each) for job, each in zip(jobs, recordings, strict=True)]
+    if len(jobs) > 1:
+        _compare(jobs, scores)
+        return
+    recording, epoch = recordings[0], scenarios[0].epoch
+    _show(job, recording, scores[0], epoch)
+    if out is not None:
+        _draw(job, recording, curve(model, job, shares, recording.ticks), epoch, out)
+        stdout().print(f"picture: {out}")
+
+
+def _scenario(job: JobSpec, model: JobModel, shares: tuple[float, ...], load: Load, seed: int) -> Scenario:
+    """Return the job alone under its load; it starts with the size that the load needs at first."""
+    start = demand(model, shares, load.rate(0.0), batch_bound(job), sizes_of(job))
+    return Scenario(
         models=(model,),
         specs=(job,),
-        topics={model.sources[0]: TopicPlan(shares, arrivals)},
+        topics={model.sources[0]: TopicPlan(shares, load)},
         pools={job.pool_id: 2 * job.scaling.max_parallelism},  # a handover holds two sizes
         sizes={job.job_id: start},
-        seconds=arrivals.seconds,
+        seconds=load.seconds,
         seed=seed,
     )
-    columns = (TextColumn("simulating"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+
+
+def _recording(scenario: Scenario) -> JobRecording:
+    """Simulate the one job of a scenario, with a progress bar."""
+    job = scenario.specs[0]
+    text = f"simulating {job.scaling.policy}"
+    columns = (TextColumn(text), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=stderr(), transient=True) as progress:
-        task = progress.add_task("simulating", total=1.0)
-        recording = simulate(scenario, progress=lambda share: progress.update(task, completed=share))[job.job_id]
-    line = curve(model, job, shares, recording.ticks)
-    _show(recording, score(model, job, shares, recording), scenario.epoch)
-    if out is not None:
-        _draw(job, recording, line, scenario.epoch, out)
-        stdout().print(f"picture: {out}")
+        task = progress.add_task(text, total=1.0)
+        return simulate(scenario, progress=lambda share: progress.update(task, completed=share))[job.job_id]
 
 
 def _spec(path: Path, policy: str | None) -> JobSpec:
@@ -143,7 +166,25 @@ def _load(name: str, able: float, play: Playback) -> Load:
     return read_trace(Path(name), play)
 
 
-def _show(recording: JobRecording, found: Score, epoch: int) -> None:
+def _compare(jobs: Sequence[JobSpec], scores: Sequence[Score]) -> None:
+    """Print the score of each policy, the cheapest first, and what a month would cost if the job has prices."""
+    rows = []
+    for job, found in sorted(zip(jobs, scores, strict=True), key=lambda pair: pair[1].cost):
+        prices = job.scaling.prices
+        row = (
+            job.scaling.policy,
+            f"{found.violated_seconds:.0f} s",
+            f"{found.core_seconds:.0f}",
+            changes_in_words(found),
+            f"{found.cost:.0f}",
+        )
+        rows.append((*row, bill_in_words(monthly_bill(prices, found))) if prices is not None else row)
+    month = ("a month",) if jobs[0].scaling.prices is not None else ()
+    columns = ("policy", "late", "core-seconds", "changes of size", "cost", *month)
+    stdout().print(table("Policies", columns, rows, right=("late", "core-seconds", "cost")))
+
+
+def _show(job: JobSpec, recording: JobRecording, found: Score, epoch: int) -> None:
     """Print the changes of size and the score."""
     out = stdout()
     changes = [decision for decision in recording.decisions if decision.command is not None]
@@ -167,6 +208,8 @@ def _show(recording: JobRecording, found: Score, epoch: int) -> None:
         ("jitter", f"{found.jitter:+.3f} slots a minute"),
         ("cost", f"{found.cost:.0f} core-seconds"),
     ]
+    if job.scaling.prices is not None:
+        figures.append(("a month like this", bill_in_words(monthly_bill(job.scaling.prices, found))))
     out.print()
     out.print(table("Score", ("figure", "value"), figures))
 

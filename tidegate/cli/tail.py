@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
+from tidegate.cli.explain import delay
 from tidegate.client import BadRecord, Received, received
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
@@ -54,7 +55,7 @@ def _snapshot(s: MetricSnapshot) -> tuple[object, ...]:
 
 def _decision(d: Decision) -> tuple[object, ...]:
     sizes = f"{d.current_parallelism} -> {d.final_parallelism}"
-    return clock(d.decided_at), d.job_id, d.sequence, sizes, styled(d.status.value), d.sentence
+    return clock(d.decided_at), d.job_id, d.sequence, sizes, styled(d.status.value), delay(d.evidence), d.sentence
 
 
 def _command(c: ScalingCommand) -> tuple[object, ...]:
@@ -84,7 +85,9 @@ FORMATS: dict[TailedTopic, TopicFormat] = {
         (*_COMMON, ("state", 8), ("slots", 5), ("lag", 9), ("batches", 7), ("records", 8), ("", 0)),
         _snapshot,
     ),
-    TailedTopic.DECISIONS: TopicFormat(Decision, (*_COMMON, ("slots", 8), ("status", 18), ("why", 0)), _decision),
+    TailedTopic.DECISIONS: TopicFormat(
+        Decision, (*_COMMON, ("slots", 8), ("status", 18), ("delay", 8), ("why", 0)), _decision
+    ),
     TailedTopic.COMMANDS: TopicFormat(
         ScalingCommand,
         (("time", 8), ("job", 12), ("epoch", 10), ("kind", 7), ("slots", 8), ("way", 8), ("expires", 8), ("why", 0)),

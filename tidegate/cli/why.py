@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
-from tidegate.cli.explain import explain, spans_of
+from tidegate.cli.explain import delay, explain, spans_of
 from tidegate.cli.problems import Problem
 from tidegate.client import BadRecord, ClientSettings, current_specs, received
 from tidegate.events.decision import Decision
@@ -67,7 +67,8 @@ def why(
 def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
     """Show all jobs and their last decisions.
 
-    The column `lag` is in seconds of work at the job's measured capacity. The column `why` explains the last decision.
+    The column `delay` is the age of the oldest record that is not committed, with `>` if it is at least that old. The
+    column `why` explains the last decision.
     docs/policies/reasons.md explains the statuses.
 
     Example:  tidegate jobs
@@ -89,7 +90,7 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
         if decision is None:
             rows.append([spec.job_id, mode, spec.scaling.policy, "", "", "", "", "never", "no decision yet"])
             continue
-        lag = decision.evidence
+        seen = decision.evidence
         rows.append(
             [
                 spec.job_id,
@@ -97,14 +98,14 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
                 spec.scaling.policy,
                 decision.current_parallelism,
                 styled(decision.status.value),
-                figure(lag.lag_records),
-                figure(lag.lag_seconds, "s", 1),
+                figure(seen.lag_records),
+                delay(seen),
                 age(decision.decided_at),
                 decision.sentence,
             ]
         )
-    columns = ["job", "mode", "policy", "slots", "status", "lag records", "lag", "decided", "why"]
-    stdout().print(table("", columns, rows, right=["slots", "lag records", "lag"]))
+    columns = ["job", "mode", "policy", "slots", "status", "lag records", "delay", "decided", "why"]
+    stdout().print(table("", columns, rows, right=["slots", "lag records", "delay"]))
 
 
 def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: bool) -> None:

@@ -6,6 +6,7 @@ The steps. Each knows nothing of what comes after it:
 
     1. results      what became of earlier commands goes into the state               tidegate.engine.results
     2. window       the snapshot joins the window; a discontinuity starts a new one   tidegate.engine.window
+                    and the arrivals, which tell how long records have waited         tidegate.engine.delay
     3. evidence     the window is summed up; unknown stays unknown                    tidegate.engine.evidence
     4. proposal     the supervisor (should the job run at all?), else the policy      tidegate.engine.supervisor
     5. disposal     the guards change or stop the proposed size, each with a reason   tidegate.engine.disposal
@@ -41,7 +42,7 @@ from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
 
-ENGINE_VERSION = "6"
+ENGINE_VERSION = "7"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY = 100
@@ -65,7 +66,7 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
     before, policy = state, plan.policy
     state = take_results(state, observed, plan.spec)
     state = _adopt_spec(state, plan)
-    state, newest = observe(state, snapshot, policy.window_seconds)
+    state, newest, delay = observe(state, snapshot, policy.window_seconds)
     if newest is not None and _mixes_sizes(state, snapshot):
         newest = Slice(newest.at, newest.arrived, newest.committed)
         state = state._replace(window=(*state.window[:-1], newest))
@@ -78,7 +79,7 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
         spec=plan.spec,
         observed=observed,
         state=state,
-        evidence=gather(state, snapshot, current),
+        evidence=gather(state, snapshot, current, delay),
         current=current,
         measured_at=snapshot.observed_at.timestamp(),
         decided_at=observed.at.timestamp(),

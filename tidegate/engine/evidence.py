@@ -7,6 +7,7 @@ true processing rate  Σ records / Σ batch duration: the rate at 100 % utilizat
 utilization           time inside micro-batches / time covered: the micro-batch counterpart of busy time
 lag trend             least-squares slope of the lag over the window, records/s
 lag in seconds        lag in records / true processing rate: work, not waiting time
+delay                 age of the oldest record not committed, see `delay`
 overhead, cost        duration = overhead + cost · records, least squares over the batches of the window
 running               what the finished tasks of a batch longer than an interval say before it ends, see `running`
 """
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
+from tidegate.engine.delay import Age
 from tidegate.engine.running import long_work
 from tidegate.engine.state import JobState, Slice
 from tidegate.events.decision import Evidence
@@ -31,8 +33,8 @@ FIT_MIN_SPREAD = 0.05
 """Batches of nearly one size allow no fit: their relative standard deviation must be at least this."""
 
 
-def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
-    """Return the evidence of a state whose window already holds `snapshot`."""
+def gather(state: JobState, snapshot: MetricSnapshot, current: int, delay: Age | None) -> Evidence:
+    """Return the evidence of a state whose window already holds `snapshot`, at which the delay is known or not."""
     window = state.window or UNSEEN
     partitions = sum([count for _, count in state.topics]) or None
     skew, single = _stage_figures(snapshot.stages, snapshot.slots_granted or current)
@@ -93,6 +95,8 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int) -> Evidence:
         state_partitions=state_partitions,
         gc_ratio=snapshot.gc_ratio,
         missing=missing,
+        delay_seconds=None if delay is None else delay.seconds,
+        delay_at_least=True if delay is not None and delay.at_least else None,
     )
     return found if snapshot.running is None else _with_running(found, snapshot, len(state.topics), current)
 

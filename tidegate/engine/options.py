@@ -41,17 +41,19 @@ def option(
     choices: tuple[str, ...] = (),
     formerly: str = "",
     pattern: str = "",
+    price: str = "",
 ) -> Any:
     """Declare an option: its default, meaning, unit and permitted values, and the name it had before, if any.
+
+    A `price` names the field of `tidegate.engine.tariff.SlotSecondPrices` that the option has if the job has prices.
 
     An option whose default is None is off until it is set. A rule that spans several options belongs in
     `__post_init__`, which raises `ValueError` with a text that starts with the option's name. A `pattern` (a regular
     expression) goes into the JSON Schema only: whoever parses the text can say better what is wrong with it.
     """
     limits = {"ge": ge, "gt": gt, "le": le, "choices": choices}
-    return field(
-        default=default, metadata={"doc": doc, "unit": unit, "formerly": formerly, "pattern": pattern, **limits}
-    )
+    texts = {"doc": doc, "unit": unit, "formerly": formerly, "pattern": pattern, "price": price}
+    return field(default=default, metadata=texts | limits)
 
 
 def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:

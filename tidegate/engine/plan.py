@@ -11,6 +11,7 @@ from tidegate.engine.guard import ForcingGuard, Guard
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.reasons import Reason
+from tidegate.engine.tariff import priced_options
 from tidegate.events.job import JobSpec
 
 Policies = Mapping[str, type[Policy[Any]]]
@@ -49,7 +50,8 @@ def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:
     policy: Any = policies.get(name)
     if policy is None:
         raise UnknownPolicy(f"unknown policy {name!r}, known are {', '.join(sorted(policies))}")
-    made: Policy[Any] = policy(parse(policy.Options, spec.scaling.policy_options, "scaling.policy_options"))
+    given = priced_options(policy.Options, spec.scaling)
+    made: Policy[Any] = policy(parse(policy.Options, given, "scaling.policy_options"))
     return made
 
 

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.costs import NO_CHANGES, ChangeMemory, changes_from_wire, changes_to_wire
+from tidegate.engine.delay import NO_ARRIVALS, Arrivals, arrivals_from_wire, arrivals_to_wire
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
 from tidegate.engine.memory import Recorded, write_memory
 from tidegate.events.way import Way
@@ -74,6 +75,8 @@ class JobState(NamedTuple):
     window: tuple[Slice, ...] = ()
     window_since: float | None = None
     """When the window last started over."""
+    arrivals: Arrivals = NO_ARRIVALS
+    """End offsets over time, as far back as records wait."""
     busy_until: float = 0.0
     """Up to here time inside micro-batches has been accounted for."""
     last_batch_id: int | None = None
@@ -101,7 +104,7 @@ class JobState(NamedTuple):
         return JobState()
 
 
-_NESTED = ("topics", "window", "in_flight", "changes", "memory", "history")
+_NESTED = ("topics", "window", "arrivals", "in_flight", "changes", "memory", "history")
 _PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
 
 
@@ -111,6 +114,8 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
     wire["memory"] = write_memory(state.memory)
     wire["topics"] = [list(topic) for topic in state.topics]
     wire["window"] = [[*piece[:5], *piece.sums, piece.outputs] for piece in state.window]
+    if state.arrivals.knots:
+        wire["arrivals"] = arrivals_to_wire(state.arrivals)
     if state.changes != NO_CHANGES:
         wire["changes"] = changes_to_wire(state.changes)
     if state.in_flight is not None:
@@ -127,6 +132,8 @@ def from_wire(wire: dict[str, Any]) -> JobState:
         **{name: wire[name] for name in _PLAIN if name in wire},
         topics=tuple((topic, partitions) for topic, partitions in wire.get("topics", ())),
         window=tuple(_slice(*row) for row in wire.get("window", ())),
+        # Engines before the seventh kept no arrivals.
+        arrivals=arrivals_from_wire(wire["arrivals"]) if "arrivals" in wire else NO_ARRIVALS,
         # Engines before the sixth knew only restarts and their downtime.
         changes=changes_from_wire(wire.get("changes", {}), wire.get("restarts", ())),
         in_flight=_command(*in_flight) if in_flight else None,

@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import ceil
 
 from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.delay import Age, Arrivals, watched
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 
@@ -19,11 +20,14 @@ MICRO = 6
 """Digits kept of seconds: the resolution of what is summed up. Noise below it only makes the state longer."""
 
 
-def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) -> tuple[JobState, Slice | None]:
-    """Return the state with the snapshot in a window of `window_seconds`, and the snapshot alone as a slice.
+def observe(
+    state: JobState, snapshot: MetricSnapshot, window_seconds: float
+) -> tuple[JobState, Slice | None, Age | None]:
+    """Return the state with the snapshot in a window of `window_seconds`, the snapshot alone as a slice, and the delay.
 
-    A job that is not running has no window, and its snapshot is no slice.
+    A job that is not running has no window, and its snapshot is no slice. Its records wait all the same.
     """
+    arrivals, delay = watched(state.arrivals, snapshot)
     at = snapshot.observed_at.timestamp()
     topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
     alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)  # a dead job still names its last run
@@ -40,11 +44,14 @@ def observe(state: JobState, snapshot: MetricSnapshot, window_seconds: float) ->
     if topics and topics != state.topics:
         state = state._replace(topics=topics, window=())
     if snapshot.state is not ClusterState.RUNNING:
-        return state._replace(window=(), busy_until=0.0, last_batch_id=None), None
-    return _append(state, snapshot, at, window_seconds)
+        return state._replace(window=(), arrivals=arrivals, busy_until=0.0, last_batch_id=None), None, delay
+    state, piece = _append(state, snapshot, at, window_seconds, arrivals)
+    return state, piece, delay
 
 
-def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds: float) -> tuple[JobState, Slice]:
+def _append(
+    state: JobState, snapshot: MetricSnapshot, at: float, window_seconds: float, arrivals: Arrivals
+) -> tuple[JobState, Slice]:
     piece, busy_until, last_batch_id = _slice(state, snapshot, at)
     window = state.window
     if window and _broken(window[-1], piece):
@@ -61,6 +68,7 @@ def _append(state: JobState, snapshot: MetricSnapshot, at: float, window_seconds
     state = state._replace(
         window=window[first:] if first else window,
         window_since=since,
+        arrivals=arrivals,
         busy_until=busy_until,
         last_batch_id=last_batch_id,
     )

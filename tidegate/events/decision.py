@@ -82,6 +82,11 @@ class Evidence:
     later stages is not known."""
     running_left_seconds: float | None = None
     """Time the slots need for the tasks left, those of later stages not counted."""
+    delay_seconds: float | None = None
+    """Age of the oldest record that is not committed, over all partitions; 0 when none waits."""
+    delay_at_least: bool | None = None
+    """True if `delay_seconds` is only a lower bound, because that record arrived before the job was first measured;
+    absent otherwise."""
 
 
 @value

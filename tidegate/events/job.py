@@ -80,6 +80,19 @@ class Application(Wire):
         return identity("application", json.dumps(started_with, sort_keys=True))
 
 
+class Tariff(Wire):
+    """What the job costs in money."""
+
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+    """ISO 4217 code, such as `EUR`."""
+    slot_hour: Annotated[float, Field(gt=0)]
+    """Price of one slot for an hour."""
+    late_minute: Annotated[float, Field(ge=0)]
+    """Price of a minute in which the delay is above the lag objective."""
+    change: Annotated[float, Field(ge=0)] | None = None
+    """Price of a change of size, whatever its way; when absent, that of the policy."""
+
+
 class Scaling(Wire):
     """How the job may be scaled."""
 
@@ -93,7 +106,10 @@ class Scaling(Wire):
     initial_parallelism: Parallelism | None = None
     """Size of the first start; `min_parallelism` when absent."""
     lag_objective_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """The consumer lag, in seconds of work at measured capacity, under which the job is to be held."""
+    """The delay under which the job is to be held: the age of its oldest record that is not committed."""
+    prices: Tariff | None = None
+    """What slots and missed objectives cost; the policy's prices follow, unless `policy_options` set them. When absent,
+    they are in slot-seconds."""
     interactive: bool = False
     """An interactive job is pinned to its size, whatever the load."""
     command_ttl_seconds: Annotated[float, Field(gt=0)] = 120.0
@@ -143,4 +159,4 @@ class JobSpec(Wire):
         return self
 
 
-__all__ = ["Application", "Count", "JobSpec", "ManualScale", "Mode", "Scaling", "Seconds"]
+__all__ = ["Application", "Count", "JobSpec", "ManualScale", "Mode", "Scaling", "Seconds", "Tariff"]

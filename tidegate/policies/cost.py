@@ -11,7 +11,8 @@ size does not need, nothing is processed. Then n slots work at the capacity meas
   by then. `[…]`: 1 if true, else 0.
 
 The lag counts in seconds of work at the current capacity, so one price fits every job: `lag_price` is what one second
-of work costs that waits for one second. If two sizes cost the same, the current size wins, then the smaller one.
+of work costs that waits for one second. If the job has prices in money (`scaling.prices`), lag worth the lag objective
+costs as much as missing the objective. If two sizes cost the same, the current size wins, then the smaller one.
 
 When to choose it: You know what a slot costs and what lag costs.
 
@@ -51,10 +52,16 @@ class CostOptions:
 
     window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
     horizon_seconds: float = option(1800.0, "time over which costs add up", unit="s", gt=0)
-    slot_price: float = option(1.0, "price of one slot for one second", unit="slot-seconds", gt=0)
-    lag_price: float = option(1.0, "price of one second of work that waits for one second", unit="slot-seconds", ge=0)
+    slot_price: float = option(1.0, "price of one slot for one second", unit="slot-seconds", gt=0, price="slot")
+    lag_price: float = option(
+        1.0, "price of one second of work that waits for one second", unit="slot-seconds", ge=0, price="lag"
+    )
     restart_price: float = option(
-        60.0, "price of a change of size, in addition to the lag it causes", unit="slot-seconds", ge=0
+        60.0,
+        "price of a change of size, in addition to the lag it causes",
+        unit="slot-seconds",
+        ge=0,
+        price="change",
     )
     target_utilization: float = option(
         0.8, "the arrival rate is divided by this, to be ready for more", unit="share", gt=0, le=1

@@ -7,8 +7,9 @@
 
 - Q(s, a): worth of action a in situation s; s': the situation after it. `[…]`: 1 if true, else 0.
 - α: `learning_rate`. γ: `discount`, the weight of the future. The prices have no unit.
-- band: `low_utilization` to `high_utilization`. Lag and objective are in seconds of work. A lag counts as at most 5
-  objectives, and one of up to a tenth of the objective counts as none.
+- band: `low_utilization` to `high_utilization`. Lag: the delay, in seconds, as the objective is; while only a lower
+  bound is known, seconds of work if they are more. It counts as at most 5 objectives, and one of up to a tenth of the
+  objective counts as none.
 
 Once per `epoch_seconds` the policy judges its last action and chooses the next: usually the best known one, and now and
 then, less and less often, another one. It never steps down while the lag is over the objective. It starts with a table
@@ -163,7 +164,10 @@ class Learning(Rule[LearningOptions, LearningMemory]):
         e = case.evidence
         if not e.lag_records or e.lag_records < 0:
             return 0.0
-        return e.lag_seconds if e.lag_seconds is not None else 2 * case.spec.scaling.lag_objective_seconds
+        if e.delay_seconds is not None and not e.delay_at_least:
+            return e.delay_seconds
+        work = e.lag_seconds if e.lag_seconds is not None else 2 * case.spec.scaling.lag_objective_seconds
+        return max(work, e.delay_seconds or 0.0)
 
     def _reward(self, case: Case, *, changed: bool) -> float:
         o, scaling = self.options, case.spec.scaling

@@ -23,15 +23,27 @@ class TideOptions:
         formerly="doubt",
     )
     confidence: float = option(1.0, "width of the forecast interval to plan for", unit="deviations", ge=0)
-    core_price: float = option(1.0, "price of a slot for a second", unit="slot-seconds", gt=0)
+    core_price: float = option(1.0, "price of a slot for a second", unit="slot-seconds", gt=0, price="slot")
     late_price: float = option(
-        2.0, "price of a second over the lag objective, per slot of the largest size", unit="slot-seconds", ge=0
+        2.0,
+        "price of a second over the lag objective, per slot of the largest size",
+        unit="slot-seconds",
+        ge=0,
+        price="late_share",
     )
     restart_price: float = option(
-        30.0, "price of a restart besides its lateness, per slot of the largest size", unit="slot-seconds", ge=0
+        30.0,
+        "price of a restart besides its lateness, per slot of the largest size",
+        unit="slot-seconds",
+        ge=0,
+        price="change_share",
     )
     change_price: float = option(
-        2.0, "price of a change in place or by handover, per slot of the largest size", unit="slot-seconds", ge=0
+        2.0,
+        "price of a change in place or by handover, per slot of the largest size",
+        unit="slot-seconds",
+        ge=0,
+        price="change_share",
     )
     catch_up: bool = option(True, "whether lag is worth slots; if not, sizes are for arrivals alone, as in DS2")
     margin: float = option(0.03, "share of the price of the present slots that a change must save", unit="share", ge=0)

@@ -1,0 +1,299 @@
+"""The delay of a job: the age of its oldest record that is not committed, found from end offsets over time.
+
+Record number c of a partition arrived between the newest snapshot whose end offset was at most c and the next one. So
+the engine keeps *knots*, each an instant with the end offsets measured then, from now back to the oldest record that is
+not committed. With committed offset c_p and end offsets e_p(t) of partition p
+
+    delay = t - min over p with c_p < e_p(t) of a_p          a_p: when record c_p arrived, e_p(a_p) = c_p + 1/2
+
+Knots are few. Marked ones keep an end offset per partition, the others only the sum over partitions. Between two marked
+knots a partition is assumed to have a constant share of all arrivals; between two knots arrivals are evenly spaced.
+Whatever arrivals were, the delay found is wrong by less than the time between the two marked knots around its record.
+When there are too many knots, the one goes whose loss matters least: the gap it leaves, and how far it moves the
+arrivals in it, relative to their age. That spaces knots logarithmically, closer at bursts and at the ends of silences,
+so that the *relative* precision of an age is kept.
+
+Records older than the first knot have a delay of at least the time since then. It is a lower bound after the first
+snapshot of a job, or after an end offset fell, a topic came or went, or the committed offsets were reset. Added
+partitions were empty before. A snapshot with an unknown offset has an unknown delay and adds no knot.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+from operator import add, lt, sub
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+
+from tidegate.events.snapshot import MetricSnapshot
+
+MOST_KNOTS = 20
+"""With steady arrivals the gap between two knots is at most half its age, up to ages of 3,600 intervals."""
+
+LEAST_MARKED = 6
+"""Marked knots, however many partitions there are."""
+
+MARKED_OFFSETS = 300
+"""Offsets of all marked knots together, as far as `LEAST_MARKED` allows: what 4 kB have room for."""
+
+
+class Knot(NamedTuple):
+    """What had arrived at one instant."""
+
+    at: int
+    """Milliseconds since the epoch."""
+    total: int
+    """Sum of the end offsets."""
+    ends: tuple[int, ...] | None
+    """End offset per partition, topic by topic; None if the knot is not marked."""
+
+
+class Arrivals(NamedTuple):
+    """Arrivals of a job since its oldest record that is not committed. The first and the last knot are marked."""
+
+    topics: tuple[tuple[str, int], ...] = ()
+    """Topics and their partition counts, as the offsets are in order."""
+    knots: tuple[Knot, ...] = ()
+    """Oldest first."""
+
+
+NO_ARRIVALS = Arrivals()
+
+
+class Age(NamedTuple):
+    """How old a record is."""
+
+    seconds: float
+    at_least: bool = False
+    """Whether it is only a lower bound."""
+
+
+def watched(arrivals: Arrivals, snapshot: MetricSnapshot) -> tuple[Arrivals, Age | None]:
+    """Return the arrivals with a snapshot's end offsets, and the delay at it; None if an offset is unknown.
+
+    What the committed offsets have passed is forgotten.
+    """
+    ends, total = _row([source.end_offsets for source in snapshot.sources])
+    at = round(snapshot.observed_at.timestamp() * 1000)
+    knots = arrivals.knots
+    if ends is None or (knots and at <= knots[-1].at):
+        return arrivals, None
+    topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
+    if knots and topics != arrivals.topics:
+        knots = _widened(knots, arrivals.topics, topics)
+    if knots and any(map(lt, ends, knots[-1].ends or ())):
+        knots = ()
+    knots = (*knots, Knot(at, total, ends))
+    committed, _ = _row([source.committed_offsets for source in snapshot.sources])
+    if committed is None:
+        return Arrivals(topics, _thinned(knots, len(ends))), None
+    passed = _passed(knots, committed)
+    age = _age(knots, committed, passed)
+    return Arrivals(topics, _thinned(knots[max(0, passed) :], len(ends))), age
+
+
+def age_of(arrivals: Arrivals, committed: Sequence[int]) -> Age:
+    """Return the age at the newest knot of the oldest record at or behind some committed offsets; 0 without any.
+
+    The offsets are per partition, in the order of `Arrivals.topics`.
+    """
+    return _age(arrivals.knots, committed, _passed(arrivals.knots, committed))
+
+
+def arrival_time(arrivals: Arrivals, total: float) -> float | None:
+    """Return when the arrivals of all partitions together reached a total, epoch seconds: their inverse, A⁻¹.
+
+    With C(t) committed at a time t, t - A⁻¹(C(t)) is the delay of a job whose partitions are equally far behind. None
+    for what arrived before the first knot, or has not arrived by the newest.
+    """
+    knots = arrivals.knots
+    if not knots or not knots[0].total <= total < knots[-1].total:
+        return None
+    return _when(knots, total) / 1000
+
+
+def arrived_since(arrivals: Arrivals, seconds: float) -> float | None:
+    """Return how many records arrived in the seconds before the newest knot; None if that is before the first."""
+    knots = arrivals.knots
+    if not knots or knots[-1].at - 1000 * seconds < knots[0].at:
+        return None
+    at = knots[-1].at - 1000 * seconds
+    place = bisect_right(knots, at, key=lambda knot: knot.at)
+    if place == len(knots):
+        return 0.0
+    low, high = knots[place - 1], knots[place]
+    return knots[-1].total - low.total - (high.total - low.total) * (at - low.at) / (high.at - low.at)
+
+
+def _row(columns: Sequence[tuple[int | None, ...]]) -> tuple[tuple[int, ...] | None, int]:
+    """Return the offsets of all topics in one row and their sum; (None, 0) when one is unknown, or there are none."""
+    row: Any = columns[0] if len(columns) == 1 else tuple(chain.from_iterable(columns))
+    try:
+        return row or None, sum(row)
+    except TypeError:  # there is a None among them
+        return None, 0
+
+
+def _widened(
+    knots: tuple[Knot, ...], before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]
+) -> tuple[Knot, ...]:
+    """Return the knots of topics that got more partitions; none if the topics are others, or have fewer."""
+    if len(before) != len(after) or any(a[0] != b[0] or a[1] > b[1] for a, b in zip(before, after, strict=True)):
+        return ()
+    wide = []
+    for knot in knots:
+        ends: tuple[int, ...] | None = None
+        if knot.ends is not None:
+            left, ends = knot.ends, ()
+            for (_, few), (_, many) in zip(before, after, strict=True):
+                ends += left[:few] + (0,) * (many - few)
+                left = left[few:]
+        wide.append(knot._replace(ends=ends))
+    return tuple(wide)
+
+
+def _passed(knots: Sequence[Knot], committed: Sequence[int]) -> int:
+    """Return the place of the newest marked knot all of whose records are committed; -1 if there is none."""
+    passed = -1
+    for place, knot in enumerate(knots):
+        if knot.ends is not None:
+            if any(map(lt, committed, knot.ends)):
+                break
+            passed = place
+    return passed
+
+
+def _age(knots: Sequence[Knot], committed: Sequence[int], passed: int) -> Age:
+    """Return the age of the oldest record that waits, given the place of the newest marked knot that is passed."""
+    first, newest = knots[0], knots[-1]
+    if passed == len(knots) - 1:
+        return Age(0.0)
+    if passed < 0:
+        return Age((newest.at - first.at) / 1000, at_least=True)
+    start = knots[passed]
+    end = next(knot for knot in knots[passed + 1 :] if knot.ends is not None)
+    share = min(
+        [
+            (done - low + 0.5) / (high - low)
+            for low, done, high in zip(start.ends or (), committed, end.ends or (), strict=True)
+            if done < high
+        ]
+    )
+    at = _when(knots, start.total + share * (end.total - start.total))
+    return Age(round((newest.at - at) / 1000, 3))
+
+
+def _when(knots: Sequence[Knot], total: float) -> float:
+    """Return when a total was reached, in milliseconds; it must lie from the first knot's to below the newest's."""
+    place = bisect_right(knots, total, key=lambda knot: knot.total)
+    low, high = knots[place - 1], knots[place]
+    return low.at + (high.at - low.at) * (total - low.total) / (high.total - low.total)
+
+
+def _thinned(knots: tuple[Knot, ...], partitions: int) -> tuple[Knot, ...]:
+    """Return at most as many knots, and marked ones, as there may be."""
+    if len(knots) <= LEAST_MARKED:
+        return knots
+    marked = [place for place, knot in enumerate(knots) if knot.ends is not None]
+    while len(marked) > max(LEAST_MARKED, min(MOST_KNOTS, MARKED_OFFSETS // partitions)):
+        gone = _least([knots[place] for place in marked], range(1, len(marked) - 1))
+        place = marked.pop(gone)
+        knots = (*knots[:place], knots[place]._replace(ends=None), *knots[place + 1 :])
+    while len(knots) > MOST_KNOTS:
+        unmarked = [place for place, knot in enumerate(knots) if knot.ends is None]
+        place = _least(knots, unmarked or range(1, len(knots) - 1))
+        knots = knots[:place] + knots[place + 1 :]
+    return knots
+
+
+def _least(knots: Sequence[Knot], places: Iterable[int]) -> int:
+    """Return the place whose loss matters least."""
+    now = knots[-1].at
+
+    def loss(place: int) -> float:
+        """Return the gap left and the time by which arrivals in it move at most, as shares of the age at its start."""
+        (start, none, _), (at, some, _), (end, whole, _) = knots[place - 1 : place + 2]
+        if none == whole:
+            return 0.0
+        moved = abs(start + (end - start) * (some - none) / (whole - none) - at)
+        return (end - start + moved) / (now - start)
+
+    return min(places, key=loss)
+
+
+def arrivals_to_wire(arrivals: Arrivals) -> dict[str, JsonValue]:
+    """Return the arrivals as JSON values, packed: whole numbers survive exactly.
+
+    Of the times and the totals the newest stands there, and the steps to it. Of the end offsets those of the newest
+    knot, their growth since the first, and of each marked knot between them what deviates from even shares of it.
+    """
+    knots = arrivals.knots
+    marked = [knot for knot in knots if knot.ends is not None]
+    first, newest = marked[0], marked[-1]
+    ends = [_packed(newest.ends or ())]
+    if len(marked) > 1:
+        growth = _less(newest, first.ends)
+        ends.append(_packed(growth))
+        ends += [_packed(_less(knot, _even(knot.total, first, newest, growth))) for knot in marked[1:-1]]
+    return {
+        "topics": [list(topic) for topic in arrivals.topics],
+        "at": [newest.at, _packed([b.at - a.at for a, b in pairwise(knots)])],
+        "total": [newest.total, _packed([b.total - a.total for a, b in pairwise(knots)])],
+        "marked": sum(1 << place for place, knot in enumerate(knots) if knot.ends is not None),
+        "ends": [*ends],
+    }
+
+
+def arrivals_from_wire(wire: dict[str, Any]) -> Arrivals:
+    """Return the arrivals that `arrivals_to_wire` wrote."""
+    times, totals, marked = _steps(*wire["at"]), _steps(*wire["total"]), wire["marked"]
+    newest, *between = [tuple(_unpacked(row)) for row in wire["ends"]]
+    knots = [Knot(at, total, None) for at, total in zip(times, totals, strict=True)]
+    knots[-1] = knots[-1]._replace(ends=newest)
+    if between:
+        growth, *deviations = between
+        knots[0] = knots[0]._replace(ends=tuple(map(sub, newest, growth)))
+        places = [place for place in range(1, len(knots) - 1) if marked >> place & 1]
+        for place, deviation in zip(places, deviations, strict=True):
+            even = _even(knots[place].total, knots[0], knots[-1], growth)
+            knots[place] = knots[place]._replace(ends=tuple(map(add, even, deviation)))
+    return Arrivals(tuple((topic, partitions) for topic, partitions in wire["topics"]), tuple(knots))
+
+
+def _less(knot: Knot, row: Sequence[int] | None) -> list[int]:
+    return list(map(sub, knot.ends or (), row or ()))
+
+
+def _even(total: int, first: Knot, newest: Knot, growth: Sequence[int]) -> list[int]:
+    """Return the end offsets at a total if each partition always had its share of the growth from first to newest."""
+    part, whole = total - first.total, max(1, newest.total - first.total)
+    return [low + grown * part // whole for low, grown in zip(first.ends or (), growth, strict=True)]
+
+
+def _steps(newest: int, packed: str) -> list[int]:
+    """Return the values, oldest first, of which the newest and the steps are given."""
+    values = [newest]
+    for step in reversed(_unpacked(packed)):
+        values.append(values[-1] - step)
+    return values[::-1]
+
+
+def _packed(values: Sequence[int]) -> str:
+    """Return whole numbers as text: the smallest, the bits of what each is above it, and those bits in Base64."""
+    low = min(values, default=0)
+    width = max((max(values, default=0) - low).bit_length(), 1)
+    bits = 1  # marks where they start, so that their number is known
+    for value in values:
+        bits = bits << width | value - low
+    return f"{low}:{width}:{b2a_base64(bits.to_bytes((bits.bit_length() + 7) // 8, 'big'), newline=False).decode()}"
+
+
+def _unpacked(text: str) -> list[int]:
+    """Return the whole numbers that `_packed` wrote."""
+    low, width, data = text.split(":")
+    bits, wide = int.from_bytes(a2b_base64(data), "big"), int(width)
+    return [int(low) + (bits >> place & (1 << wide) - 1) for place in range(bits.bit_length() - 1 - wide, -1, -wide)]

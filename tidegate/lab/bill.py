@@ -1,0 +1,42 @@
+"""The bill of a run in money: what a month like it would cost by the job's prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.events.job import Tariff
+from tidegate.lab.score import Score
+
+MONTH_SECONDS = 365.25 * 86_400 / 12
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Costs in one currency."""
+
+    currency: str
+    slots: float
+    lateness: float
+    changes: float
+
+    @property
+    def total(self) -> float:
+        """All costs together."""
+        return self.slots + self.lateness + self.changes
+
+
+def monthly_bill(prices: Tariff, found: Score) -> Bill:
+    """Return what a month would cost in which everything goes on as in a run."""
+    months = found.seconds / MONTH_SECONDS
+    return Bill(
+        prices.currency,
+        prices.slot_hour * found.core_seconds / 3600 / months,
+        prices.late_minute * found.violated_seconds / 60 / months,
+        (prices.change or 0.0) * found.rescales / months,
+    )
+
+
+def bill_in_words(bill: Bill) -> str:
+    """Return the total and its parts."""
+    parts = f"slots {bill.slots:,.2f}, lateness {bill.lateness:,.2f}, changes {bill.changes:,.2f}"
+    return f"{bill.total:,.2f} {bill.currency} ({parts})"
