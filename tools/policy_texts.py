@@ -61,6 +61,7 @@ TERMS = (
     ("outage", "s", "time without commits that a change of size costs, learned for each way; 0 in place"),
     ("delay", "s", "time from the order until the new size works, learned for each way"),
     ("restart time", "s", "the outage of the way that the job's changes of size go"),
+    ("silence", "s", "time in which no end offset grows; with `min_parallelism: 0` a long one stops the job"),
     ("slot-second", "", "one slot for one second: the unit of prices"),
 )
 """Words that all policies share: term, unit, meaning."""
@@ -88,6 +89,9 @@ OWN_POLICY = """\
 
 A policy is a class with the members of `Policy` in `tidegate/engine/case.py`. Tidegate finds it by its name in the
 entry point group `tidegate.policies`.
+
+With `min_parallelism: 0`, the guard `silence` decides when the job is stopped, and the engine when it starts and with
+which size. A policy that has a member `wake`, too (`ZeroPolicy`), decides both itself: it proposes 0 to stop the job.
 """
 
 GUARDS = """\
