@@ -68,7 +68,7 @@ def refusal(
         return "NOT_MEANT_TO_RUN", "The job's spec says that it should not run."
     if command.kind is CommandKind.RESCALE and spec.scaling.mode is not Mode.ACTIVE and not command.manual:
         return "PAUSED", f"The job is in mode {spec.scaling.mode}; only a manual command may change its size."
-    low, high, cores = spec.scaling.min_parallelism, spec.scaling.max_parallelism, spec.application.executor_cores
+    low, high, cores = spec.smallest_size, spec.scaling.max_parallelism, spec.application.executor_cores
     size = command.to_parallelism
     if not low <= size <= high or size % cores:
         return "INVALID_SIZE", f"Size {size} is not a multiple of {cores} between {low} and {high}."

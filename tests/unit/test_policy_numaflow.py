@@ -362,7 +362,9 @@ def test_the_sleep_does_not_lengthen_the_lookback() -> None:
     memory = rule.wake(given, rule.Memory(seen=(AT - 7200.0, 5), lookback=120.0)).memory
     assert memory is not None
     window = [Slice(AT + 20, 5, 5), Slice(AT + 30, 5, 5)]
-    assert rule.propose(case(after=30.0, window=window), memory).memory.lookback == 120.0
+    after = rule.propose(case(after=30.0, window=window), memory).memory
+    assert after is not None
+    assert after.lookback == 120.0
 
 
 def test_slow_batches_lengthen_the_lookback() -> None:

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegate.events.command import CommandKind
-from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
+from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.simulate import JobRecording, Scenario, Tick, simulate
 from tidegate.twin.load import STEP_SECONDS, Load
 
@@ -45,7 +45,8 @@ def bursts(mean_silence: float, hours: float = HOURS, seed: int = 0) -> Load:
     """Return five-minute bursts at 30 % of the lab's peak with silences of a mean length between them."""
     model = lab_model()
     rate = SHARE_OF_PEAK * lab_peak(model, spec_for(model))
-    draw, rates = random.Random(seed), []
+    draw = random.Random(seed)
+    rates: list[float] = []
     while len(rates) * STEP_SECONDS < hours * 3600:
         rates += [rate] * round(BURST_SECONDS / STEP_SECONDS)
         rates += [0.0] * max(1, round(draw.expovariate(1.0 / mean_silence) / STEP_SECONDS))
@@ -75,7 +76,8 @@ def zero_score(recording: JobRecording) -> ZeroScore:
 def first_ages(ticks: Sequence[Tick]) -> list[float]:
     """Return for each burst the seconds until its first records are committed, to the tick.
 
-    A burst begins with the first records after a tick without lag.
+    A burst begins with the first records after a tick without lag. In the twin's offsets, each partition holds back a
+    part of a record.
     """
     ages: list[float] = []
     since: float | None = None
@@ -83,7 +85,7 @@ def first_ages(ticks: Sequence[Tick]) -> list[float]:
     for last, tick in pairwise(ticks):
         if since is None and last.lag_records == 0 and tick.arrived > last.arrived:
             since, before = last.at, last.arrived
-        if since is not None and tick.arrived - tick.lag_records > before:
+        if since is not None and tick.arrived - tick.lag_records > before + len(PARTITIONS):
             ages.append(tick.at - since)
             since = None
     return ages
