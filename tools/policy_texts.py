@@ -67,6 +67,7 @@ TERMS = (
         "",
         "one slot for one second: the unit of prices. They can be given in money instead, by `scaling.prices`",
     ),
+    ("silence", "s", "time in which no end offset grows; with `min_parallelism: 0` a long one stops the job"),
 )
 """Words that all policies share: term, unit, meaning."""
 
@@ -93,6 +94,9 @@ OWN_POLICY = """\
 
 A policy is a class with the members of `Policy` in `tidegate/engine/case.py`. Tidegate finds it by its name in the
 entry point group `tidegate.policies`.
+
+With `min_parallelism: 0`, the guard `silence` decides when the job is stopped, and the engine when it starts and with
+which size. A policy that has a member `wake`, too (`ZeroPolicy`), decides both itself: it proposes 0 to stop the job.
 """
 
 GUARDS = """\

@@ -64,13 +64,20 @@ def refusal(
     except CheckpointError as error:
         return "UNREADABLE_CHECKPOINT", str(error)
     if command.kind is CommandKind.STOP:
-        return None
+        return _refused_stop(command, spec)
     if not spec.running:
         return "NOT_MEANT_TO_RUN", "The job's spec says that it should not run."
     if command.kind is CommandKind.RESCALE and spec.scaling.mode is not Mode.ACTIVE and not command.manual:
         return "PAUSED", f"The job is in mode {spec.scaling.mode}; only a manual command may change its size."
-    low, high, cores = spec.scaling.min_parallelism, spec.scaling.max_parallelism, spec.application.executor_cores
+    low, high, cores = spec.smallest_size, spec.scaling.max_parallelism, spec.application.executor_cores
     size = command.to_parallelism
     if not low <= size <= high or size % cores:
         return "INVALID_SIZE", f"Size {size} is not a multiple of {cores} between {low} and {high}."
     return None
+
+
+def _refused_stop(command: ScalingCommand, spec: JobSpec) -> tuple[str, str] | None:
+    """Return why a job that is meant to run may not be stopped; a job that is not meant to may always be."""
+    if not spec.running or spec.scaling.mode is Mode.ACTIVE or command.manual:
+        return None
+    return "PAUSED", f"The job is in mode {spec.scaling.mode}; only a manual command may stop it."

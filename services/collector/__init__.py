@@ -1,6 +1,7 @@
 """The collector measures each job once per interval, from outside, and publishes a snapshot of it.
 
     event logs ─ event_log ─ parse ─ application_run ─ log_directory ┐
+    checkpoints, where a log does not tell ─ checkpoint ──────────────┤
     Kafka's end offsets ─ offsets ────────────────────────────────────┼─ snapshots ─ app ─> `snapshots` topic
     the master's capacity ─ master ───────────────────────────────────┘
 

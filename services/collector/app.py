@@ -23,7 +23,7 @@ from services.collector.log_directory import LogDirectory
 from services.collector.metrics import CollectorMetrics
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
-from services.collector.snapshots import SourceAnswers, snapshot
+from services.collector.snapshots import SourceAnswers, snapshot, untold_topics
 from services.collector.sources import LogSource, MasterSource, OffsetSource, Sources
 from services.collector.worker import WorkerThread
 from tidegate.events.dead_letter import DeadLetter
@@ -139,11 +139,19 @@ class Collector:
             ends, observed_at = await kafka
             master = await masters[url] if url is not None else None
             readings = await logs[where]
+            untold = {
+                spec.application.checkpoint_location: topics
+                for spec in specs
+                if (topics := untold_topics(spec, readings.get(spec.job_id) if readings is not None else None))
+            }
+            checkpoints = (await self.sources.checkpoints(where, untold) if untold else None) or {}
             made: list[Outgoing] = []
             for spec in specs:
                 reading = readings.get(spec.job_id) if readings is not None else None
                 sequence = due[spec.job_id][0]
-                seen = SourceAnswers(sequence, observed_at, ends, reading, master, self._app_ids.get(spec.job_id))
+                checkpoint = checkpoints.get(spec.application.checkpoint_location)
+                app_id = self._app_ids.get(spec.job_id)
+                seen = SourceAnswers(sequence, observed_at, ends, reading, master, app_id, checkpoint)
                 made.append((self._made(spec, seen), None))
             self.deliveries.put(made)
 

@@ -15,7 +15,8 @@ class CollectorSettings(ServiceSettings):
     master_timeout_seconds: float = Field(default=2.0, gt=0, le=60)
     """Longest wait for one Spark master; after that capacity and job state are missing."""
     log_timeout_seconds: float = Field(default=3.0, gt=0, le=60)
-    """Longest wait for one directory of event logs; after that progress, tasks and committed offsets are missing."""
+    """Longest wait for one directory of event logs; after that progress, tasks and committed offsets are missing. Also
+    for the checkpoints that are asked where logs do not tell."""
     log_poll_seconds: float = Field(default=1.0, gt=0, le=60)
     """How often the collector reads logs between snapshots, so that little is left to read for a snapshot."""
     log_bytes_per_poll: int = Field(default=16_000_000, ge=65_536)

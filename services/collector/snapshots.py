@@ -14,9 +14,10 @@ The state comes from the master if the job has one, and from the log:
 So an idle query counts as running, without batches and with nothing missing; a dead one does not count as running.
 
 Committed offsets come from the newest progress. Until a new run has committed, those of the previous run apply, because
-the checkpoint is the same. A partition that the query has not seen yet (just added) has the committed offset null, and
-`committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query has
-committed (the topic was recreated), the end offsets are null there.
+the checkpoint is the same. Where the log of a job that may be scaled to zero does not tell them, because it was deleted
+or its newest run has processed nothing, the checkpoint does. A partition that the query has not seen yet (just added)
+has the committed offset null, and `committed_offsets` is missing until the query has seen it. If the broker has fewer
+partitions than the query has committed (the topic was recreated), the end offsets are null there.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class SourceAnswers:
     master: MasterView | None
     last_app_id: str | None = None
     """The newest known run, in case the log does not answer."""
+    checkpoint: PartitionOffsets | None = None
+    """Committed offsets by the checkpoint; asked only where the log does not tell them."""
 
 
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
@@ -162,9 +165,15 @@ def _ended(run: Reading) -> ClusterState:
 
 
 def _committed(seen: SourceAnswers) -> PartitionOffsets | None:
-    if seen.logs is None:
-        return None
-    return next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
+    told = {} if seen.logs is None else next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
+    return {**(seen.checkpoint or {}), **told}
+
+
+def untold_topics(spec: JobSpec, logs: JobReading | None) -> set[str]:
+    """Return the topics of which the checkpoint must tell the committed offsets, because the log does not."""
+    if spec.scaling.min_parallelism > 0:
+        return set()
+    return set(spec.sources) - {topic for run in (logs.runs if logs is not None else ()) for topic in run.committed}
 
 
 def _slots(seen: SourceAnswers, state: ClusterState, app: App | None, run: Reading | None) -> int | None:

@@ -16,6 +16,8 @@ from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from services.collector.application_run import Interval
+from services.collector.checkpoint import checkpoint_offsets
+from services.collector.events import PartitionOffsets
 from services.collector.log_directory import JobReading
 from services.collector.master import MasterView
 from services.collector.metrics import CollectorMetrics
@@ -69,6 +71,7 @@ class Sources:
 
     def __post_init__(self) -> None:
         self._kafka_worker = WorkerThread("kafka")
+        self._checkpoint_workers: dict[str, WorkerThread] = {}
         self._directories: dict[str, _Directory] = {}
         self._silent: set[str] = set()
 
@@ -92,6 +95,16 @@ class Sources:
         call = directory.worker.call(self.settings.log_timeout_seconds, directory.logs.read, wanted)
         return await self.bounded(f"logs {where}", call)
 
+    async def checkpoints(
+        self, where: str, topics: Mapping[str, Collection[str]]
+    ) -> Mapping[str, PartitionOffsets] | None:
+        """Return the committed offsets by checkpoints, by location, for jobs with their logs in one directory."""
+        worker = self._checkpoint_workers.get(where)
+        if worker is None:
+            worker = self._checkpoint_workers[where] = WorkerThread(f"checkpoints {where}")
+        call = worker.call(self.settings.log_timeout_seconds, _read_checkpoints, topics)
+        return await self.bounded(f"checkpoints of {where}", call)
+
     async def bounded(self, source: str, answer: Awaitable[T]) -> T | None:
         """Return an answer, or None when the source fails or is too slow."""
         try:
@@ -109,8 +122,20 @@ class Sources:
 
     def close(self) -> None:
         """End the threads."""
-        for worker in (self._kafka_worker, *(directory.worker for directory in self._directories.values())):
+        directories = (directory.worker for directory in self._directories.values())
+        for worker in (self._kafka_worker, *directories, *self._checkpoint_workers.values()):
             worker.close()
+
+
+def _read_checkpoints(topics: Mapping[str, Collection[str]]) -> dict[str, PartitionOffsets]:
+    """Return what can be read; one broken checkpoint must not hide the others."""
+    found: dict[str, PartitionOffsets] = {}
+    for location, of_job in topics.items():
+        try:
+            found[location] = checkpoint_offsets(local_path(location), of_job)
+        except (OSError, ValueError) as error:
+            log.warning("cannot read the committed offsets in %s: %s", location, error)
+    return found
 
 
 def local_path(event_log_dir: str) -> Path:

@@ -57,6 +57,8 @@ class FakeWorld:
     """Names, by id, of applications that Tidegate did not start."""
     leave_at: float | None = None
     """When the foreign applications disappear."""
+    wanted: dict[str, Any] = field(default_factory=dict)
+    """What the spec says besides its defaults."""
     most_alive: int = 0
     resizable: bool = False
     """Whether drivers are started so that their executors can be changed."""
@@ -69,7 +71,7 @@ class FakeWorld:
 
     @property
     def spec(self) -> JobSpec:
-        spec = job("rates")
+        spec = job("rates", **self.wanted)
         places = {
             "checkpoint_location": str(self.folder / "ck"),
             "control_dir": str(self.folder / "control"),

@@ -97,6 +97,24 @@ def test_a_job_that_should_not_run_is_only_stopped() -> None:
     assert refused(job(running=False), of=command(CommandKind.STOP, to=0)) is None
 
 
+@pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.ADVISE])
+def test_a_paused_job_that_is_to_run_is_stopped_only_by_hand(mode: Mode) -> None:
+    """It was paused after the order to stop it for want of records; `running: false` stops it in any mode."""
+    stop = command(CommandKind.STOP, to=0)
+    assert refused(job(mode=mode, min_parallelism=0), of=stop) == "PAUSED"
+    assert refused(job(mode=mode, min_parallelism=0), of=command(CommandKind.STOP, to=0, manual=True)) is None
+    assert refused(job(mode=mode, running=False), of=stop) is None
+    assert refused(job(min_parallelism=0), of=stop) is None
+
+
+def test_a_job_that_may_be_scaled_to_zero_starts_with_an_executor_at_least() -> None:
+    """Zero is reached by a stop, never by a start or a rescale."""
+    spec = job(min_parallelism=0, executor_cores=2)
+    assert refused(spec, of=command(CommandKind.START, to=2, from_parallelism=0)) is None
+    assert refused(spec, of=command(CommandKind.START, to=0, from_parallelism=0)) == "INVALID_SIZE"
+    assert refused(spec, of=command(to=0)) == "INVALID_SIZE"
+
+
 def test_unknown_jobs_and_wrong_pipelines_are_refused() -> None:
     """A command must name a job that exists, and its pipeline."""
     found = refusal(command(), None, epoch=-1, backends=BACKENDS, now=START)

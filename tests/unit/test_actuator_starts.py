@@ -269,6 +269,34 @@ def test_a_job_with_its_checkpoint_elsewhere_is_not_restarted(world: StartingWor
     assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
 
 
+def test_a_job_with_its_checkpoint_elsewhere_is_not_scaled_to_zero(world: StartingWorld) -> None:
+    """Its next run would start from scratch, so it runs on; with `running: false` it is stopped all the same."""
+    _says(world, "file:/tmp/temporary-1")
+    world.start()
+    world.wanted = {"min_parallelism": 0}
+    assert world.carry(command(CommandKind.STOP, to=0, command_id="zero")) is Phase.FAILED
+    assert world.topic[-1].code == "CHECKPOINT_ELSEWHERE"
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+    world.wanted = {"min_parallelism": 0, "running": False}
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=8, command_id="stop")) is Phase.VERIFIED
+
+
+def test_a_job_goes_to_zero_and_back_through_the_actuator(world: StartingWorld) -> None:
+    """The stop leaves no driver and a mark of the checkpoint; the start goes on from it with a newer fence."""
+    world.start()
+    world.wanted = {"min_parallelism": 0}
+    assert world.carry(command(CommandKind.STOP, to=0, command_id="zero")) is Phase.VERIFIED
+    assert set(world.drivers.values()) == {DriverState.ENDED}
+    assert world.topic[-1].parallelism == 0
+    stopped = next(r for r in world.topic if r.command_id == "zero" and r.phase is Phase.STOPPED)
+    wake = command(CommandKind.START, epoch=8, from_parallelism=0, command_id="wake", first_batch_seconds=3.0)
+    assert world.carry(wake) is Phase.VERIFIED
+    assert (world.topic[-1].parallelism, world.topic[-1].delay_seconds is not None) == (4, True)
+    again = next(r for r in world.topic if r.command_id == "wake" and r.phase is Phase.STOPPED)
+    assert again.checkpoint == stopped.checkpoint
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=7, command_id="late")) is Phase.REJECTED
+
+
 def test_a_job_with_its_checkpoint_elsewhere_is_not_restarted_by_another_way_either(
     world: StartingWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

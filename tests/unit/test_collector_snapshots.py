@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.collector.application_run import Reading
+from services.collector.events import PartitionOffsets
 from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
-from services.collector.snapshots import SourceAnswers, snapshot
+from services.collector.snapshots import SourceAnswers, snapshot, untold_topics
 from tests.support.events import job
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part, RunningBatch
@@ -92,9 +93,10 @@ def made(
     reading: JobReading | None = None,
     view: MasterView | None = None,
     last_app_id: str | None = None,
+    checkpoint: PartitionOffsets | None = None,
 ) -> MetricSnapshot:
     """Return the snapshot of some answers."""
-    seen = SourceAnswers(SEQUENCE, T, ends, reading, view, last_app_id)
+    seen = SourceAnswers(SEQUENCE, T, ends, reading, view, last_app_id, checkpoint)
     return snapshot(of or spec(), seen, SILENCE)
 
 
@@ -275,3 +277,23 @@ def test_a_running_batch_is_absent_without_its_tasks() -> None:
     assert Part.TASKS in result.missing
     assert result.running is None
     assert made(reading=logs(IDLE), view=master(app())).running is None
+
+
+def test_the_checkpoint_tells_what_the_log_does_not() -> None:
+    """A job that was scaled to zero keeps its committed offsets when its log is gone, or has none."""
+    stopped = replace(IDLE, ended=True, committed={})
+    result = made(reading=logs(stopped), view=master(), checkpoint={"in": {0: 10, 1: 20}})
+    assert (result.state, result.missing) == (ClusterState.STOPPED, ())
+    assert result.sources[0].committed_offsets == (10, 20)
+    assert made(reading=logs(), view=master(), checkpoint={"in": {0: 9, 1: 9}}).sources[0].committed_offsets == (9, 9)
+    newer = made(reading=logs(IDLE), view=master(), checkpoint={"in": {0: 1, 1: 1}})
+    assert newer.sources[0].committed_offsets == (5, 20)
+
+
+def test_only_jobs_that_may_sleep_ask_the_checkpoint_and_only_for_what_is_untold() -> None:
+    """Any other job keeps its slot, so its log goes on."""
+    sleeper = job(min_parallelism=0)
+    assert untold_topics(job(), None) == set()
+    assert untold_topics(sleeper, None) == untold_topics(sleeper, logs()) == {"in"}
+    assert untold_topics(sleeper, logs(replace(IDLE, committed={}))) == {"in"}
+    assert untold_topics(sleeper, logs(IDLE)) == set()

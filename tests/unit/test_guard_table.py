@@ -21,6 +21,7 @@ from tidegate.engine.guards import GUARDS
 from tidegate.engine.history import STOPPED, Growth, History
 from tidegate.engine.state import InFlight, JobState
 from tidegate.engine.ways import checksum
+from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec, ManualScale, Mode
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, StageTasks, StateOperator
@@ -177,6 +178,16 @@ ROWS = [
         held,
         "HALTED_RESUMABLE",
         "the job was stopped because its state is too large",
+    ),
+    Row(
+        "silence",
+        lambda: decide(
+            job(min_parallelism=0, policy="hpa", policy_options={}, guards=guards(silence={"after_seconds": 120})),
+            steady(13, rate=0, capacity=400),
+        )[1],
+        lambda decision: decision.command is not None and decision.command.kind is CommandKind.STOP,
+        "SILENCE",
+        "nothing has arrived for 2 min and nothing waits, and from 2 min on a stop and a start cost less",
     ),
     Row("paused", lambda: growth(job(mode=Mode.PAUSED)), held, "PAUSED", "the job is paused"),
     Row(

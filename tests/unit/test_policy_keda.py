@@ -8,10 +8,11 @@ import pytest
 
 from tests.support.cases import case, policy, propose
 from tests.support.events import job, snapshot
-from tidegate.engine.case import Case
+from tidegate.engine.case import Case, ZeroPolicy
 from tidegate.engine.options import BadOption
 from tidegate.events.snapshot import Part, SourceOffsets
 from tidegate.policies import keda_rules as rules
+from tidegate.policies.keda import KedaMemory
 
 
 def test_factors() -> None:
@@ -83,12 +84,13 @@ def test_the_policy_counts_lag_and_tolerates_a_tenth() -> None:
     assert propose("keda", lagging(21)).code == "KEDA_ON_TARGET"
 
 
-def test_an_inactive_job_goes_to_its_minimum_size() -> None:
-    """Up to the activation threshold KEDA scales to zero; here the job goes to its minimum size."""
+def test_activity_changes_no_size_above_zero() -> None:
+    """Up to the activation threshold KEDA goes to zero if it may; a minimum keeps the size that the lag asks for."""
     quick = {"stabilization_down_seconds": 0.0}
     proposal = propose("keda", lagging(5), activation_lag_threshold=5, **quick)
     assert (proposal.size, proposal.code) == (1, "KEDA_INACTIVE")
     assert propose("keda", lagging(5), activation_lag_threshold=4, **quick).code == "KEDA_LAG"
+    assert propose("keda", lagging(25, current=4), activation_lag_threshold=50, **quick).size == 3
 
 
 def test_a_partition_without_a_committed_offset_is_read_as_keda_reads_it() -> None:
@@ -145,3 +147,125 @@ def test_options_that_exclude_each_other_are_refused() -> None:
     """KEDA refuses the limit to partitions with lag together with idle consumers or even distribution."""
     with pytest.raises(BadOption, match="allow_idle_consumers"):
         policy("keda", limit_to_partitions_with_lag=True, allow_idle_consumers=True)
+
+
+@pytest.mark.parametrize(
+    ("last_active", "created", "more", "want"),
+    [
+        (100.0, 0.0, {}, False),
+        (99.9, 0.0, {}, True),  # strictly after the period
+        (None, 399.9, {}, True),  # never active: the period does not apply
+        (None, 400.0, {}, False),
+        (None, 100.0, {"initial_cooldown_period": 300.0}, False),
+        (None, 99.0, {"initial_cooldown_period": 300.0}, True),
+        (390.0, 0.0, {"cooldown_period": 5.0}, True),
+    ],
+)
+def test_the_cooldown_period(last_active: float | None, created: float, more: dict[str, Any], want: bool) -> None:
+    """`scaleToZeroOrIdle` at second 400: since the last activity, or since creation if there was none."""
+    assert rules.cooled_down(400.0, last_active=last_active, created=created, **more) is want
+
+
+@pytest.mark.parametrize(
+    ("behavior", "current", "want"),
+    [
+        ("static", 8, 5),
+        ("currentReplicas", 8, 8),
+        ("currentReplicasIfHigher", 8, 8),
+        ("currentReplicasIfHigher", 2, 5),
+        ("currentReplicasIfLower", 8, 5),
+        ("currentReplicasIfLower", 2, 2),
+    ],
+)
+def test_the_fallback(behavior: str, current: int, want: int) -> None:
+    """`doFallback` with 5 replicas."""
+    assert rules.fallback_replicas(behavior, 5, current) == want
+
+
+def zero_case(lag: int, after: float, *, current: int = 1, missing: tuple[Part, ...] = ()) -> Case:
+    """Return a case of a job that may be scaled to zero."""
+    shot = snapshot(0, arrived=1000 + lag, committed=1000, partitions=4, slots=current, missing=missing)
+    return case(current=current, shot=shot, spec=job(max_parallelism=64, min_parallelism=0), after=after)
+
+
+def test_an_inactive_job_is_stopped_after_the_cooldown_period() -> None:
+    """The period runs from the last look that found it active; looks are `polling_interval_seconds` apart."""
+    keda = policy("keda")
+    memory = keda.Memory()
+    sizes: dict[float, int] = {}
+    for number in range(60):
+        proposal = keda.propose(zero_case(5 if number <= 9 else 0, 10.0 * number), memory)
+        memory, sizes[10.0 * number] = proposal.memory, proposal.size
+    # Active at the looks at 0, 30, 60 and 90 s; the first look more than 300 s after the last one is at 420 s.
+    assert [at for at, size in sizes.items() if size == 0] == [420.0, 450.0, 480.0, 510.0, 540.0, 570.0]
+
+
+def test_lag_up_to_the_activation_threshold_waits_at_zero() -> None:
+    """Activation decides between zero and one, in both directions."""
+    keda = policy("keda", activation_lag_threshold=5, cooldown_period_seconds=0.0, polling_interval_seconds=10.0)
+    assert isinstance(keda, ZeroPolicy)
+    stopped = keda.propose(zero_case(5, 10.0), KedaMemory(active_at=1.0))
+    assert (stopped.size, stopped.code) == (0, "KEDA_ZERO")
+    assert keda.propose(zero_case(6, 10.0), KedaMemory(active_at=1.0)).size == 1
+    assert (keda.wake(zero_case(5, 20.0, current=0), KedaMemory()).size) == 0
+    woken = keda.wake(zero_case(900, 20.0, current=0), KedaMemory())
+    assert (woken.size, woken.code) == (1, "KEDA_ACTIVE")  # from zero to one; the autoscaler does the rest
+    assert woken.memory is not None
+    assert woken.memory.active_at == woken.memory.polled_at
+
+
+def test_a_job_at_zero_is_looked_at_every_polling_interval() -> None:
+    """Between two looks nobody sees what waits."""
+    keda = policy("keda")
+    assert isinstance(keda, ZeroPolicy)
+    memory = keda.wake(zero_case(0, 0.0, current=0), KedaMemory()).memory
+    assert memory is not None
+    assert [keda.wake(zero_case(9, at, current=0), memory).size for at in (10.0, 20.0, 30.0)] == [0, 0, 1]
+
+
+WINDOW = {"cron": "0 11 * * *|0 13 * * *|3", "stabilization_up_seconds": 0.0}
+"""Open at 12:00, when the cases are."""
+
+
+def test_a_cron_window_keeps_the_job_active_and_asks_for_its_size() -> None:
+    """The second trigger: its replicas while the window is open, one otherwise; the larger answer counts."""
+    opened = propose("keda", zero_case(0, 0.0), **WINDOW)
+    assert (opened.size, opened.code) == (3, "KEDA_CRON")
+    assert propose("keda", zero_case(60, 0.0), **WINDOW).size == 4  # the cap by partitions
+    keda = policy("keda", cooldown_period_seconds=0.0, stabilization_down_seconds=0.0, **WINDOW)
+    assert isinstance(keda, ZeroPolicy)
+    late = 2 * 3600.0
+    assert keda.propose(zero_case(0, late, current=3), KedaMemory(active_at=1.0)).code == "KEDA_ZERO"
+    assert keda.wake(zero_case(0, late, current=0), KedaMemory()).size == 0
+    woken = keda.wake(zero_case(0, 0.0, current=0), KedaMemory())
+    assert (woken.size, woken.code) == (1, "KEDA_CRON")
+
+
+@pytest.mark.parametrize("cron", ["0 9 * * *|0 17 * * *", "9 o'clock|0 17 * * *|2", "0 9 * * *|0 17 * * *|-2"])
+def test_a_bad_cron_window_is_refused(cron: str) -> None:
+    """The text names the option."""
+    with pytest.raises(BadOption, match=r"policy_options\.cron"):
+        policy("keda", cron=cron)
+
+
+def test_the_fallback_applies_after_more_failures_than_the_threshold() -> None:
+    """Three failures keep the size, the fourth asks for the fallback; one success starts over."""
+    keda = policy("keda", fallback_replicas=6)
+    memory = keda.Memory()
+    codes = []
+    for number, missing in enumerate([True] * 4 + [False] + [True] * 3):
+        part = (Part.END_OFFSETS,) if missing else ()
+        proposal = keda.propose(zero_case(20, 10.0 * number, current=2, missing=part), memory)
+        memory = proposal.memory
+        codes.append((proposal.size, proposal.code))
+    assert codes[:4] == [(2, "EVIDENCE_MISSING")] * 3 + [(6, "KEDA_FALLBACK")]
+    assert codes[5:] == [(2, "EVIDENCE_MISSING")] * 3
+
+
+def test_without_offsets_a_job_at_zero_starts_only_with_a_fallback() -> None:
+    """The executor goes to the fallback's replicas at the first error, if they are not 0."""
+    unknown = zero_case(0, 0.0, current=0, missing=(Part.END_OFFSETS,))
+    for options, size in (({}, 0), ({"fallback_replicas": 0}, 0), ({"fallback_replicas": 4}, 4)):
+        keda = policy("keda", **options)
+        assert isinstance(keda, ZeroPolicy)
+        assert keda.wake(unknown, KedaMemory()).size == size

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cases import AT, case, evidence, policy, propose
 from tests.support.events import job, snapshot, steady
-from tidegate.engine.case import Case
+from tidegate.engine.case import Case, ZeroPolicy
 from tidegate.engine.cron import parse
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
@@ -286,7 +286,7 @@ def test_a_cron_window_replaces_the_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    "cron", ["0 0 9 * * *|0 0 17 * * *", "9 o'clock|0 0 17 * * *|1|2", "0 0 9 * * *|0 0 17 * * *|0|2"]
+    "cron", ["0 0 9 * * *|0 0 17 * * *", "9 o'clock|0 0 17 * * *|1|2", "0 0 9 * * *|0 0 17 * * *|-1|2"]
 )
 def test_a_bad_cron_window_is_refused(cron: str) -> None:
     """The text names the option and the value."""
@@ -300,9 +300,71 @@ def test_the_rate_limit_holds_growth() -> None:
 
 
 def test_an_idle_job_keeps_one_slot() -> None:
-    """Without pending records and processing Numaflow scales to zero, a Spark job to its minimum size."""
+    """Without pending records and processing the job goes to its minimum size, which may be zero."""
     proposal = propose("numaflow", case(lagging(0, rate=0.0)), replicas_per_scale_down=9)
     assert (proposal.size, proposal.code) == (1, "NUMAFLOW_IDLE")
+    spec = job(min_parallelism=0)
+    proposal = propose("numaflow", case(lagging(0, rate=0.0), spec=spec), replicas_per_scale_down=9)
+    assert (proposal.size, proposal.code) == (0, "NUMAFLOW_IDLE")
+    assert propose("numaflow", case(lagging(0, rate=0.0), spec=spec)).size == 2  # in steps
+    assert propose("numaflow", case(lagging(1, rate=0.0), spec=spec), replicas_per_scale_down=9).size == 1
+    assert propose("numaflow", case(lagging(0, rate=1.0), spec=spec), replicas_per_scale_down=9).size == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "pending", "since", "want"),
+    [
+        (True, 0, 119.0, 0),
+        (True, 0, 120.0, 1),  # peeks, whatever waits
+        (True, 500, 119.0, 0),  # a source cannot see what waits
+        (False, 0, 9999.0, 0),
+        (False, 1, 95.0, 1),  # `zeroReplicaSleepSeconds` is for sources
+        (False, 1, 60.0, 0),  # both cooldowns run
+        (False, None, 9999.0, 0),
+    ],
+)
+def test_from_zero(source: bool, pending: int | None, since: float, want: int) -> None:
+    """The zero branch of `scaleOneVertex`: a source sleeps and peeks, another vertex wakes for its buffers."""
+    assert rules.replicas_from_zero(source=source, pending=pending, since_last_scale=since) == want
+
+
+@pytest.mark.parametrize(
+    ("options", "lag", "slept", "size", "code"),
+    [
+        ({}, 0, 119.0, 0, "NUMAFLOW_ASLEEP"),
+        ({}, 0, 120.0, 1, "NUMAFLOW_PEEK"),
+        ({"zero_replica_sleep_seconds": 600.0}, 900, 599.0, 0, "NUMAFLOW_ASLEEP"),
+        ({"vertex": "mono_vertex"}, 0, 120.0, 1, "NUMAFLOW_PEEK"),
+        ({"vertex": "udf"}, 0, 9999.0, 0, "NUMAFLOW_ASLEEP"),
+        ({"vertex": "udf"}, 3, 91.0, 1, "NUMAFLOW_AWAKE"),
+        ({"cron": "0 0 11 * * *|0 0 13 * * *|3|10"}, 0, 91.0, 2, "NUMAFLOW_WINDOW"),
+        ({"cron": "0 0 11 * * *|0 0 13 * * *|0|10"}, 0, 91.0, 0, "NUMAFLOW_ASLEEP"),
+    ],
+)
+def test_the_policy_wakes_a_job_as_numaflow_does(
+    options: dict[str, Any], lag: int, slept: float, size: int, code: str
+) -> None:
+    """A peek after the sleep, pending records of a udf, or a window that wants replicas, in steps of two."""
+    rule = policy("numaflow", **options)
+    assert isinstance(rule, ZeroPolicy)
+    given = case(
+        evidence(lag_records=lag), current=0, spec=job(min_parallelism=0), window=(), last_action_at=AT - slept
+    )
+    proposal = rule.wake(given, rule.Memory(seen=(AT - 700.0, 5)))
+    assert (proposal.size, proposal.code) == (size, code)
+
+
+def test_the_sleep_does_not_lengthen_the_lookback() -> None:
+    """No pod was there to read, so the first lookback after it is the configured one."""
+    rule = policy("numaflow")
+    assert isinstance(rule, ZeroPolicy)
+    given = case(evidence(lag_records=0), current=0, spec=job(min_parallelism=0), window=(), last_action_at=AT - 7200)
+    memory = rule.wake(given, rule.Memory(seen=(AT - 7200.0, 5), lookback=120.0)).memory
+    assert memory is not None
+    window = [Slice(AT + 20, 5, 5), Slice(AT + 30, 5, 5)]
+    after = rule.propose(case(after=30.0, window=window), memory).memory
+    assert after is not None
+    assert after.lookback == 120.0
 
 
 def test_slow_batches_lengthen_the_lookback() -> None:

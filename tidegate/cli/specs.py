@@ -96,7 +96,7 @@ def resume(
 
 def scale(
     job: JobId,
-    parallelism: Annotated[int, typer.Argument(metavar="SLOTS", min=1, help="The size to scale to, in task slots.")],
+    parallelism: Annotated[int, typer.Argument(metavar="SLOTS", min=0, help="The size to scale to, in task slots.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded with the decision.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the request has succeeded or failed.")] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="How many seconds --wait waits.")] = 300.0,
@@ -108,6 +108,9 @@ def scale(
     The request passes the same guards as any change, such as the maximum, the cooldown and the free slots of the pool.
     They may limit or delay it, and say why. It counts once: afterwards the policy may choose another size, unless the
     job is paused.
+
+    With 0, a job with `min_parallelism: 0` is stopped until a record waits; paused, until it is scaled or resumed. To
+    stop a job for good, apply its spec with `running: false`.
 
     Example:  tidegate scale rates 6 --reason "load test at noon" --wait
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Generic, NamedTuple, Protocol
+from typing import ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
 from tidegate.engine.memory import M
 from tidegate.engine.reasons import Reason
@@ -69,4 +69,16 @@ class Policy(Protocol[M]):
 
     def ordered(self, case: Case, memory: M, proposal: Proposal[M], final: int) -> M:
         """Return the memory after a command for `final` slots went out; `memory` is the one after the proposal."""
+        ...
+
+
+@runtime_checkable
+class ZeroPolicy(Policy[M], Protocol[M]):
+    """A policy with a rule of its own for jobs that may have no slot: when to stop one, and when to start it again.
+
+    It stops a job by proposing 0. For any other policy, the guard `silence` and `tidegate.engine.zero` do both.
+    """
+
+    def wake(self, case: Case, memory: M) -> Proposal[M]:
+        """Return the size with which a job that was scaled to zero starts; 0 if it stays stopped."""
         ...

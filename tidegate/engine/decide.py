@@ -36,6 +36,7 @@ from tidegate.engine.supervisor import ALIVE, DEAD, supervise
 from tidegate.engine.upgrade import UPGRADE, compare
 from tidegate.engine.ways import ADVERBS, way_to
 from tidegate.engine.window import observe
+from tidegate.engine.zero import evidence_at_zero, is_at_zero, note_capacity, note_stop, observe_zero, wake
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Keyframe, Observed, Status, decision_id
 from tidegate.events.job import JobSpec, ManualScale
@@ -66,6 +67,7 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
     before, policy = state, plan.policy
     state = take_results(state, observed, plan.spec)
     state = _adopt_spec(state, plan)
+    state = observe_zero(state, snapshot, plan.spec)
     state, newest, delay = observe(state, snapshot, policy.window_seconds)
     if newest is not None and _mixes_sizes(state, snapshot):
         newest = Slice(newest.at, newest.arrived, newest.committed)
@@ -74,21 +76,29 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
         state = _note_free_slots(state, snapshot)
     state, current = _current_size(state, snapshot)
     state = _count_end(state, snapshot)
+    evidence = gather(state, snapshot, current, delay)
+    state = note_capacity(state, evidence, current)
     case = Case(
         snapshot=snapshot,
         spec=plan.spec,
         observed=observed,
         state=state,
-        evidence=gather(state, snapshot, current, delay),
+        evidence=evidence,
         current=current,
         measured_at=snapshot.observed_at.timestamp(),
         decided_at=observed.at.timestamp(),
         manual=_open_request(state, plan.spec, snapshot),
         newest=newest,
     )
+    at_zero = is_at_zero(state) and snapshot.state in DEAD
+    if at_zero:
+        case = case._replace(evidence=evidence_at_zero(case))
     supervised = supervise(case)
     if supervised is not None:
         by, proposal = supervised
+    elif at_zero:
+        own = plan.wakes
+        by, proposal = ("supervisor", wake(case)) if own is None else (own.name, own.wake(case, state.memory))
     else:
         by, proposal = policy.name, policy.propose(case, state.memory)
         history = note_proposal(state.history, proposal.size, current, case.measured_at)
@@ -159,6 +169,8 @@ def _count_end(state: JobState, snapshot: MetricSnapshot) -> JobState:
         return state
     if state.in_flight is not None:
         return state
+    if is_at_zero(state) and state.zero is not None and state.incarnation == state.zero.stopped_run:
+        return state._replace(incarnation=None, run_since=None)
     lasted = snapshot.observed_at.timestamp() - (state.run_since or 0.0)
     failures = (0 if lasted >= STEADY_SECONDS else state.failures) + 1
     return state._replace(failures=failures, incarnation=None, run_since=None)
@@ -167,7 +179,8 @@ def _count_end(state: JobState, snapshot: MetricSnapshot) -> JobState:
 def _open_request(state: JobState, spec: JobSpec, snapshot: MetricSnapshot) -> ManualScale | None:
     """Return an operator's request that has not been served yet."""
     request = spec.manual
-    is_open = request is not None and request.request_id != state.manual_done and snapshot.state in ALIVE
+    can_be_served = snapshot.state in ALIVE or (snapshot.state in DEAD and is_at_zero(state))
+    is_open = request is not None and request.request_id != state.manual_done and can_be_served
     return request if is_open else None
 
 
@@ -197,7 +210,9 @@ def _conclude(
             expires_at=observed.at + timedelta(seconds=spec.scaling.command_ttl_seconds),
             reason=explanation,
             way=way,
-            first_batch_seconds=_first_batch_seconds(case, proposal, outcome.final) if rescales else None,
+            first_batch_seconds=_first_batch_seconds(case, proposal, outcome.final)
+            if rescales or (outcome.final and proposal.expectation is not None)
+            else None,
             manual=case.manual is not None,
         )
     keyframe = None
@@ -260,6 +275,12 @@ def _after(
                 memory = policy.ordered(case, memory, proposal, outcome.final)
         elif command.kind is CommandKind.STOP and outcome.status in HALTS:
             history = replace(history, halt=HALTS[outcome.status])
+        elif command.kind is CommandKind.STOP and case.spec.running:
+            state = note_stop(state, case)
+            last_action_at = case.decided_at
+            history = note_restart(note_order(history, case.decided_at, case.current, 0, None), case.decided_at)
+        elif is_at_zero(state):
+            last_action_at = case.decided_at
     if case.manual is not None and (command is not None or not outcome.waits):
         manual_done = case.manual.request_id
     return state._replace(

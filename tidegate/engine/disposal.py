@@ -10,10 +10,12 @@ from tidegate.engine.guards.limits import Bounds
 from tidegate.engine.lateness import is_late
 from tidegate.engine.plan import Plan
 from tidegate.engine.reasons import explained
+from tidegate.engine.zero import is_at_zero
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Status, TrailEntry
 
 BOUNDS = Bounds()
+HALTING = (Status.STOPPED_STATE_LIMIT, Status.FAILED_STATE_LIMIT)
 
 
 class Outcome(NamedTuple):
@@ -50,7 +52,10 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
     for guard in plan.guards:
         if size == current:
             break
-        if kind_of(current, size) not in guard.covers or (case.manual is not None and not guard.binds_manual):
+        kind = kind_of(current, size)
+        if kind is CommandKind.STOP and by != "supervisor" and status not in HALTING:
+            kind = CommandKind.RESCALE  # to zero is a change of size like any other
+        if kind not in guard.covers or (case.manual is not None and not guard.binds_manual):
             continue
         verdict = guard.dispose(size, case)
         if verdict is not None:
@@ -79,7 +84,7 @@ def _is_left_late(case: Case, proposal: Proposal[Any], plan: Plan) -> bool:
     if case.state.in_flight is not None:
         return False
     if case.current == 0:
-        return proposal.code == "NEEDS_A_HUMAN"
+        return proposal.code == "NEEDS_A_HUMAN" or (proposal.size > 0 and is_at_zero(case.state))
     return is_late(case, proposal.capacity, plan.policy.window_seconds)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tidegate.engine.case import Policy
+from tidegate.engine.case import Policy, ZeroPolicy
 from tidegate.engine.guard import ForcingGuard, Guard
 from tidegate.engine.guards import GUARDS
+from tidegate.engine.guards.silence import Silence
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tariff import priced_options
@@ -35,13 +36,17 @@ class Plan:
     """Those of the guards that may ask for a change of their own."""
     reasons: Mapping[str, Reason]
     """The engine's table of all reason codes."""
+    wakes: ZeroPolicy[Any] | None = None
+    """The policy, if it says itself when a job is stopped for want of records, and when it starts again."""
 
 
 def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -> Plan:
     """Return the plan of a spec, or raise `BadOption` or `UnknownPolicy`."""
-    guards = tuple(guard_of(guard, spec) for guard in GUARDS)
+    policy = policy_of(spec, policies)
+    wakes = policy if isinstance(policy, ZeroPolicy) else None
+    guards = tuple(guard_of(guard, spec) for guard in GUARDS if wakes is None or guard is not Silence)
     forcing = tuple(guard for guard in guards if isinstance(guard, ForcingGuard))
-    return Plan(spec, policy_of(spec, policies), guards, forcing, reasons)
+    return Plan(spec, policy, guards, forcing, reasons, wakes)
 
 
 def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:

@@ -15,6 +15,7 @@ from tidegate.engine.history import note_restart
 from tidegate.engine.state import InFlight, JobState, Slice
 from tidegate.engine.upgrade import take_application
 from tidegate.engine.ways import checksum
+from tidegate.engine.zero import note_lost, note_result
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Observed
 from tidegate.events.job import JobSpec
@@ -42,7 +43,7 @@ def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState
         now = observed.at.timestamp()
         unstarted = command.phase == "ordered" and now > command.expires_at + GRACE_SECONDS
         if unstarted or now > command.issued_at + LOST_SECONDS:
-            state = state._replace(in_flight=None)
+            state = note_lost(state._replace(in_flight=None), command.kind)
     return state
 
 
@@ -62,12 +63,12 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
             return state._replace(in_flight=adopted)
         return state
     if result.phase is Phase.REJECTED:
-        return state._replace(in_flight=None) if mine else state
+        return note_result(state._replace(in_flight=None), result) if mine else state
     if mine:
-        state = _compare_ways(state, result)._replace(in_flight=None)
+        state = note_result(_compare_ways(state, result)._replace(in_flight=None), result)
     state = take_application(state, result, spec)
     if result.phase is Phase.FAILED:
-        return _failed(state, result)
+        return _failed(state, result, spec)
     if result.kind is CommandKind.STOP:
         return state._replace(failures=0, window=())
     if result.kind is CommandKind.RESCALE and result.phase is Phase.VERIFIED and result.code != GRANTED_FEWER:
@@ -88,7 +89,7 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
     return _note_limits(state, result, spec)
 
 
-def _failed(state: JobState, result: ActionResult) -> JobState:
+def _failed(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
     """Return the state after a command that failed.
 
     The end of a run is counted when a snapshot shows it, so only a start without a run is counted here.
@@ -96,6 +97,8 @@ def _failed(state: JobState, result: ActionResult) -> JobState:
     # Whatever a failed second attempt left running has the size it went back to.
     left = result.parallelism if result.attempt > 1 and result.parallelism else state.parallelism
     state = state._replace(parallelism=left)
+    if result.code == CHECKPOINT_ELSEWHERE:
+        state = _note_limits(state, result, spec)
     if state.incarnation is not None:
         return state
     if result.incarnation is not None:

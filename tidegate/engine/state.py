@@ -15,7 +15,7 @@ from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.costs import NO_CHANGES, ChangeMemory, changes_from_wire, changes_to_wire
 from tidegate.engine.delay import NO_ARRIVALS, Arrivals, arrivals_from_wire, arrivals_to_wire
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
-from tidegate.engine.memory import Recorded, write_memory
+from tidegate.engine.memory import Recorded, read_memory, write_memory
 from tidegate.events.way import Way
 
 MAX_SLICES = 20
@@ -55,6 +55,35 @@ class InFlight(NamedTuple):
     phase: str = "ordered"
     way: Way | None = None
     """The way that the command names; None for a start, a stop, or a command of an older engine."""
+
+
+class ZeroMemory(NamedTuple):
+    """What is remembered of a job that may be scaled to zero, see `tidegate.engine.zero`. Times are epoch seconds."""
+
+    stopped_at: float | None = None
+    """When it was stopped for want of records; None while it runs, or if it ended for another reason."""
+    stopped_run: str | None = None
+    """The run that was stopped."""
+    by_request: bool | None = None
+    """True if an operator asked for the stop."""
+    committed: int | None = None
+    """Sum of the committed offsets at the stop."""
+    seen_at: float | None = None
+    """When the end offsets were last known."""
+    arrived: int = 0
+    """Their sum then."""
+    silent_since: float = 0.0
+    """The last snapshot with new records, or the first of all."""
+    rate: float | None = None
+    """Growth of the end offsets up to the newest snapshot, records/s."""
+    unknown_since: float | None = None
+    """Since when the end offsets have been unknown."""
+    gaps: tuple[int, ...] = ()
+    """Seconds of the last silences that have ended, oldest first."""
+    sizes: tuple[tuple[int, float], ...] = ()
+    """(slots, records/s) of the sizes whose capacity was measured last, the newest last."""
+    starts: tuple[float, ...] = ()
+    """Seconds that the last starts took, from the order to the first work."""
 
 
 class JobState(NamedTuple):
@@ -97,6 +126,8 @@ class JobState(NamedTuple):
     """What the policy remembers, as its own type; as `Recorded` from the wire until the next decision."""
     history: History = EMPTY
     """What the guards remember."""
+    zero: ZeroMemory | None = None
+    """None for a job that always keeps a slot."""
 
     @staticmethod
     def new() -> JobState:
@@ -104,7 +135,7 @@ class JobState(NamedTuple):
         return JobState()
 
 
-_NESTED = ("topics", "window", "arrivals", "in_flight", "changes", "memory", "history")
+_NESTED = ("topics", "window", "arrivals", "in_flight", "changes", "memory", "history", "zero")
 _PLAIN = tuple(name for name in JobState._fields if name not in _NESTED)
 
 
@@ -122,6 +153,8 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
         wire["in_flight"] = list(state.in_flight)
     if state.history != EMPTY:
         wire["history"] = history_to_wire(state.history)
+    if state.zero is not None:
+        wire["zero"] = write_memory(state.zero)
     return wire
 
 
@@ -139,6 +172,7 @@ def from_wire(wire: dict[str, Any]) -> JobState:
         in_flight=_command(*in_flight) if in_flight else None,
         memory=Recorded(wire.get("memory", {})),
         history=history_from_wire(wire.get("history", {})),
+        zero=read_memory(ZeroMemory, wire["zero"]) if "zero" in wire else None,
     )
 
 

@@ -13,6 +13,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.guards.timing import under_way
 from tidegate.engine.reasons import Reason
 from tidegate.engine.upgrade import UPGRADE, is_due
+from tidegate.engine.zero import ZERO_REASONS, is_at_zero
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import ClusterState
 
@@ -36,6 +37,7 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
         "read the driver's log and fix the cause, then run `tidegate resume JOB` or apply a new version of the spec",
     ),
     "JOB_NOT_RUNNING": Reason("the job should be running and is {state}, so it starts with {size} slots"),
+    **ZERO_REASONS,
     "MANUAL": Reason("an operator asked for {size} slots: {reason}"),
     UPGRADE: Reason("the spec says another application (script, settings or executors) than the one that runs"),
     "JOB_STARTING": Reason("the job is starting, and there is nothing to measure yet"),
@@ -71,8 +73,19 @@ def _current(case: Case) -> int:
 
 
 def _start_size(case: Case) -> int:
-    scaling = case.spec.scaling
-    return case.state.parallelism or scaling.initial_parallelism or scaling.min_parallelism
+    return case.state.parallelism or case.spec.scaling.initial_parallelism or case.spec.smallest_size
+
+
+def _asked(case: Case) -> bool:
+    return case.manual is not None
+
+
+def _asked_size(case: Case) -> int:
+    return case.manual.parallelism if case.manual is not None else case.current
+
+
+def _request(case: Case) -> Mapping[str, Figure]:
+    return {"size": case.manual.parallelism, "reason": case.manual.reason} if case.manual is not None else {}
 
 
 def _command(case: Case) -> Mapping[str, Figure]:
@@ -94,22 +107,18 @@ LADDER: tuple[Rung, ...] = (
         _nothing,
         lambda case: {"failures": case.state.failures},
     ),
+    # It was scaled to zero. Without a request, `tidegate.engine.zero` or the policy says when it starts.
+    Rung("MANUAL", DEAD, _asked, _asked_size, _request, by="operator"),
     Rung(
         "JOB_NOT_RUNNING",
         DEAD,
-        _always,
+        lambda case: not is_at_zero(case.state),
         _start_size,
         lambda case: {"state": case.snapshot.state.value, "size": _start_size(case)},
     ),
     # It runs. An operator's request comes before the policy.
-    Rung(
-        "MANUAL",
-        ALIVE,
-        lambda case: case.manual is not None,
-        lambda case: case.manual.parallelism if case.manual else case.current,
-        lambda case: {"size": case.manual.parallelism, "reason": case.manual.reason} if case.manual else {},
-        by="operator",
-    ),
+    Rung("JUST_STOPPED", ALIVE, lambda case: is_at_zero(case.state) and case.state.in_flight is None, _current),
+    Rung("MANUAL", ALIVE, _asked, _asked_size, _request, by="operator"),
     Rung(UPGRADE, (ClusterState.RUNNING,), is_due, _current),
     # It runs, and there is nothing to judge it by.
     Rung("JOB_STARTING", (ClusterState.STARTING,), _always, _current),
@@ -126,7 +135,7 @@ _BY_STATE = {state: tuple(rung for rung in LADDER if state in rung.states) for s
 
 
 def supervise(case: Case) -> tuple[str, Proposal[Any]] | None:
-    """Return who proposes and what, or None if it is the policy's turn."""
+    """Return who proposes and what, or None if it is the policy's turn, or the job is scaled to zero."""
     for rung in _BY_STATE[case.snapshot.state]:
         if rung.when(case):
             return rung.by, Proposal(rung.size(case), rung.code, rung.values(case))

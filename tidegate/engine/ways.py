@@ -22,7 +22,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tidegate.engine.case import Case
-from tidegate.engine.costs import FELL_BACK, MeasuredCost
+from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, FELL_BACK, MeasuredCost
 from tidegate.engine.state import JobState
 from tidegate.events.job import JobSpec
 from tidegate.events.way import ALL_WAYS, Way
@@ -93,7 +93,13 @@ def open_ways(case: Case) -> tuple[Way, ...]:
 
 
 def way_to(case: Case, size: int) -> Way | None:
-    """Return the way in which the running job would get another size; None if there is none."""
+    """Return the way in which the running job would get another size; None if there is none.
+
+    A job that is stopped goes on with a new run, so that counts as a restart, whatever the spec allows for other sizes.
+    """
+    if size == 0:
+        closed = closed_by(case.state, case.spec, Way.RESTART, case.decided_at)
+        return None if closed == CHECKPOINT_ELSEWHERE else Way.RESTART
     ways = open_ways(case)
     if not ways or ways[0] is not Way.HANDOVER or free_slots(case) >= size:
         return ways[0] if ways else None

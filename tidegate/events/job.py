@@ -101,10 +101,11 @@ class Scaling(Wire):
     policy_options: dict[str, Scalar] = Field(default_factory=dict)
     guards: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
     """Options of single guards by name, such as `{"cooldown": {"up_seconds": 30}}`; see docs/policies/guards.md."""
-    min_parallelism: Parallelism = 1
+    min_parallelism: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+    """With 0 the job is stopped while nothing arrives, and started at the first record that waits."""
     max_parallelism: Parallelism = 16
     initial_parallelism: Parallelism | None = None
-    """Size of the first start; `min_parallelism` when absent."""
+    """Size of the first start; `JobSpec.smallest_size` when absent."""
     lag_objective_seconds: Annotated[float, Field(gt=0)] = 60.0
     """The delay under which the job is to be held: the age of its oldest record that is not committed."""
     prices: Tariff | None = None
@@ -129,7 +130,8 @@ class ManualScale(Wire):
     """An operator's request for a size; it passes the guards once, like any proposed size."""
 
     request_id: str = Field(min_length=1, max_length=64)
-    parallelism: Parallelism
+    parallelism: Annotated[int, Field(ge=0, le=1_000_000)]
+    """With 0 the job is stopped until a record waits, if its spec allows that."""
     reason: str = Field(min_length=1, max_length=500)
     requested_at: Instant
 
@@ -150,6 +152,11 @@ class JobSpec(Wire):
     application: Application
     scaling: Scaling = Field(default_factory=Scaling)
     manual: ManualScale | None = None
+
+    @property
+    def smallest_size(self) -> int:
+        """The fewest slots of a running job: the spec's minimum, or one executor where that is 0."""
+        return self.scaling.min_parallelism or self.application.executor_cores
 
     @model_validator(mode="after")
     def _executors_divide_sizes(self) -> Self:

@@ -62,7 +62,7 @@ def batch_bound(spec: JobSpec) -> float:
 def sizes_of(spec: JobSpec) -> tuple[int, ...]:
     """Return the sizes a job may have."""
     cores = spec.application.executor_cores
-    return tuple(range(spec.scaling.min_parallelism, spec.scaling.max_parallelism + 1, cores))
+    return tuple(range(spec.smallest_size, spec.scaling.max_parallelism + 1, cores))
 
 
 def lab_peak(model: JobModel, spec: JobSpec) -> float:

@@ -165,7 +165,7 @@ class Flip271:
         )
         scaling = case.spec.scaling
         size = rules.scaled_parallelism(
-            case.current, factor, minimum=scaling.min_parallelism, maximum=scaling.max_parallelism
+            case.current, factor, minimum=case.spec.smallest_size, maximum=scaling.max_parallelism
         )
         if size != case.current:
             size = self._align(case, size)
@@ -212,7 +212,7 @@ class Flip271:
         partitions = case.evidence.partitions or 0
         limit = case.spec.scaling.max_parallelism
         if o.alignment_mode.startswith("LEGACY_"):
-            lower = min(case.current, case.spec.scaling.min_parallelism)
+            lower = min(case.current, case.spec.smallest_size)
             mode = o.alignment_mode.removeprefix("LEGACY_")
             return rules.align_legacy(case.current, size, partitions, mode=mode, limit=limit, lower=lower)
         return rules.align(case.current, size, partitions, mode=o.alignment_mode, limit=limit)

@@ -9,8 +9,21 @@
 A micro-batch job commits once per batch, so its lag is never below what arrives during a batch. Set `lag_threshold`
 well above a slot's share of that. With KEDA's 10 records, a job with a few hundred records/s asks for its maximum.
 
-KEDA scales an inactive job to zero; here it keeps its minimum size. If the offsets could not be measured, the size
-stays. The proposed size then goes through the [behaviour](behaviour.md).
+The proposed size then goes through the [behaviour](behaviour.md).
+
+**Zero.** The job is *active* while the total, persistent lag included, is above `activation_lag_threshold`, or a window
+of `cron` is open. KEDA looks every `polling_interval_seconds`. With `min_parallelism: 0` a job that has been inactive
+for `cooldown_period_seconds` is stopped, and started with one slot when a look finds it active. Otherwise activity
+changes nothing: the lag decides.
+
+**Cron.** `start|end|replicas; ...` is a second trigger: while a window is open, it asks for so many slots, otherwise
+for one; the larger answer counts. Start and end are cron expressions with five fields (minutes first), in UTC.
+
+**Fallback.** If the offsets could not be measured, the size stays. With `fallback_replicas` set, more than
+`fallback_failure_threshold` such snapshots in a row ask for that size; the guard `complete` still keeps a running job
+from changing. A stopped job starts with it at the first look that fails.
+
+Left out: `idleReplicaCount` (the spec's minimum says it), other time zones, triggers other than Kafka and cron.
 
 When to choose it: You run KEDA's Kafka scaler and want the same sizes.
 
@@ -28,12 +41,15 @@ from operator import sub
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.options import option
+from tidegate.engine.cron import BadCron, Cron
+from tidegate.engine.cron import parse as parse_cron
+from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
 from tidegate.policies.behaviour import BEHAVIOUR_REASONS, Behaviour, BehaviourMemory, BehaviourOptions
+from tidegate.policies.numaflow_rules import window_active
 from tidegate.policies.rule import Rule
 from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
@@ -44,7 +60,7 @@ class KedaOptions(BehaviourOptions):
 
     lag_threshold: int = option(10, "lag per slot to aim at", unit="records", ge=1)
     activation_lag_threshold: int = option(
-        0, "lag over all partitions up to which the minimum size is enough", unit="records", ge=0
+        0, "lag over all partitions up to which the job is not active", unit="records", ge=0
     )
     allow_idle_consumers: bool = option(False, "allow more slots than partitions")
     limit_to_partitions_with_lag: bool = option(False, "ask for at most one slot per partition with lag")
@@ -62,6 +78,25 @@ class KedaOptions(BehaviourOptions):
     cut_negative_lag: bool = option(
         False,
         "fix KEDA's sum: a negative lag (the topic was created again) hides the lag of other partitions",
+    )
+    polling_interval_seconds: float = option(
+        30.0, "time between two looks at whether the job is active", unit="s", gt=0
+    )
+    cooldown_period_seconds: float = option(
+        300.0, "time without activity after which a job with `min_parallelism: 0` is stopped", unit="s", ge=0
+    )
+    initial_cooldown_period_seconds: float = option(
+        0.0, "the same for a job that was never active, from the policy's first snapshot of it", unit="s", ge=0
+    )
+    cron: str = option("", "windows with a size of their own, as `start|end|replicas; ...`")
+    fallback_failure_threshold: int = option(3, "snapshots without offsets that change nothing", unit="snapshots", ge=0)
+    fallback_replicas: int | None = option(
+        None, "size after more such snapshots; no fallback when absent", unit="slots", ge=0
+    )
+    fallback_behavior: str = option(
+        "static",
+        "`static`: that size; otherwise the current one, always, if it is higher, or if it is lower",
+        choices=("static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"),
     )
     scale_to_zero_on_invalid_offset: bool = option(False, "a partition without a committed offset has no lag")
     whole_consumers: bool = option(
@@ -89,6 +124,14 @@ class KedaMemory(NamedTuple):
     """Committed offset of each partition at the last snapshot; only with `exclude_persistent_lag`."""
     polls: tuple[int, ...] = ()
     """Snapshots in a row at which each of them had not moved."""
+    created_at: float | None = None
+    """The policy's first snapshot of the job, epoch seconds."""
+    polled_at: float | None = None
+    """The last look at whether the job is active."""
+    active_at: float | None = None
+    """The last look that found it active."""
+    failures: int = 0
+    """Snapshots in a row whose offsets could not be measured."""
 
 
 class Keda(Rule[KedaOptions, KedaMemory]):
@@ -102,19 +145,30 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         "KEDA_LAG": Reason("{lag} records are waiting, which at {threshold} per slot calls for a size of {wanted}"),
         "KEDA_ON_TARGET": Reason("{lag} records are waiting, within tolerance of {threshold} per slot"),
         "KEDA_INACTIVE": Reason("{lag} records are waiting, not more than the activation threshold of {activation}"),
+        "KEDA_ZERO": Reason(
+            "{lag} records are waiting, not more than the activation threshold of {activation}, and so it has been for "
+            "the cooldown period of {cooldown:.0f} s"
+        ),
+        "KEDA_ASLEEP": Reason("the job was scaled to zero, and no look has found it active since"),
+        "KEDA_ACTIVE": Reason("{lag} records are waiting, more than the activation threshold of {activation}"),
+        "KEDA_CRON": Reason("the open cron window calls for {cron} slots"),
+        "KEDA_FALLBACK": Reason("the offsets could not be measured {failures} times in a row, so the fallback applies"),
     } | BEHAVIOUR_REASONS
 
     def __init__(self, options: KedaOptions) -> None:
         super().__init__(options)
         self.behaviour = Behaviour(options)
+        self.windows = _windows(options.cron)
 
     def propose(self, case: Case, memory: KedaMemory) -> Proposal[KedaMemory]:
         """Return the size by KEDA's total lag and the rule of the autoscaler."""
         o = self.options
         latest = list(chain.from_iterable(s.end_offsets for s in case.snapshot.sources))
         offsets = list(chain.from_iterable(s.committed_offsets for s in case.snapshot.sources))
+        memory = memory._replace(created_at=memory.created_at or case.measured_at)
         if missing := self._missing(case, latest, offsets):
-            return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing})
+            return self._failed(case, memory._replace(failures=memory.failures + 1), missing)
+        memory = memory._replace(failures=0)
         lags, with_persistent, memory = self._lags(latest, offsets, memory)
         total = keda_rules.total_lag(
             lags,
@@ -127,20 +181,51 @@ class Keda(Rule[KedaOptions, KedaMemory]):
             bound = sum(1 for lag in lags if lag > 0) if o.limit_to_partitions_with_lag else len(lags)
             total = min(total, bound * o.lag_threshold)
         numbers: dict[str, Figure] = {"lag": with_persistent, "threshold": o.lag_threshold, "told": total}
-        active = with_persistent > o.activation_lag_threshold
-        if active:
-            proposed = hpa_rules.per_pod_replicas(
-                case.current, total, o.lag_threshold, down=o.tolerance_down, up=o.tolerance_up
-            )
-        else:
-            proposed = case.spec.scaling.min_parallelism
-        proposed = clamp(case, proposed)
-        size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
-        code = "KEDA_LAG" if active else "KEDA_INACTIVE"
-        if active and proposed == case.current:
+        lagging, opened = with_persistent > o.activation_lag_threshold, self._window(case)
+        active = lagging or opened is not None
+        proposed = clamp(case, self._replicas(case, total, o.lag_threshold))
+        by_cron = clamp(case, self._replicas(case, opened or 1, 1)) if self.windows else 0
+        code = "KEDA_LAG" if lagging else "KEDA_INACTIVE"
+        if opened is not None and by_cron > proposed:
+            code = "KEDA_CRON"
+        elif active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        numbers |= {"wanted": proposed, "size": size, "activation": o.activation_lag_threshold}
-        return self._proposal(case, size, limited_by or code, numbers, memory._replace(behaviour=behaviour))
+        proposed = max(proposed, by_cron)
+        size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
+        numbers |= {"wanted": proposed, "size": size, "activation": o.activation_lag_threshold, "cron": opened}
+        memory = memory._replace(behaviour=behaviour)
+        if self._looks(case, memory):
+            memory = memory._replace(
+                polled_at=case.measured_at, active_at=case.measured_at if active else memory.active_at
+            )
+            if not active and case.spec.scaling.min_parallelism == 0 and self._cooled_down(case, memory):
+                return Proposal(0, "KEDA_ZERO", numbers | {"cooldown": o.cooldown_period_seconds}, memory=memory)
+        return self._proposal(case, size, limited_by or code, numbers, memory)
+
+    def wake(self, case: Case, memory: KedaMemory) -> Proposal[KedaMemory]:
+        """Return one slot if a look finds the job active, the fallback if it fails, else none."""
+        o = self.options
+        if not self._looks(case, memory):
+            return Proposal(0, "KEDA_ASLEEP")
+        memory = memory._replace(polled_at=case.measured_at)
+        latest = list(chain.from_iterable(s.end_offsets for s in case.snapshot.sources))
+        offsets = list(chain.from_iterable(s.committed_offsets for s in case.snapshot.sources))
+        opened = self._window(case)
+        lag: int | None = None
+        if missing := self._missing(case, latest, offsets):
+            memory = memory._replace(failures=memory.failures + 1)
+            if opened is None and not o.fallback_replicas:
+                return Proposal(0, "EVIDENCE_MISSING", {"missing": missing}, memory=memory)
+            if opened is None:
+                size = clamp(case, o.fallback_replicas or 1)
+                return Proposal(size, "KEDA_FALLBACK", {"failures": memory.failures}, memory=memory)
+        else:
+            _, lag, memory = self._lags(latest, offsets, memory._replace(failures=0))
+        numbers: dict[str, Figure] = {"lag": lag, "activation": o.activation_lag_threshold, "cron": opened}
+        if opened is None and (lag is None or lag <= o.activation_lag_threshold):
+            return Proposal(0, "KEDA_ASLEEP", numbers, memory=memory)
+        code = "KEDA_ACTIVE" if lag is not None and lag > o.activation_lag_threshold else "KEDA_CRON"
+        return Proposal(clamp(case, 1), code, numbers, memory=memory._replace(active_at=case.measured_at))
 
     def ordered(
         self,
@@ -151,6 +236,41 @@ class Keda(Rule[KedaOptions, KedaMemory]):
     ) -> KedaMemory:
         """Remember the scale event."""
         return memory._replace(behaviour=memory.behaviour.with_event(case, final))
+
+    def _replicas(self, case: Case, value: int, target: int) -> int:
+        o = self.options
+        return hpa_rules.per_pod_replicas(case.current, value, target, down=o.tolerance_down, up=o.tolerance_up)
+
+    def _window(self, case: Case) -> int | None:
+        """Return the largest size of the open cron windows; None if none is open."""
+        at = case.snapshot.observed_at
+        return max((size for start, end, size in self.windows if window_active(start, end, at)), default=None)
+
+    def _looks(self, case: Case, memory: KedaMemory) -> bool:
+        """Whether it is time to see again whether the job is active."""
+        last = memory.polled_at
+        return last is None or case.measured_at - last >= self.options.polling_interval_seconds
+
+    def _cooled_down(self, case: Case, memory: KedaMemory) -> bool:
+        return keda_rules.cooled_down(
+            case.measured_at,
+            last_active=memory.active_at,
+            created=memory.created_at or case.measured_at,
+            cooldown_period=self.options.cooldown_period_seconds,
+            initial_cooldown_period=self.options.initial_cooldown_period_seconds,
+        )
+
+    def _failed(self, case: Case, memory: KedaMemory, missing: str) -> Proposal[KedaMemory]:
+        """Return the fallback after enough failures, else the present size."""
+        o = self.options
+        if o.fallback_replicas is None or memory.failures <= o.fallback_failure_threshold:
+            return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing}, memory=memory)
+        wanted = keda_rules.fallback_replicas(o.fallback_behavior, o.fallback_replicas, case.current)
+        proposed = clamp(case, self._replicas(case, wanted * o.lag_threshold, o.lag_threshold))
+        size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
+        numbers: dict[str, Figure] = {"failures": memory.failures, "wanted": proposed, "size": size, "missing": missing}
+        memory = memory._replace(behaviour=behaviour)
+        return self._proposal(case, size, limited_by or "KEDA_FALLBACK", numbers, memory)
 
     def _missing(self, case: Case, latest: Sequence[int | None], offsets: Sequence[int | None]) -> str:
         """Return which offsets could not be measured, in words."""
@@ -170,7 +290,7 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         if None not in offsets and not o.exclude_persistent_lag:
             lags = [self._cut(lag) for lag in map(sub, latest, offsets)]
             return lags, sum(lags), memory._replace(offsets=(), polls=())
-        _, before, polls = memory
+        before, polls = memory.offsets, memory.polls
         if len(before) != len(offsets):
             before, polls = (-2,) * len(offsets), (0,) * len(offsets)
         lags, whole, counts = [], 0, []
@@ -196,3 +316,18 @@ class Keda(Rule[KedaOptions, KedaMemory]):
     def _cut(self, lag: int) -> int:
         """Return the lag of a partition as it goes into the sum: a negative one as it is, or 0."""
         return max(0, lag) if self.options.cut_negative_lag else lag
+
+
+def _windows(text: str) -> tuple[tuple[Cron, Cron, int], ...]:
+    """Return (start, end, size) of each window of a `cron` option, or raise `BadOption`."""
+    windows = []
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        fields = [field.strip() for field in item.split("|")]
+        if len(fields) != 3 or not (fields[2].isascii() and fields[2].isdigit()):
+            raise BadOption(f"scaling.policy_options.cron: must be start|end|replicas, found {item!r}")
+        try:
+            start, end = (parse_cron(f"0 {field}", "standard") for field in fields[:2])
+        except BadCron as error:
+            raise BadOption(f"scaling.policy_options.cron: {error}") from None
+        windows.append((start, end, int(fields[2])))
+    return tuple(windows)

@@ -1,7 +1,8 @@
 """The formulas of KEDA's Kafka scaler, in its own terms: pure functions of numbers.
 
-Source: kedacore/keda `pkg/scalers/kafka_scaler.go` (8b4f083). Offsets, lags and thresholds are whole records. The
-replicas come from the Horizontal Pod Autoscaler's `AverageValue` rule (`hpa_rules.per_pod_replicas`).
+Source: kedacore/keda `pkg/scalers/kafka_scaler.go`, `pkg/scalers/cron_scaler.go`, `pkg/fallback/fallback.go`,
+`pkg/scaling/executor/scale_scaledobjects.go` (8b4f083). Offsets, lags and thresholds are whole records. The replicas
+come from the Horizontal Pod Autoscaler's `AverageValue` rule (`hpa_rules.per_pod_replicas`).
 """
 
 from __future__ import annotations
@@ -76,3 +77,28 @@ def total_lag(
         total = next_factor(total, len(lags), lag_threshold) * lag_threshold
     upper = sum(1 for lag in lags if lag > 0) if limit_to_partitions_with_lag else len(lags)
     return upper * lag_threshold if total // lag_threshold > upper else total
+
+
+def cooled_down(
+    now: float,
+    *,
+    last_active: float | None,
+    created: float,
+    cooldown_period: float = 300.0,
+    initial_cooldown_period: float = 0.0,
+) -> bool:
+    """Whether an inactive job may go to zero (`scaleToZeroOrIdle`): strictly after the period."""
+    if last_active is None:
+        return created + initial_cooldown_period < now
+    return last_active + cooldown_period < now
+
+
+def fallback_replicas(behavior: str, replicas: int, current: int) -> int:
+    """Return the replicas that the fallback's metric stands for (`doFallback`)."""
+    if behavior == "currentReplicas":
+        return current
+    if behavior == "currentReplicasIfHigher":
+        return max(current, replicas)
+    if behavior == "currentReplicasIfLower":
+        return min(current, replicas)
+    return replicas

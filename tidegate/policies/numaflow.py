@@ -21,7 +21,10 @@ The job does not scale up at its rate limit or under back pressure. Back pressur
 downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
 even gives up a slot.
 
-Numaflow scales to zero; a Spark job keeps at least one slot.
+With `min_parallelism: 0` the job is stopped once nothing was processed and nothing waits over the whole lookback. A
+source then starts every `zero_replica_sleep_seconds` to look for records, although Tidegate knows the end offsets: that
+is Numaflow's rule. A `udf` starts as soon as records wait. Both start with one slot. An open window in `cron` whose
+minimum is above 0 starts the job at once.
 
 When to choose it: You know Numaflow, or your jobs feed each other and none should outrun the next. Restarts must be
 short.
@@ -44,7 +47,7 @@ from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.numaflow_options import NumaflowOptions, cron_windows
 from tidegate.policies.numaflow_pressure import DownstreamLag, remember
 from tidegate.policies.rule import Rule
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, clamp_to_zero
 
 
 class NumaflowMemory(NamedTuple):
@@ -89,6 +92,11 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         ),
         "NUMAFLOW_WINDOW": Reason("the open cron window allows {low} to {high} slots"),
         "NUMAFLOW_FIXED": Reason("the minimum and the maximum are both {low} slots"),
+        "NUMAFLOW_ASLEEP": Reason(
+            "the job was stopped {since:.0f} s ago because nothing waited and none were processed"
+        ),
+        "NUMAFLOW_PEEK": Reason("the job has slept for {since:.0f} s, and starts to look for records"),
+        "NUMAFLOW_AWAKE": Reason("{pending} records are waiting for the stopped job"),
     }
 
     def __init__(self, options: NumaflowOptions) -> None:
@@ -102,13 +110,13 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         memory, lookback = self._lookback(case, memory)
         lags = remember(memory.downstream, case.observed.neighbours, case.measured_at, lookback)
         memory = memory._replace(downstream=lags)
-        since = math.inf if case.state.last_action_at is None else case.decided_at - case.state.last_action_at
+        since = _since_last_scale(case)
         low, high, opened = self._bounds(case)
         numbers: dict[str, Figure] = {"low": low, "high": high, "lookback": lookback}
         if since < math.inf:
             numbers["since"] = since
         if opened and not low <= current <= high:
-            size = clamp(case, self._paced(current, max(low, min(current, high)), since))
+            size = clamp_to_zero(case, self._paced(current, max(low, min(current, high)), since))
             return self._proposal(case, size, "NUMAFLOW_WINDOW", numbers, memory)
         if low == high == current:
             return self._proposal(case, current, "NUMAFLOW_FIXED", numbers, memory)
@@ -140,7 +148,7 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
             downstream_pressure=downstream,
             fix_pressure_cooldown=o.fix_pressure_cooldown,
         )
-        numbers["size"] = size = clamp(case, size)
+        numbers["size"] = size = clamp_to_zero(case, size)
         if held:
             code = f"NUMAFLOW_{held.replace(' ', '_').upper()}"
         elif rate == 0:
@@ -148,6 +156,30 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         else:
             code = "NUMAFLOW_PENDING"
         return self._proposal(case, size, code, numbers, memory)
+
+    def wake(self, case: Case, memory: NumaflowMemory) -> Proposal[NumaflowMemory]:
+        """Return the size of a job that was scaled to zero: by its cron window, its sleep, or what waits."""
+        o, since = self.options, _since_last_scale(case)
+        low, high, opened = self._bounds(case)
+        numbers: dict[str, Figure] = {"low": low, "high": high, "since": since, "pending": case.evidence.lag_records}
+        if opened and low > 0:
+            size = self._paced(0, low, since)
+            return Proposal(clamp_to_zero(case, size), "NUMAFLOW_WINDOW", numbers)
+        size = rules.replicas_from_zero(
+            source=o.vertex != "udf",
+            pending=case.evidence.lag_records,
+            since_last_scale=since,
+            zero_replica_sleep=o.zero_replica_sleep_seconds,
+            up_cooldown=o.scale_up_cooldown_seconds,
+            down_cooldown=o.scale_down_cooldown_seconds,
+        )
+        if size == 0:
+            return Proposal(0, "NUMAFLOW_ASLEEP", numbers)
+        # The sleep is no still spell: nothing was there to process anything.
+        memory = memory._replace(seen=None, spells=())
+        return Proposal(
+            clamp(case, size), "NUMAFLOW_AWAKE" if o.vertex == "udf" else "NUMAFLOW_PEEK", numbers, None, memory
+        )
 
     def _desired(self, case: Case, rate: float, pending: int) -> int:
         o = self.options
@@ -238,3 +270,8 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         full = {lag.job_id for lag in lags if rules.back_pressure(lag.mean, self.limit, threshold)}
         downstream = (n for n in case.observed.neighbours if not n.upstream and n.job_id in full)
         return any(neighbour.distance is None for neighbour in downstream), bool(full)
+
+
+def _since_last_scale(case: Case) -> float:
+    """Return the seconds since the last change of size, stops and starts for want of records included."""
+    return math.inf if case.state.last_action_at is None else case.decided_at - case.state.last_action_at

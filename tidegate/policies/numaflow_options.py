@@ -28,6 +28,9 @@ class NumaflowOptions:
     target_processing_seconds: int = option(20, "time to work off the pending records in", unit="s", ge=1)
     scale_up_cooldown_seconds: float = option(90.0, "time from a change to the next scale-up", unit="s", ge=0)
     scale_down_cooldown_seconds: float = option(90.0, "time from a change to the next scale-down", unit="s", ge=0)
+    zero_replica_sleep_seconds: float = option(
+        120.0, "time from a stop for want of records to the next look, for a source", unit="s", ge=0
+    )
     replicas_per_scale_up: int = option(2, "slots added at a time, at most", unit="slots", ge=1)
     replicas_per_scale_down: int = option(2, "slots removed at a time, at most", unit="slots", ge=1)
     buffer_length: int = option(
@@ -86,8 +89,6 @@ def cron_windows(text: str) -> tuple[CronWindow, ...]:
 def _bound(text: str, item: str) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise BadOption(
-            f"scaling.policy_options.cron: min and max must be whole numbers from 1, found {text!r} in {item!r}"
-        )
+    if not (text.isascii() and text.isdigit()):
+        raise BadOption(f"scaling.policy_options.cron: min and max must be whole numbers, found {text!r} in {item!r}")
     return int(text)

@@ -158,6 +158,28 @@ def scaled(
     return current, ""
 
 
+def replicas_from_zero(
+    *,
+    source: bool,
+    pending: int | None,
+    since_last_scale: float,
+    zero_replica_sleep: float = 120.0,
+    up_cooldown: float = 90.0,
+    down_cooldown: float = 90.0,
+) -> int:
+    """Return the replicas of a vertex that was scaled to zero: 1 to look for messages or to process them, else 0.
+
+    A source sleeps for `zero_replica_sleep` and then peeks, whatever waits for it. Any other vertex goes by the pending
+    messages of its own buffers, where None (they could not be asked) changes nothing. As for any size, nothing happens
+    while both cooldowns run (`scaleOneVertex`).
+    """
+    if since_last_scale < up_cooldown and since_last_scale < down_cooldown:
+        return 0
+    if source:
+        return 1 if since_last_scale >= zero_replica_sleep else 0
+    return 1 if pending is not None and pending > 0 else 0
+
+
 def stepped(current: int, desired: int, up_step: int, down_step: int) -> tuple[int, str]:
     """Return (replicas one step towards `desired`, "step" if that is not all the way)."""
     size = max(current - down_step, min(desired, current + up_step))

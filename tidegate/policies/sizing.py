@@ -48,9 +48,13 @@ def unknown(evidence: Evidence, *names: str) -> str:
 
 
 def clamp(case: Case, size: int) -> int:
-    """Return `size` within the bounds of the spec, and at least one slot: a policy does not stop a job."""
-    scaling = case.spec.scaling
-    return max(1, scaling.min_parallelism, min(size, scaling.max_parallelism))
+    """Return `size` within the bounds of the spec for a running job: most rules do not stop one."""
+    return max(case.spec.smallest_size, min(size, case.spec.scaling.max_parallelism))
+
+
+def clamp_to_zero(case: Case, size: int) -> int:
+    """Return `size` within the bounds of the spec, 0 included where the spec allows it."""
+    return 0 if size <= 0 == case.spec.scaling.min_parallelism else clamp(case, size)
 
 
 def change_to(case: Case, size: int, restart_seconds: float) -> PlannedChange:
@@ -63,9 +67,9 @@ def change_to(case: Case, size: int, restart_seconds: float) -> PlannedChange:
 
 
 def expect(case: Case, size: int, change: PlannedChange) -> Expectation | None:
-    """Return the effect of `size` by the evidence; None while the capacity is unknown."""
+    """Return the effect of `size` by the evidence; None while the capacity is unknown, and for no slot at all."""
     e = case.evidence
-    if not e.true_processing_rate or e.arrival_rate is None or e.lag_records is None or not case.current:
+    if not size or not e.true_processing_rate or e.arrival_rate is None or e.lag_records is None or not case.current:
         return None
     return effect(case.current, size, e.true_processing_rate, e.arrival_rate, max(0, e.lag_records), change)
 

@@ -84,7 +84,7 @@ class Execution:
         The delay ends with that commit, as the actuator sees it. The outage leaves out the first batch itself.
         """
         if self.command.kind is not CommandKind.RESCALE:
-            return {}
+            return {"delay_seconds": self.since_order(at)}
         first = self.job.finished[-1].started_at if self.job.last_commit_at == at else at
         found: dict[str, object] = {"delay_seconds": self.since_order(at)}
         if self._last_commit_at is not None:

@@ -39,9 +39,10 @@ def stop(
     """Take the fence for a new run, then end every older one.
 
     `failed_from` is where the checkpoint stood when the run started that now seems to have failed. `may_refuse` says
-    that nothing has been changed yet: a rescale then leaves a job alone that would not go on where it stopped.
+    that nothing has been changed yet: a rescale, or a stop of a job that is to start again, then leaves a job alone
+    that would not go on where it stopped.
     """
-    astray = _astray(task, drivers) if may_refuse and task.command.kind is CommandKind.RESCALE else None
+    astray = _astray(task, drivers) if may_refuse and _goes_on(task) else None
     if astray is not None:
         return ActionOutcome(ActionEvent.WOULD_NOT_STOP, f"{astray} The job runs on as it was.", CODE)
     started = task.clock.monotonic()
@@ -89,6 +90,12 @@ def stop(
         event = ActionEvent.GONE_AFTER_COMMIT
         sentence += f" It had committed batch {batch_id} after all, so its size works and is started again."
     return ActionOutcome(event, sentence, details=details, checkpoint=mark)
+
+
+def _goes_on(task: Task) -> bool:
+    """Return whether the job is to go on from its checkpoint: it gets another size, or sleeps until records wait."""
+    scaled_to_zero = task.spec.running and task.spec.scaling.min_parallelism == 0
+    return task.command.kind is CommandKind.RESCALE or (task.command.kind is CommandKind.STOP and scaled_to_zero)
 
 
 def _astray(task: Task, drivers: JobDrivers) -> str | None:

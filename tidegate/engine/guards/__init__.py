@@ -15,6 +15,7 @@ from tidegate.engine.guards.periods import ExcludedPeriods
 from tidegate.engine.guards.progress import Downstream, Ineffective, StuckConsumer
 from tidegate.engine.guards.resources import PoolSlots, RedisAnswers, ReservationHeld
 from tidegate.engine.guards.shrinking import ScaleDownGrace, ScaleDownWindow
+from tidegate.engine.guards.silence import Silence
 from tidegate.engine.guards.state import MemoryPressure, StateLimits, StateSize
 from tidegate.engine.guards.timing import CommandUnderWay, Cooldown, Stabilization
 from tidegate.engine.guards.way import PossibleWay, StopDeadline
@@ -24,6 +25,7 @@ GUARDS: tuple[type[Guard], ...] = (
     Fresh,
     Complete,
     StateLimits,
+    Silence,
     Paused,
     Interactive,
     ExcludedPeriods,

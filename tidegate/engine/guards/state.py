@@ -47,7 +47,7 @@ class MemoryPressure(Guard):
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Compare the share of garbage collection with the limit."""
         gc = case.evidence.gc_ratio
-        if size >= case.current or gc is None or gc <= self.gc_share:
+        if size >= case.current or size == 0 or gc is None or gc <= self.gc_share:
             return None
         return Verdict(case.current, "MEMORY_PRESSURE", {"gc": gc})
 
@@ -84,9 +84,12 @@ class StateSize(ForcingGuard):
         return Verdict(needed, "STATE_FORCES_GROWTH", values)
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Keep a scale-down from leaving too few executors for the state, within what the spec allows."""
+        """Keep a scale-down from leaving too few executors for the state, within what the spec allows.
+
+        A job that is stopped has its state in the checkpoint only.
+        """
         state = case.evidence.state_bytes
-        if size >= case.current or state is None:
+        if size >= case.current or size == 0 or state is None:
             return None
         needed = self._needed(state, case.spec.application.executor_cores)
         kept = min(case.current, needed, case.spec.scaling.max_parallelism)

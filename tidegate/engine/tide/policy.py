@@ -185,9 +185,9 @@ class Tide:
         return Proposal(case.current, "TIDE_LEARNING", numbers, memory=memory)
 
     def _idle(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
-        """Return the minimum size if nothing arrived during the whole window."""
+        """Return the smallest size if nothing arrived during the whole window; the guard `silence` may stop the job."""
         evidence, o = case.evidence, self.options
-        low = case.spec.scaling.min_parallelism
+        low = case.spec.smallest_size
         idle = evidence.utilization == 0.0 and evidence.lag_records == 0 and evidence.arrival_rate == 0.0
         if not idle or case.current <= low or evidence.window_seconds < 0.9 * o.window_seconds:
             return None
@@ -297,7 +297,7 @@ class Tide:
         spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
         segments = memory.forecast.as_step().ahead(spans, self.constants, o.confidence)
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
-        sizes = useful_sizes(scaling.min_parallelism, scaling.max_parallelism, model.shape, cores)
+        sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.shape, cores)
         return Rollout(
             model,
             sizes,

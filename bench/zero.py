@@ -1,0 +1,269 @@
+"""Scaling to zero, and back: seconds from the first record to its output, with all three services.
+
+A job with `min_parallelism: 0` is stopped after a short silence. Then one record arrives, and the clock runs until it
+is in the output topic. In the last round, collector and event logs are gone while the job sleeps: a new collector must
+find the committed offsets in the checkpoint. `TIDEGATE_STACK_DIR` names a running stack to use; otherwise one is
+started.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import SecretStr
+
+import tidegate
+from bench.servers import servers
+from bench.table import BenchRow
+from tidegate.client import ClientSettings, received
+from tidegate.events.command import CommandKind
+from tidegate.events.decision import Decision
+from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.result import ActionResult, Phase
+from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.stack import StackInfo
+
+ROUNDS = 3
+INTERVAL_SECONDS = 2
+SILENCE_SECONDS = 6.0
+WAIT_SECONDS = 240.0
+ROOT = Path(tidegate.__file__).resolve().parent.parent
+JOB = ROOT / "deploy" / "examples" / "rates.py"
+SERVICES = ("collector", "decider", "actuator")
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """One start from zero, in seconds after the first record."""
+
+    ordered: float
+    running: float
+    committed: float
+    output: float
+
+
+@dataclass
+class Rig:
+    """The services, the topics and the job of one run."""
+
+    info: StackInfo
+    folder: Path
+    tag: str
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Create the topics."""
+        self.settings = ClientSettings(
+            bootstrap_servers=self.info.bootstrap_servers,
+            topic_prefix=f"{self.tag}.",
+            redis_url=self.info.redis_url,
+            redis_password=SecretStr(self.info.redis_password),
+            redis_prefix=f"{self.tag}:",
+        )
+        ensure_topics(self.settings, partitions=1)
+        admin = AdminClient(self.settings.kafka())
+        for future in admin.create_topics([NewTopic(f"{self.tag}-{name}", 2, 1) for name in ("in", "out")]).values():
+            future.result(30)
+        self.producer = Producer(self.settings.kafka())
+        self.outputs = Consumer({**self.settings.kafka(), "group.id": self.tag, "auto.offset.reset": "earliest"})
+        self.outputs.subscribe([f"{self.tag}-out"])
+        for name in ("events", "control"):
+            (self.folder / name).mkdir(parents=True)
+
+    def start(self, name: str) -> None:
+        """Start a service in its own process group."""
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("TIDEGATE_", "SPARK_", "PYSPARK_"))}
+        own |= {"TIDEGATE_BOOTSTRAP_SERVERS": self.info.bootstrap_servers, "TIDEGATE_TOPIC_PREFIX": f"{self.tag}."}
+        if name != "collector":
+            own |= {"TIDEGATE_REDIS_URL": self.info.redis_url, "TIDEGATE_REDIS_PASSWORD": self.info.redis_password}
+            own |= {"TIDEGATE_REDIS_PREFIX": f"{self.tag}:"}
+        if name == "actuator":
+            own |= {"TIDEGATE_ACTUATOR_GROUP": f"{self.tag}.actuator"}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", f"services.{name}"],
+                env=own,
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def end(self, name: str) -> None:
+        """End a service."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=10)
+
+    def close(self) -> None:
+        """End what runs."""
+        for name in tuple(self.processes):
+            self.end(name)
+        self.outputs.close()
+
+    def spec(self) -> JobSpec:
+        """Return the job: two slots at first, stopped after six seconds without records."""
+        checkpoint = str(self.folder / "checkpoint")
+        return JobSpec(
+            job_id=self.tag,
+            sources=(f"{self.tag}-in",),
+            sinks=(f"{self.tag}-out",),
+            interval_seconds=INTERVAL_SECONDS,
+            application=Application(
+                script=str(JOB),
+                args=(
+                    *("--bootstrap-servers", self.info.bootstrap_servers, "--checkpoint", checkpoint),
+                    *("--input", f"{self.tag}-in", "--output", f"{self.tag}-out"),
+                    *("--record-ms", "1", "--trigger", "500 milliseconds"),
+                ),
+                master=self.info.spark_master,
+                rest_url=self.info.spark_rest,
+                master_ui_url=self.info.spark_ui,
+                jars=tuple(str(jar) for jar in self.info.connector_jars),
+                conf={"spark.driver.cores": "0", "spark.ui.enabled": "false"},
+                checkpoint_location=checkpoint,
+                event_log_dir=str(self.folder / "events"),
+                control_dir=str(self.folder / "control"),
+            ),
+            scaling=Scaling(
+                min_parallelism=0,
+                max_parallelism=2,
+                initial_parallelism=2,
+                guards={
+                    "silence": {"after_seconds": SILENCE_SECONDS},
+                    "stabilization": {"seconds": 0.0},
+                    "cooldown": {"up_seconds": 0.0, "down_seconds": 0.0},
+                },
+            ),
+        )
+
+    def send(self, count: int) -> float:
+        """Send records; return when the last was acknowledged, in seconds since 1970."""
+        for number in range(count):
+            self.producer.produce(f"{self.tag}-in", str(number).encode(), partition=number % 2)
+        if self.producer.flush(30):
+            raise RuntimeError("the benchmark's records were not delivered")
+        return time.time()
+
+    def take(self, count: int) -> None:
+        """Wait until the output topic has brought so many records."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while count:
+            message = self.outputs.poll(0.05)
+            if message is not None and message.error() is None:
+                count -= 1
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"{count} records did not reach the output; see {self.folder}\n{self.story()}")
+
+    def results(self) -> list[ActionResult]:
+        """Return all results so far."""
+        return [one.event for one in received(ActionResult, self.settings)]
+
+    def wait(self, what: str, seen: Callable[[], bool]) -> None:
+        """Wait until something was seen."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not seen():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{self.story()}")
+            time.sleep(0.25)
+
+    def stops(self) -> int:
+        """Return how often the job was stopped."""
+        return sum(r.kind is CommandKind.STOP and r.phase is Phase.VERIFIED for r in self.results())
+
+    def asleep(self, since: datetime) -> bool:
+        """Whether a decision after an instant says that the job sleeps, with nothing missing."""
+        found = [one.event for one in received(Decision, self.settings, since=timedelta(seconds=30))]
+        newest = found[-1] if found else None
+        return (
+            newest is not None
+            and newest.decided_at > since
+            and newest.trail[0].code == "SCALED_TO_ZERO"
+            and not newest.evidence.missing
+        )
+
+    def put_to_sleep(self, stops: int, *, forget: bool) -> None:
+        """Wait until the job has been stopped more than `stops` times, and sleeps.
+
+        To `forget` means that the collector ends and the event logs are deleted, and that a new collector starts.
+        """
+        self.wait("the job is scaled to zero", lambda: self.stops() > stops)
+        if forget:
+            self.end("collector")
+            shutil.rmtree(self.folder / "events")
+            (self.folder / "events").mkdir()
+            self.start("collector")
+        since = datetime.now(UTC)
+        self.wait("the job sleeps", lambda: self.asleep(since))
+
+    def story(self) -> str:
+        """Return the newest decisions and results, for an error."""
+        told = [f"{one.event.decided_at:%H:%M:%S} {one.event.sentence}" for one in received(Decision, self.settings)]
+        done = [f"{result.at:%H:%M:%S} {result.kind} {result.phase}: {result.sentence}" for result in self.results()]
+        return "\n".join([*told[-15:], *done[-15:]])
+
+
+def main() -> list[BenchRow]:
+    """Put a job to sleep and wake it `ROUNDS` times; return the row."""
+    wakes: list[Wake] = []
+    with (
+        servers(spark=True) as info,
+        tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
+        ExitStack() as end,
+    ):
+        rig = Rig(info, Path(folder), f"zero-{uuid.uuid4().hex[:8]}")
+        end.callback(rig.close)
+        for name in SERVICES:
+            rig.start(name)
+        rig.send(100)
+        Publisher(rig.settings).publish(rig.spec())
+        rig.take(100)
+        rig.wait("the first start", lambda: any(_is_started(result) for result in rig.results()))
+        first = next(result for result in rig.results() if _is_started(result))
+        for number in range(ROUNDS):
+            rig.put_to_sleep(number, forget=number == ROUNDS - 1)
+            at = rig.send(1)
+            rig.take(1)
+            wakes.append(_wake(rig, at, time.time()))
+            sys.stderr.write(f"  {wakes[-1]}\n")
+        rig.wait("the job is stopped again", lambda: rig.stops() > ROUNDS)
+    output, ordered = (statistics.median(getattr(wake, name) for wake in wakes) for name in ("output", "ordered"))
+    took = f"{output:.1f} s (worst {max(wake.output for wake in wakes):.1f} s), of it {ordered:.1f} s until the order"
+    delay = first.delay_seconds or 0.0
+    floor = f"the job's first start, to its first commit: {delay:.1f} s"
+    return [BenchRow("from zero: first record to its output", took, floor, output / delay, 1.5, at_most=True)]
+
+
+def _is_started(result: ActionResult) -> bool:
+    return result.kind is CommandKind.START and result.phase is Phase.VERIFIED
+
+
+def _wake(rig: Rig, sent: float, output: float) -> Wake:
+    """Return the times of the newest start."""
+    rig.wait("the start is verified", lambda: _is_started(rig.results()[-1]))
+    phases = {result.phase: result.at.timestamp() - sent for result in rig.results() if result.at.timestamp() > sent}
+    return Wake(
+        ordered=round(phases[Phase.ACCEPTED], 2),
+        running=round(phases[Phase.RUNNING], 2),
+        committed=round(phases[Phase.VERIFIED], 2),
+        output=round(output - sent, 2),
+    )

@@ -1,0 +1,61 @@
+"""The committed offsets as a job's checkpoint has them, for a job whose event log does not tell.
+
+A job that was scaled to zero may sleep for weeks. Its log may be deleted meanwhile, and the log of a run that processed
+nothing has no offsets. The checkpoint stays: `commits/<n>` says that batch n is committed, and `offsets/<n>` where it
+ended, one line per source after the version and the metadata (Spark's `OffsetSeqLog`):
+
+    v1
+    {"batchWatermarkMs":0, ...}
+    {"orders":{"0":120,"1":96}}
+
+Nothing here writes. A location that is no path on this machine tells nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from services.collector.events import PartitionOffsets
+
+
+def checkpoint_offsets(root: Path, topics: Collection[str]) -> PartitionOffsets:
+    """Return the lowest committed offset of each partition of `topics` over the queries.
+
+    Their checkpoints are `root` or folders in it.
+
+    Raises `OSError` or `ValueError` if a checkpoint is there and cannot be read.
+    """
+    lowest: dict[str, dict[int, int]] = {}
+    for folder in (root, *_folders(root)):
+        for topic, partition, offset in _committed(folder):
+            if topic in topics:
+                of_topic = lowest.setdefault(topic, {})
+                of_topic[partition] = min(offset, of_topic.get(partition, offset))
+    return lowest
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(entry for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
+
+
+def _committed(folder: Path) -> Iterable[tuple[str, int, int]]:
+    """Yield (topic, partition, end offset) of a query's newest committed batch."""
+    commits = folder / "commits"
+    batches = [int(entry.name) for entry in commits.iterdir() if entry.name.isdigit()] if commits.is_dir() else []
+    if not batches:
+        return
+    newest = max(batches)
+    _, _, *sources = (folder / "offsets" / str(newest)).read_text(encoding="utf-8").splitlines()
+    for line in sources:
+        yield from _offsets(json.loads(line) if line.startswith("{") else None)
+
+
+def _offsets(source: Any) -> Iterable[tuple[str, int, int]]:
+    """Yield the offsets of a source if it is Kafka; other sources have other offsets."""
+    for topic, partitions in source.items() if isinstance(source, dict) else ():
+        if isinstance(partitions, dict):
+            for partition, offset in partitions.items():
+                yield topic, int(partition), int(offset)

@@ -1,0 +1,75 @@
+"""Committed offsets from a checkpoint: the newest committed batch of each query, the lowest over queries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from services.collector.checkpoint import checkpoint_offsets
+from tests.unit.test_collector_app import World, spec
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+
+
+def checkpoint(at: Path, committed: int, *batches: str) -> None:
+    """Write a checkpoint whose batches from 0 have these sources; those above `committed` were only begun."""
+    for number, sources in enumerate(batches):
+        for folder, text in (("offsets", f'v1\n{{"batchWatermarkMs":0}}\n{sources}'), ("commits", "v1\n{}")):
+            if folder == "offsets" or number <= committed:
+                (at / folder).mkdir(parents=True, exist_ok=True)
+                (at / folder / str(number)).write_text(text, encoding="utf-8")
+
+
+def test_a_batch_that_was_not_committed_does_not_count(tmp_path: Path) -> None:
+    """Its offsets are written before it runs."""
+    checkpoint(tmp_path, 1, *(json.dumps({"in": {"0": 10 * n, "1": 7 * n}}) for n in range(3)))
+    (tmp_path / "commits" / ".1.crc").write_bytes(b"x")
+    assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 10, 1: 7}}
+
+
+def test_several_queries_count_with_the_lowest_and_other_sources_not_at_all(tmp_path: Path) -> None:
+    """As for the progress of a run; a rate source has a number, a source without data a dash."""
+    checkpoint(tmp_path / "a", 0, '{"in":{"0":5,"1":9}}\n-\n42\n{"logOffset":3}')
+    checkpoint(tmp_path / "b", 0, '{"in":{"0":8,"1":2},"else":{"0":1}}')
+    assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 5, 1: 2}}
+
+
+def test_no_checkpoint_tells_nothing(tmp_path: Path) -> None:
+    """Neither a job that never committed, nor a location that is not on this machine."""
+    (tmp_path / "commits").mkdir()
+    assert checkpoint_offsets(tmp_path, {"in"}) == checkpoint_offsets(tmp_path / "nowhere", {"in"}) == {}
+
+
+def test_a_broken_checkpoint_is_an_error(tmp_path: Path) -> None:
+    """What is there and cannot be read is never taken for nothing."""
+    checkpoint(tmp_path, 0, '{"in":{"0":')
+    with pytest.raises(ValueError, match="Expecting value"):
+        checkpoint_offsets(tmp_path, {"in"})
+
+
+def test_a_new_collector_knows_the_offsets_of_a_job_whose_log_is_gone(tmp_path: Path) -> None:
+    """The log directory is empty; the checkpoint still says where the job stopped, and Kafka where the topic ends."""
+    checkpoint(tmp_path / "checkpoint", 0, '{"rec":{"0":4000,"1":4000,"2":4000,"3":3999}}')
+    checkpoint(tmp_path / "broken", 0, "{")
+    (tmp_path / "logs").mkdir()
+
+    def sleeper(job_id: str, location: Path) -> JobSpec:
+        made = spec(tmp_path / "logs", job_id)
+        application = made.application.model_copy(update={"checkpoint_location": str(location)})
+        scaling = made.scaling.model_copy(update={"min_parallelism": 0})
+        return made.model_copy(update={"application": application, "scaling": scaling})
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(sleeper("sleeper", tmp_path / "checkpoint"), sleeper("other", tmp_path / "broken"))
+        await world.begin()
+        await world.turn(0)
+        return await world.snapshots(2)
+
+    known, unknown = sorted(asyncio.run(play()), key=lambda shot: shot.job_id, reverse=True)
+    assert (known.state, known.missing) == (ClusterState.STOPPED, ())
+    assert known.sources[0].end_offsets == (4000, 4000, 4000, 4000)
+    assert known.sources[0].committed_offsets == (4000, 4000, 4000, 3999)
+    assert unknown.missing == (Part.COMMITTED_OFFSETS,)
