@@ -14,7 +14,16 @@ from tidegate.twin.load import Load
 
 def tick(at: float, arrived: float, lag: int) -> Tick:
     """Return the truth of one moment."""
-    return Tick(at=at, arrived=arrived, lag_records=lag, slots=1, running=True, core_seconds=at, state_bytes=0.0)
+    return Tick(
+        at=at,
+        arrived=arrived,
+        lag_records=lag,
+        slots=1,
+        running=True,
+        core_seconds=at,
+        state_bytes=0.0,
+        age_seconds=0.0,
+    )
 
 
 def test_the_age_of_first_records() -> None:

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import threading
 import types
 from typing import Any
 
 import pytest
 
-from tidegate.launcher.boundary import end_at_boundary, stop_at_boundary
+from tidegate.launcher.boundary import between_batches, end_at_boundary, stop_at_boundary
 
 ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
@@ -104,3 +105,104 @@ def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at:
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
     assert engine.state().get().name == ("TERMINATED" if ended else "ACTIVE")
     assert (engine.stopped_at is not None) is ended
+
+
+CONSTRUCTING = "MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
+COMMITTING = "ReentrantLock.lock, MicroBatchExecution.runBatch, TriggerExecutor.execute"
+
+
+class BusyQuery:
+    """A query whose batches follow one another, and the lock that it needs to construct and to commit each of them."""
+
+    def __init__(self, clock: Clock, seconds: float, first: float) -> None:
+        self.clock, self.seconds, self.ends_at = clock, seconds, first
+        self.held, self.waits = False, ""
+        self.commits: list[float] = []
+        self._jsq = self
+        self.awaitProgressLock = lambda: self
+
+    def getClass(self) -> Any:
+        field = types.SimpleNamespace(get=lambda _of: None)
+        found = types.SimpleNamespace(getField=lambda _name: field)
+        loader = types.SimpleNamespace(loadClass=lambda _name: found)
+        return types.SimpleNamespace(getSimpleName=lambda: "MicroBatchExecution", getClassLoader=lambda: loader)
+
+    def queryExecutionThread(self) -> Any:
+        return types.SimpleNamespace(getStackTrace=self._stack)
+
+    def _stack(self) -> str:
+        self._go_on()
+        return self.waits or ADDING_BATCH
+
+    def _go_on(self) -> None:
+        """Go on as far as time and lock allow."""
+        while True:
+            if self.waits == CONSTRUCTING:
+                if self.held:
+                    return
+                self.waits, self.ends_at = "", max(self.ends_at, self.clock.now) + self.seconds
+            elif self.clock.now < self.ends_at:
+                return
+            elif self.held:
+                self.waits = COMMITTING
+                return
+            else:
+                self.commits.append(self.clock.now)
+                self.waits = CONSTRUCTING
+
+    def tryLock(self, _milliseconds: int, _unit: object) -> bool:
+        self.clock.now += 0.001
+        if self.waits == COMMITTING:  # it was let go to commit, and the lock is fair
+            self.commits.append(self.clock.now)
+            self.waits = CONSTRUCTING
+        else:
+            self._go_on()
+        self.held = True
+        return True
+
+    def unlock(self) -> None:
+        self.held = False
+
+
+class Clock:
+    """Simulated time."""
+
+    now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock that the module goes by."""
+    found = Clock()
+    monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: found.now)
+    monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", found.sleep)
+    return found
+
+
+@pytest.mark.parametrize("seconds", [(0.4, 0.7), (1.5, 1.9), (0.3, 3.7), (2.0, 2.0, 2.3)], ids=str)
+def test_queries_that_never_rest_are_held_at_one_moment(clock: Clock, seconds: tuple[float, ...]) -> None:
+    """Each is held at its own boundary until the last one comes to its own, and none is held for longer than that."""
+    queries = [BusyQuery(clock, each, 0.3 * place) for place, each in enumerate(seconds)]
+    running: list[int] = []
+    held = between_batches(queries, 30.0, lambda: running.extend(not query.waits for query in queries), NEVER)
+    assert running == [False] * len(queries)
+    assert held is not None
+    assert held <= max(seconds) + 0.1
+    assert clock.now < 15.0
+    assert all(query.waits == CONSTRUCTING and not query.held for query in queries)
+
+
+def test_queries_go_on_if_one_comes_to_no_boundary(clock: Clock) -> None:
+    """A batch of minutes does not stop the other query for as long: it is held for a while and then goes on."""
+    short, long = BusyQuery(clock, 0.5, 0.0), BusyQuery(clock, 300.0, 300.0)
+    assert between_batches([short, long], 20.0, pytest.fail, NEVER) is None
+    assert clock.now == pytest.approx(20.0, abs=1.0)
+    assert len(short.commits) >= 5
+    assert not short.held
+    assert not long.held
+
+
+NEVER = threading.Event()

@@ -19,21 +19,21 @@ thread, which py4j ties to one thread of the JVM.
 
 `between_batches` uses the same lock to do something while no query runs a batch, and ends none. A query that is about
 to construct its next batch waits for the lock, so it stays between two batches. One that is about to commit its batch
-waits too: it is let go, and since the lock is fair, the lock comes back just after the commit.
+waits too: it is let go, and since the lock is fair, the lock comes back just after the commit. Several queries are held
+one by one, each at its own boundary.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
 _LOOK_SECONDS = 0.005
 _HOLD_SECONDS = 1.0
-"""How long a query may be kept from its next batch while other queries are still running theirs."""
+"""How long a query is kept from its next batch at first while others still run theirs; each further try doubles it."""
 _LOCK_MILLISECONDS = 500
 """How long to wait for a query that holds its lock itself: it asks its sources for new records, or commits."""
 
@@ -127,48 +127,75 @@ def between_batches(
     if not engines:
         act()
         return 0.0
-    # looked up once: between commit and next batch there is only time for a few calls to the JVM
-    locks = [engine.awaitProgressLock() for engine in engines]
-    threads = [engine.queryExecutionThread() for engine in engines]
-    milliseconds = _static(engines[0], "java.util.concurrent.TimeUnit", "MILLISECONDS")
-    describe = _describer(engines[0])
+    lanes = [_Lane(engine) for engine in engines]
+    longest = _HOLD_SECONDS
     while True:
-        with ExitStack() as held:
-            since = None
-            for lock in locks:
-                if not lock.tryLock(_LOCK_MILLISECONDS, milliseconds):
-                    break
-                held.callback(lock.unlock)
-            else:
-                since = _wait_at_boundary(lambda: [_frames(thread, describe) for thread in threads], give_up)
+        try:
+            since = _hold_all(lanes, longest, give_up)
             if since is not None:
                 act()
                 return time.monotonic() - since
+        finally:
+            for lane in lanes:
+                lane.let_go()
         if give_up():
             return None
+        longest *= 2
 
 
-def _wait_at_boundary(look: Callable[[], list[list[str]]], give_up: Callable[[], bool]) -> float | None:
-    """Return since when the first query has waited between two batches, once all do; the caller holds the locks.
+def _hold_all(lanes: Sequence[_Lane], longest: float, give_up: Callable[[], bool]) -> float | None:
+    """Hold each query as it comes to its boundary, until all are held; return since when the first one has been.
 
-    Returns None if the locks must be let go first: a query waits to commit, or has waited here for too long.
+    Returns None if the first one has been held for `longest` seconds, so that its batches must go on.
     """
     since = None
     while True:
-        stacks = look()
-        # one that constructs its next batch cannot have started it: it waits for the lock
-        busy = [s for s in stacks if place_of(s) not in (Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING)]
+        waiting = sum([lane.holds_at_boundary() for lane in lanes])
         now = time.monotonic()
-        if len(busy) == len(stacks):
+        if not waiting:
             since = None
         elif since is None:
             since = now
-        if not busy:
+        if waiting == len(lanes):
             return since
-        commits = any("ReentrantLock.lock" in frame for stack in busy for frame in stack)
-        if commits or give_up() or (since is not None and now - since > _HOLD_SECONDS):
+        if give_up() or (since is not None and now - since > longest):
             return None
         time.sleep(_LOOK_SECONDS)
+
+
+class _Lane:
+    """The lock of one query, and what its thread does meanwhile."""
+
+    def __init__(self, engine: Any) -> None:
+        # looked up once: between commit and next batch there is only time for a few calls to the JVM
+        self._lock = engine.awaitProgressLock()
+        self._thread = engine.queryExecutionThread()
+        self._milliseconds = _static(engine, "java.util.concurrent.TimeUnit", "MILLISECONDS")
+        self._describe = _describer(engine)
+        self._held = False
+
+    def holds_at_boundary(self) -> bool:
+        """Take the lock if it is not held; return whether it is, and the query waits between two batches.
+
+        A query that waits to commit is let go, and the lock taken again at once: it is fair, so it comes back just
+        after the commit.
+        """
+        while self._held or self._lock.tryLock(_LOCK_MILLISECONDS, self._milliseconds):
+            self._held = True
+            stack = _frames(self._thread, self._describe)
+            # one that constructs its next batch cannot have started it: it waits for the lock
+            if place_of(stack) in (Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING):
+                return True
+            if not any("ReentrantLock.lock" in frame for frame in stack):
+                return False
+            self.let_go()
+        return False
+
+    def let_go(self) -> None:
+        """Let the query go on."""
+        if self._held:
+            self._lock.unlock()
+            self._held = False
 
 
 def execution_of(query: Any) -> Any:
