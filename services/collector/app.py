@@ -142,8 +142,10 @@ class Collector:
             made: list[Outgoing] = []
             for spec in specs:
                 reading = readings.get(spec.job_id) if readings is not None else None
-                sequence = due[spec.job_id][0]
-                seen = SourceAnswers(sequence, observed_at, ends, reading, master, self._app_ids.get(spec.job_id))
+                sequence, app_id = due[spec.job_id][0], self._app_ids.get(spec.job_id)
+                begins = reading is not None and reading.in_first_batch
+                first = await self.sources.first_offsets(spec.application) if begins else {}
+                seen = SourceAnswers(sequence, observed_at, ends, reading, master, app_id, first)
                 made.append((self._made(spec, seen), None))
             self.deliveries.put(made)
 

@@ -14,14 +14,15 @@ The state comes from the master if the job has one, and from the log:
 So an idle query counts as running, without batches and with nothing missing; a dead one does not count as running.
 
 Committed offsets come from the newest progress. Until a new run has committed, those of the previous run apply, because
-the checkpoint is the same. A partition that the query has not seen yet (just added) has the committed offset null, and
+the checkpoint is the same. The first run of all has committed nothing in its first batch; then the offsets from which
+that batch began apply. A partition that the query has not seen yet (just added) has the committed offset null, and
 `committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query has
 committed (the topic was recreated), the end offsets are null there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from services.collector.application_run import Reading
@@ -44,6 +45,8 @@ class SourceAnswers:
     master: MasterView | None
     last_app_id: str | None = None
     """The newest known run, in case the log does not answer."""
+    first: PartitionOffsets = field(default_factory=dict)
+    """Where a query began that has committed nothing."""
 
 
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
@@ -164,7 +167,7 @@ def _ended(run: Reading) -> ClusterState:
 def _committed(seen: SourceAnswers) -> PartitionOffsets | None:
     if seen.logs is None:
         return None
-    return next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
+    return next((run.committed for run in reversed(seen.logs.runs) if run.committed), seen.first)
 
 
 def _slots(seen: SourceAnswers, state: ClusterState, app: App | None, run: Reading | None) -> int | None:

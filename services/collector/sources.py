@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from services.collector.application_run import Interval
+from services.collector.events import PartitionOffsets
+from services.collector.first_offsets import first_offsets, local_path
 from services.collector.log_directory import JobReading
 from services.collector.master import MasterView
 from services.collector.metrics import CollectorMetrics
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.worker import WorkerThread
+from tidegate.events.job import Application
 from tidegate.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -92,6 +94,12 @@ class Sources:
         call = directory.worker.call(self.settings.log_timeout_seconds, directory.logs.read, wanted)
         return await self.bounded(f"logs {where}", call)
 
+    async def first_offsets(self, application: Application) -> PartitionOffsets:
+        """Return where a query began that has committed nothing; nothing if that cannot be read in time."""
+        worker = self._directories[application.event_log_dir].worker
+        call = worker.call(self.settings.log_timeout_seconds, first_offsets, application.checkpoint_location)
+        return await self.bounded(f"checkpoint {application.checkpoint_location}", call) or {}
+
     async def bounded(self, source: str, answer: Awaitable[T]) -> T | None:
         """Return an answer, or None when the source fails or is too slow."""
         try:
@@ -111,9 +119,3 @@ class Sources:
         """End the threads."""
         for worker in (self._kafka_worker, *(directory.worker for directory in self._directories.values())):
             worker.close()
-
-
-def local_path(event_log_dir: str) -> Path:
-    """Return the path of an event log directory, given as a path or a `file:` URL."""
-    parts = urlsplit(event_log_dir)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else Path(event_log_dir)

@@ -127,7 +127,7 @@ class HandoverJob(ActuatorRig):
             told: list[tuple[int, int]] = []
             deadline = time.monotonic() + 30
             while len(told) < left and time.monotonic() < deadline:
-                for message in consumer.consume(1000, timeout=1.0):
+                for message in consumer.consume(min(left - len(told), 1000), timeout=1.0):
                     value = json.loads(message.value())
                     told.append((value["partition"], value["records"]))
         finally:

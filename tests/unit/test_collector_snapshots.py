@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from services.collector.application_run import Reading
+from services.collector.events import PartitionOffsets
+from services.collector.first_offsets import first_offsets
 from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
@@ -92,9 +95,10 @@ def made(
     reading: JobReading | None = None,
     view: MasterView | None = None,
     last_app_id: str | None = None,
+    first: PartitionOffsets | None = None,
 ) -> MetricSnapshot:
     """Return the snapshot of some answers."""
-    seen = SourceAnswers(SEQUENCE, T, ends, reading, view, last_app_id)
+    seen = SourceAnswers(SEQUENCE, T, ends, reading, view, last_app_id, first or {})
     return snapshot(of or spec(), seen, SILENCE)
 
 
@@ -162,6 +166,27 @@ def test_a_job_never_started_has_no_incarnation() -> None:
     assert (result.state, result.incarnation, result.slots_granted) == (ClusterState.STOPPED, None, 0)
     assert result.sources[0].committed_offsets == (None, None)
     assert result.missing == (Part.COMMITTED_OFFSETS,)
+
+
+@pytest.mark.parametrize(("commits", "known"), [([], True), (["0"], True), (["0", "1"], False)])
+@pytest.mark.parametrize("place", [".", "counts"])
+def test_the_first_batch_has_a_lag(tmp_path: Path, commits: list[str], known: bool, place: str) -> None:
+    """Until a run commits, it stands where its first batch began. One with more batches is no longer there."""
+    for number, offsets in enumerate(('{"in":{"0":3,"1":7}}', '{"in":{"0":4}}', "{}")):
+        (tmp_path / place / f"sources/{number}").mkdir(parents=True)
+        (tmp_path / place / f"sources/{number}/0").write_bytes(b"\0v1\n" + offsets.encode())
+    (tmp_path / place / "commits").mkdir()
+    for name in commits:
+        (tmp_path / place / "commits" / name).touch()
+    found = first_offsets(f"file:{tmp_path}")
+    assert found == ({"in": {0: 3, 1: 7}} if known else {})
+    working = logs(replace(IDLE, committed={}))
+    assert working.in_first_batch
+    result = made(reading=working, view=master(app()), first=found)
+    assert result.sources[0].committed_offsets == ((3, 7) if known else (None, None))
+    assert (Part.COMMITTED_OFFSETS in result.missing) == (not known)
+    assert made(reading=logs(IDLE), view=master(app()), first=found).sources[0].committed_offsets == (5, 20)
+    assert first_offsets(str(tmp_path / "nothing")) == {}
 
 
 def test_a_new_run_first_appears_at_the_master() -> None:
