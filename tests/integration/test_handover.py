@@ -149,7 +149,9 @@ class HandoverJob(ActuatorRig):
 
     def hand_over(self, to: int, before: int) -> ActionResult:
         """Order another size; return how it ended."""
-        return self.wait_for_end(self.command(CommandKind.RESCALE, to, before=before))
+        end = self.wait_for_end(self.command(CommandKind.RESCALE, to, before=before))
+        print(end.phase, end.code, end.sentence)
+        return end
 
 
 @pytest.fixture
