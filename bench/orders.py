@@ -100,7 +100,8 @@ class Operator:
         """Carry out a command; return its last result. Raises `RuntimeError` if it ends otherwise than ordered."""
         end = self.carry_out(kind, size, way)
         if end.phase is not Phase.VERIFIED or (way is not None and end.way is not way):
-            raise RuntimeError(f"{kind} of job {self.spec.job_id} ended as {end.phase}: {end.sentence}")
+            told = "\n".join(f"  {result.phase}: {result.sentence}" for result in self.results[-12:])
+            raise RuntimeError(f"{kind} of job {self.spec.job_id} ended as {end.phase}; its results:\n{told}")
         return end
 
     def close(self) -> None:
