@@ -1,4 +1,4 @@
-"""The committed offsets as a job's checkpoint has them, for a job whose event log does not tell.
+"""The committed offsets as a job's checkpoint has them, for a job whose event log does not tell them.
 
 A job that was scaled to zero may sleep for weeks. Its log may be deleted meanwhile, and the log of a run that processed
 nothing has no offsets. The checkpoint stays: `commits/<n>` says that batch n is committed, and `offsets/<n>` where it
@@ -7,6 +7,9 @@ ended, one line per source after the version and the metadata (Spark's `OffsetSe
     v1
     {"batchWatermarkMs":0, ...}
     {"orders":{"0":120,"1":96}}
+
+A query that has committed nothing began at the offsets in `sources/<n>/0`: a zero byte, `v1`, and one line as above. A
+progress event comes only with the end of a batch, and the first batch of a job with a backlog may last for minutes.
 
 Nothing here writes. A location that is no path on this machine tells nothing.
 """
@@ -17,6 +20,7 @@ import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from services.collector.events import PartitionOffsets
 
@@ -42,13 +46,14 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _committed(folder: Path) -> Iterable[tuple[str, int, int]]:
-    """Yield (topic, partition, end offset) of a query's newest committed batch."""
+    """Yield (topic, partition, end offset) of a query's newest committed batch, or where its first batch began."""
     commits = folder / "commits"
     batches = [int(entry.name) for entry in commits.iterdir() if entry.name.isdigit()] if commits.is_dir() else []
-    if not batches:
-        return
-    newest = max(batches)
-    _, _, *sources = (folder / "offsets" / str(newest)).read_text(encoding="utf-8").splitlines()
+    if batches:
+        _, _, *sources = (folder / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()
+    else:
+        begins = sorted(folder.glob("sources/*/0"))
+        sources = [path.read_bytes().lstrip(b"\0").partition(b"\n")[2].decode() for path in begins]
     for line in sources:
         yield from _offsets(json.loads(line) if line.startswith("{") else None)
 
@@ -59,3 +64,9 @@ def _offsets(source: Any) -> Iterable[tuple[str, int, int]]:
         if isinstance(partitions, dict):
             for partition, offset in partitions.items():
                 yield topic, int(partition), int(offset)
+
+
+def local_path(location: str) -> Path:
+    """Return the path of a directory, given as a path or a `file:` URL."""
+    parts = urlsplit(location)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else Path(location)

@@ -41,6 +41,11 @@ class JobReading:
     grown_at: datetime | None
     """When the newest log was last written, by the file system's clock."""
 
+    @property
+    def in_first_batch(self) -> bool:
+        """Whether a query works, and no run has committed anything."""
+        return any(run.query_active for run in self.runs) and not any(run.committed for run in self.runs)
+
 
 class _Followed:
     """One log with its run."""

@@ -113,7 +113,7 @@ def _progress(event: Any) -> events.SparkEvent:
         add_batch_seconds=None if add_batch is None else _count(add_batch) / 1000,
         input_records=sum(_count(source["numInputRows"]) for source in sources),
         output_records=None if written < 0 else _count(written),  # -1: the sink does not count records
-        committed=_committed(source.get("endOffset") for source in sources),
+        committed=offsets_of(source.get("endOffset") for source in sources),
         operators=tuple(
             events.OperatorState(
                 operator["operatorName"],
@@ -126,7 +126,7 @@ def _progress(event: Any) -> events.SparkEvent:
     )
 
 
-def _committed(end_offsets: Any) -> events.PartitionOffsets:
+def offsets_of(end_offsets: Any) -> events.PartitionOffsets:
     """Return the offsets of all Kafka sources; those of other sources (a file log, a rate) look different.
 
     If two sources of a query read the same partition, the lower offset counts: only up to there is everything done.

@@ -15,9 +15,10 @@ So an idle query counts as running, without batches and with nothing missing; a 
 
 Committed offsets come from the newest progress. Until a new run has committed, those of the previous run apply, because
 the checkpoint is the same. Where the log of a job that may be scaled to zero does not tell them, because it was deleted
-or its newest run has processed nothing, the checkpoint does. A partition that the query has not seen yet (just added)
-has the committed offset null, and `committed_offsets` is missing until the query has seen it. If the broker has fewer
-partitions than the query has committed (the topic was recreated), the end offsets are null there.
+or its newest run has processed nothing, the checkpoint does. It also tells where the first run of all began, which has
+committed nothing in its first batch. A partition that the query has not seen yet (just added) has the committed offset
+null, and `committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query
+has committed (the topic was recreated), the end offsets are null there.
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ def _committed(seen: SourceAnswers) -> PartitionOffsets | None:
 
 def untold_topics(spec: JobSpec, logs: JobReading | None) -> set[str]:
     """Return the topics of which the checkpoint must tell the committed offsets, because the log does not."""
-    if spec.scaling.min_parallelism > 0:
+    begins = logs is not None and logs.in_first_batch
+    if spec.scaling.min_parallelism > 0 and not begins:
         return set()
     return set(spec.sources) - {topic for run in (logs.runs if logs is not None else ()) for topic in run.committed}
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from services.collector.application_run import Interval
-from services.collector.checkpoint import checkpoint_offsets
+from services.collector.checkpoint import checkpoint_offsets, local_path
 from services.collector.events import PartitionOffsets
 from services.collector.log_directory import JobReading
 from services.collector.master import MasterView
@@ -136,9 +135,3 @@ def _read_checkpoints(topics: Mapping[str, Collection[str]]) -> dict[str, Partit
         except (OSError, ValueError) as error:
             log.warning("cannot read the committed offsets in %s: %s", location, error)
     return found
-
-
-def local_path(event_log_dir: str) -> Path:
-    """Return the path of an event log directory, given as a path or a `file:` URL."""
-    parts = urlsplit(event_log_dir)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else Path(event_log_dir)

@@ -127,7 +127,7 @@ class HandoverJob(ActuatorRig):
             told: list[tuple[int, int]] = []
             deadline = time.monotonic() + 30
             while len(told) < left and time.monotonic() < deadline:
-                for message in consumer.consume(1000, timeout=1.0):
+                for message in consumer.consume(min(left - len(told), 1000), timeout=1.0):
                     value = json.loads(message.value())
                     told.append((value["partition"], value["records"]))
         finally:
@@ -149,7 +149,9 @@ class HandoverJob(ActuatorRig):
 
     def hand_over(self, to: int, before: int) -> ActionResult:
         """Order another size; return how it ended."""
-        return self.wait_for_end(self.command(CommandKind.RESCALE, to, before=before))
+        end = self.wait_for_end(self.command(CommandKind.RESCALE, to, before=before))
+        print(end.phase, end.code, end.sentence)
+        return end
 
 
 @pytest.fixture

@@ -262,7 +262,7 @@ class ActuatorRig:
             remaining = sum(left.values())
             deadline = time.monotonic() + 30
             while remaining and time.monotonic() < deadline:
-                for message in consumer.consume(1000, timeout=1.0):
+                for message in consumer.consume(min(remaining, 1000), timeout=1.0):
                     value = json.loads(message.value())
                     key = (value["source_partition"], value["source_offset"])
                     counts[key] = counts.get(key, 0) + 1

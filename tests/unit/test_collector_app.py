@@ -16,11 +16,12 @@ from prometheus_client import CollectorRegistry
 
 from services.collector.app import Collector, build
 from services.collector.application_run import Interval
+from services.collector.checkpoint import local_path
 from services.collector.log_directory import JobReading
 from services.collector.master import MasterUnreachable, MasterView, parse_state
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
-from services.collector.sources import LogSource, local_path
+from services.collector.sources import LogSource
 from tests.support.eventlogs import MASTER, recorded, rolling
 from tests.support.events import job
 from tidegate.events.dead_letter import DeadLetter
@@ -233,6 +234,28 @@ def test_one_snapshot_per_job_and_interval(tmp_path: Path) -> None:
     assert [batch.batch_id for batch in first.batches] == [4]  # ended at 14:34:52.8, the others before the interval
     assert made[1].batches == made[2].batches == ()
     assert made[1].missing == ()
+
+
+def test_a_job_in_its_first_batch_has_a_lag(tmp_path: Path) -> None:
+    """Before anything is committed, the checkpoint tells where the query began."""
+    lines = recorded()
+    progress = next(number for number, line in enumerate(lines) if b"QueryProgressEvent" in line)
+    rolling(tmp_path, lines[:progress])
+    begins = tmp_path / "ck" / "sources" / "0" / "0"
+    begins.parent.mkdir(parents=True)
+    begins.write_bytes(b'\0v1\n{"rec":{"0":7,"1":8,"2":9,"3":0}}')
+    base = spec(tmp_path)
+    application = base.application.model_copy(update={"checkpoint_location": str(tmp_path / "ck")})
+
+    async def play() -> MetricSnapshot:
+        world = World(base.model_copy(update={"application": application}))
+        await world.begin()
+        await world.turn(0)
+        return (await world.snapshots(1))[0]
+
+    first = asyncio.run(play())
+    assert first.sources[0].committed_offsets == (7, 8, 9, 0)
+    assert first.missing == ()
 
 
 def test_two_collectors_make_the_same_snapshot(tmp_path: Path) -> None:

@@ -37,6 +37,17 @@ def test_several_queries_count_with_the_lowest_and_other_sources_not_at_all(tmp_
     assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 5, 1: 2}}
 
 
+@pytest.mark.parametrize("place", [".", "counts"])
+def test_a_query_without_a_commit_stands_where_it_began(tmp_path: Path, place: str) -> None:
+    """Its first batch has not ended; its sources have kept their first offsets."""
+    for number, offsets in enumerate(('{"in":{"0":3,"1":7}}', '{"in":{"0":4}}', "{}")):
+        (tmp_path / place / f"sources/{number}").mkdir(parents=True)
+        (tmp_path / place / f"sources/{number}/0").write_bytes(b"\0v1\n" + offsets.encode())
+    assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 3, 1: 7}}
+    checkpoint(tmp_path / place, 0, '{"in":{"0":5,"1":9}}')
+    assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 5, 1: 9}}
+
+
 def test_no_checkpoint_tells_nothing(tmp_path: Path) -> None:
     """Neither a job that never committed, nor a location that is not on this machine."""
     (tmp_path / "commits").mkdir()

@@ -166,6 +166,16 @@ def test_a_job_never_started_has_no_incarnation() -> None:
     assert result.missing == (Part.COMMITTED_OFFSETS,)
 
 
+def test_the_first_batch_has_a_lag() -> None:
+    """Until a run commits, it stands where the checkpoint says that its first batch began."""
+    working = logs(replace(IDLE, committed={}))
+    assert working.in_first_batch
+    assert untold_topics(job(), working) == {"in"}
+    begun: PartitionOffsets = {"in": {0: 3, 1: 7}}
+    assert made(reading=working, view=master(app()), checkpoint=begun).sources[0].committed_offsets == (3, 7)
+    assert made(reading=logs(IDLE), view=master(app()), checkpoint=begun).sources[0].committed_offsets == (5, 20)
+
+
 def test_a_new_run_first_appears_at_the_master() -> None:
     """After a restart the master shows the new run before its log exists: starting, with its id, no old figures."""
     result = made(reading=logs(WORKING), view=master(app("app-9", cores=3)))

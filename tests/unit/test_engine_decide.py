@@ -287,7 +287,7 @@ def starts_that_die(*, commits: bool) -> list[Decision]:
 
 
 def test_a_start_at_work_is_no_success_until_it_commits() -> None:
-    """Runs that die in their first batch are failed starts; each commit begins the count anew."""
+    """Runs that die in their first batch are failed starts; each commit begins the count again."""
     decisions = starts_that_die(commits=False)
     assert codes(decisions[-1]) == ["NEEDS_A_HUMAN"]
     assert sum(d.command is not None for d in decisions) == MAX_FAILURES

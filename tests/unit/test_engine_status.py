@@ -106,6 +106,21 @@ def test_a_job_whose_capacity_nobody_knows_is_late_too() -> None:
     assert decision.sentence.startswith("Stay at 4 slots: 0 of the 3 micro-batches needed")
 
 
+def test_a_start_that_is_under_way_for_long_hides_no_lateness() -> None:
+    """The job runs already with the size that the start ordered, commits nothing, and its lag grows."""
+    spec = job(policy="tide", policy_options={}, initial_parallelism=4)
+    down = snapshot(0, state=ClusterState.STOPPED, incarnation=None, slots=None)
+    state, started = step(JobState.new(), down, spec, observed(down))
+    assert started.command is not None
+    for number in range(1, 14):
+        shot = snapshot(number, arrived=1_000_000 + 5000 * number, committed=1_000_000)
+        state, decision = step(state, shot, spec, observed(shot))
+        assert state.in_flight is not None
+        if number == 5:
+            assert decision.status is Status.FINE
+    assert decision.status is Status.LATE
+
+
 def test_a_small_lag_is_fine() -> None:
     """A job that keeps up is not late."""
     _, decision = decide(job(), steady(8, rate=300, capacity=400, lag=1000))

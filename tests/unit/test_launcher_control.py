@@ -10,7 +10,8 @@ from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
-from tidegate.launcher.launch import Fenced, Launch, parse
+from tidegate.launcher.launch import parse
+from tidegate.launcher.run import Fenced, Launch
 
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
@@ -173,8 +174,8 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
 
     monkeypatch.setattr(Control, "_read", reading)
     monkeypatch.setattr(Control, "_write", writing)
-    monkeypatch.setattr("tidegate.launcher.launch.os._exit", leave)
-    monkeypatch.setattr("tidegate.launcher.launch.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("tidegate.launcher.run.os._exit", leave)
+    monkeypatch.setattr("tidegate.launcher.run.time.sleep", lambda _seconds: None)
     monkeypatch.setattr(launch, "_end", lambda *_: control.write_stopped(Token(5, 1), {}))
     with pytest.raises(_Left):
         launch.watch()
@@ -228,7 +229,7 @@ def test_a_stop_waits_longer_for_a_batch_that_is_nearly_done(
 ) -> None:
     """A batch that should end within half the deadline gets that long; the control directory tells the actuator."""
     launch, control, said = _launch(tmp_path, Token(5, 1))
-    monkeypatch.setattr("tidegate.launcher.launch.time.time", lambda: 1000.0)
+    monkeypatch.setattr("tidegate.launcher.run.time.time", lambda: 1000.0)
     query = FakeQuery()
     launch.start_query(lambda _writer: query, FakeWriter())
     launch._context = FakeContext({} if done is None else {0: FakeJob(0, done, 6, started=started)})

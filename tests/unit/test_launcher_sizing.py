@@ -14,7 +14,8 @@ import pytest
 from tests.support.fake_executors import FakeSpark
 from tidegate.launcher.boundary import between_batches
 from tidegate.launcher.control import Control, SizeOrder, Token
-from tidegate.launcher.launch import Launch, _limits
+from tidegate.launcher.executors import size_limits
+from tidegate.launcher.run import Launch
 from tidegate.launcher.sizing import IDLE_SECONDS, SizeKeeper
 
 RUN = Token(5, 1)
@@ -256,8 +257,8 @@ def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytes
             launch._stopping.set()
         raise RuntimeError("the gateway is gone")
 
-    monkeypatch.setattr("tidegate.launcher.launch.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("tidegate.launcher.launch._executors", broken)
+    monkeypatch.setattr("tidegate.launcher.run.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("tidegate.launcher.run.active_executors", broken)
     control.order_size(SizeOrder(Token(6), "a", RUN, 4), "c")
     launch.hold_size()
     assert len(looks) == 3
@@ -266,7 +267,7 @@ def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytes
 
 def test_a_spark_of_another_kind_has_no_limits() -> None:
     """A context that does not have what the launcher looks for is one of a fixed size, and nothing is raised."""
-    assert _limits(types.SimpleNamespace(applicationId="x")) == {}
+    assert size_limits(types.SimpleNamespace(applicationId="x")) == {}
 
 
 class _Lock:

@@ -3,9 +3,12 @@
 import re
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
+
+from tests.support.quarantine import BadQuarantine, quarantined
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -64,10 +67,19 @@ def test_a_quarantined_test_runs_and_cannot_fail_the_run(tmp_path: Path) -> None
         ("id = ", "Invalid value"),
     ],
 )
-def test_a_bad_or_expired_quarantine_stops_the_run(tmp_path: Path, entry: str, error: str) -> None:
-    """No test runs until the list is right."""
+def test_a_bad_or_expired_quarantine_is_refused(tmp_path: Path, entry: str, error: str) -> None:
+    """The error names the entry and what to change."""
     listed = tmp_path / "quarantine.toml"
     listed.write_text(f"[[test]]\n{entry}\n")
+    with pytest.raises(BadQuarantine) as refused:
+        quarantined(listed, date(2026, 1, 1))
+    assert error in str(refused.value)
+
+
+def test_a_refused_quarantine_stops_the_run(tmp_path: Path) -> None:
+    """No test runs until the list is right."""
+    listed = tmp_path / "quarantine.toml"
+    listed.write_text('[[test]]\nid = "a"\nreason = "b"\nuntil = 2020-01-01\n')
     output = run_pytest(tmp_path, "--quarantine", str(listed))
-    assert error in output
+    assert "the quarantine of a ended on 2020-01-01: fix the test" in output
     assert "passed" not in output

@@ -80,8 +80,9 @@ def kind_of(current: int, size: int) -> CommandKind:
 
 
 def _is_left_late(case: Case, proposal: Proposal[Any], plan: Plan) -> bool:
-    """Whether the job is late, or down although it should run, and no command is under way."""
-    if case.state.in_flight is not None:
+    """Whether the job is late, or down although it should run, and no command that is under way changes that."""
+    command = case.state.in_flight
+    if command is not None and command.to_parallelism != case.current:
         return False
     if case.current == 0:
         return proposal.code == "NEEDS_A_HUMAN" or (proposal.size > 0 and is_at_zero(case.state))

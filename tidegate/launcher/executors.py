@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pyspark import SparkContext
+
 
 @dataclass(frozen=True, slots=True)
 class Executor:
@@ -118,3 +120,26 @@ class SparkExecutors:
         conf = self._jvm.org.apache.spark.sql.internal.SQLConf.get()
         coordinator = state.StateStoreCoordinatorRef.forDriver(self._spark.env(), conf)
         coordinator.deactivateInstances(self._jvm.java.util.UUID.fromString(run_id))
+
+
+def active_executors() -> SparkExecutors | None:
+    """Return the executors of the script's Spark session, if it has one."""
+    context = active_context()
+    return None if context is None else SparkExecutors(context)
+
+
+def active_context() -> SparkContext | None:
+    """Return the script's Spark context; None while there is none, or while it is being made."""
+    context = SparkContext._active_spark_context
+    return None if getattr(context, "_jsc", None) is None else context
+
+
+def size_limits(context: Any) -> dict[str, int]:
+    """Return how many slots the application can be given, and in which steps; nothing if its size is fixed."""
+    try:
+        executors = SparkExecutors(context)
+    except Exception:  # noqa: BLE001 - the script may run on a Spark of another kind, and must go on
+        return {}
+    if executors.limit is None:
+        return {}
+    return {"executor_cores": executors.cores, "max_parallelism": executors.limit * executors.cores}

@@ -1,0 +1,320 @@
+"""One run of a job inside its driver: what it says about itself, the queries it starts, and how it stops them.
+
+Just before a query's first write the fence is checked, and a query without a checkpoint gets one. A thread watches for
+the stop marker and for orders of a handover; another one holds the executors at the ordered number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tidegate.launcher.boundary import stop_at_boundary
+from tidegate.launcher.checkpoints import CheckpointPlaces
+from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Token
+from tidegate.launcher.event_log import EventLogFlusher
+from tidegate.launcher.executors import active_context, active_executors, size_limits
+from tidegate.launcher.failure import explanation, secrets_of
+from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.progress import RunProgress, running_batch
+from tidegate.launcher.sizing import LOOK_SECONDS, SizeKeeper
+
+FENCED = 75
+"""Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
+
+_DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
+_WATCH_SECONDS = 0.1
+_LEAVE_SECONDS = 5.0
+"""How long a script may go on after its queries have ended."""
+
+
+class Fenced(SystemExit):
+    """A newer run is allowed on the checkpoint. As a SystemExit it passes through `except Exception` in a script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(FENCED)
+        self.text = text
+
+
+class Launch:
+    """One run of a job inside its driver."""
+
+    def __init__(
+        self, control: Control, token: Token, parallelism: int, say: Callable[[str], None], *, handover: bool = False
+    ) -> None:
+        self._control = control
+        self._token = token
+        self._say = say
+        self.parallelism = parallelism
+        self.turn = Turn(control, self, say, waits=handover)
+        self._lock = self.turn.lock
+        self._facts_lock = threading.Lock()
+        self._queries: list[Any] = []
+        self._context: Any = None
+        self._places = CheckpointPlaces()
+        self._progress = RunProgress(control, token)
+        self._ended_queries: set[str] = set()
+        """The run ids of queries that have ended by themselves."""
+        self._extension = 0.0
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._complaint = ""
+        self._event_log = EventLogFlusher(active_context, say)
+        # a standalone worker starts a driver in a folder named after its id
+        driver = _DRIVER_DIR.search(str(Path.cwd()))
+        self._facts: dict[str, Any] = {
+            "submission_id": driver[0] if driver else _process_id(os.getppid()),
+            "epoch": token.epoch,
+            "run": token.run,
+            "parallelism": parallelism,
+            "hands_over": True,
+            "pid": os.getpid(),
+            "jvm_pid": os.getppid(),
+            "host": socket.gethostname(),
+            "arrived_at": now(),
+        }
+
+    def report(self, **facts: Any) -> None:
+        """Add `facts` to what this run says about itself, and write it."""
+        with self._facts_lock:
+            known = self._facts | facts
+            self._control.write_running(self._token, known)
+            self._facts = known
+
+    def report_failure(self, failure: BaseException | str) -> None:
+        """Say why the script or a query failed; a problem with that must not hide the failure itself."""
+        try:
+            text = failure if isinstance(failure, str) else "".join(traceback.format_exception_only(failure))
+            self.report(error=self._explained(text))
+        except Exception as error:  # noqa: BLE001 - the JVM may be gone
+            self._complain(f"cannot report a failure: {error}")
+
+    @property
+    def token(self) -> Token:
+        """The run that this driver is."""
+        return self._token
+
+    @property
+    def submission_id(self) -> str:
+        """Its driver."""
+        return str(self._facts["submission_id"])
+
+    def adopt(self, token: Token) -> None:
+        """Go on as a newer run."""
+        with self._facts_lock:
+            known = {name: fact for name, fact in self._facts.items() if name != "idle_at"}
+            known |= {"epoch": token.epoch, "run": token.run}
+            self._control.write_running(token, known)
+            self._facts, self._token = known, token
+        self._progress = RunProgress(self._control, token)
+
+    def _explained(self, text: str) -> str:
+        settings = [] if self._context is None else self._context.getConf().getAll()
+        return explanation(text, secrets_of(os.environ, settings))
+
+    def check_fence(self) -> None:
+        """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""
+        held = self._control.fence()
+        if held is not None and held[0] > self._token:
+            raise Fenced(f"run {self._token} must not start a query: {self._control.path} allows only run {held[0]}")
+        if self._stopping.is_set():
+            raise Fenced(f"run {self._token} is being stopped and must not start another query")
+
+    def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the fence, wait for this driver's turn, start a query of the user's, and remember it."""
+        try:
+            with self._lock:
+                self._prepare(start, writer, args, kwargs)
+            while True:
+                self._wait_for_turn(writer, kwargs)
+                with self._lock:  # an order that comes now waits for the new query and does not miss it
+                    if not self.turn.holding:
+                        return self._start(start, writer, args, kwargs)
+        except Fenced as fenced:
+            self._say(fenced.text)
+            raise
+
+    def _wait_for_turn(self, writer: Any, kwargs: dict[str, Any]) -> None:
+        if not self.turn.wait(writer, kwargs):
+            raise Fenced(f"run {self._token} must not start a query: its turn has not come")
+
+    def _prepare(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.check_fence()
+        self._context = writer._spark.sparkContext
+        application_id = self._context.applicationId
+        if application_id != self._facts.get("application_id"):  # a script may start a new session
+            application = dict(self._context.getConf().getAll()).get("spark.tidegate.application")
+            limits = size_limits(self._context)
+            self.report(application_id=application_id, application=application, started_at=now(), queries=[], **limits)
+        self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
+
+    def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.check_fence()
+        query = start(writer, *args, **kwargs)
+        self._queries.append(query)
+        self.turn.remember(StartedQuery(query, start, writer, args, kwargs))
+        self._try("report the query", self._report_query, query)
+        return query
+
+    def _report_query(self, query: Any) -> None:
+        self.report(queries=[*self._facts["queries"], *self._places.describe(query)])
+
+    def watch(self) -> None:
+        """Wait for the stop marker, then stop all queries. Runs in its own thread until the driver ends."""
+        while (asked := self.asked_to_stop()) is None:
+            self._try("report that the queries are idle", self._report_idle)
+            self._try("report progress", self._report_progress)
+            self._try("read or answer an order", self.turn.look)
+            self._event_log.flush()
+            time.sleep(_WATCH_SECONDS)
+        self._say(f"run {self._token} must stop within {asked:g} s")
+        self._stopping.set()
+        with self._lock:
+            queries = [query for query in self._queries if not self.turn.holds(query)]
+        self.turn.end()
+        try:
+            self._end(queries, asked)
+        except OSError as error:
+            self._say(f"could not write how the queries ended: {error}")
+        self._ended.set()
+        time.sleep(_LEAVE_SECONDS)
+        self._say(f"the script still runs {_LEAVE_SECONDS:g} s after its queries have ended: ending the driver")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def hold_size(self) -> None:
+        """Hold the executors at the ordered number until a stop. Runs in its own thread."""
+        keeper = SizeKeeper(self._control, self._token, active_executors, self._running_queries, self._stopping)
+        while not self._stopping.wait(LOOK_SECONDS):
+            keeper.token = self._token  # a handover changes it
+            try:
+                keeper.look()
+            except Exception as error:  # noqa: BLE001 - the user's script must go on, whatever Spark or a disk says
+                self._complain(f"cannot hold the ordered size: {type(error).__name__}: {error}")
+
+    def _running_queries(self) -> list[Any]:
+        with self._lock:
+            queries = list(self._queries)
+        return [query for query in queries if query.isActive]
+
+    def finish(self) -> None:
+        """After the script has ended, wait for a stop in progress, so that the exit does not cut off a batch."""
+        self._try("report failed queries", self._report_failed_queries)
+        if self._stopping.is_set():
+            self._ended.wait()
+
+    def asked_to_stop(self) -> float | None:
+        """Return how many seconds this run has to stop, or None if no marker asks it to."""
+        try:
+            marker = self._control.stop_marker()
+        except (ControlError, OSError) as error:  # the next look may succeed: a disk may come back
+            self._complain(f"cannot read the stop marker: {error}")
+            return None
+        return marker[1] if marker is not None and marker[0] > self._token else None
+
+    def _end(self, queries: list[Any], seconds: float) -> None:
+        outcomes: dict[str, dict[str, Any]] = {}
+        deadline = time.monotonic() + seconds
+
+        def end(query: Any) -> None:
+            facts: dict[str, Any] = {"clean": False}
+            try:
+                facts["clean"] = stop_at_boundary(query, deadline, lambda: self._extend(query, seconds))
+                failure = query.exception()
+                facts["error"] = None if failure is None else self._explained(str(failure))
+            except Exception as error:  # noqa: BLE001 - the driver must report how it ended, whatever the query raised
+                facts["error"] = f"{type(error).__name__}: {error}"[:500]
+            last = query.lastProgress
+            facts["last_batch_id"] = None if last is None else last["batchId"]
+            outcomes[query.id] = facts
+
+        threads = [threading.Thread(target=end, args=(query,), daemon=True) for query in queries]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline + self._extension + 10.0:
+            time.sleep(_WATCH_SECONDS)
+        clean = len(outcomes) == len(queries) and all(facts["clean"] for facts in outcomes.values())
+        self._control.write_stopped(self._token, {"clean": clean, "queries": outcomes, "stopped_at": now()})
+
+    def _extend(self, query: Any, seconds: float) -> float:
+        """Return how much longer than `seconds` the running batch may take: something only if it is nearly done."""
+        limit = seconds * STOP_EXTENSION
+        try:
+            batch = running_batch(self._context, query)
+            remaining = None if batch is None else batch.remaining_seconds(time.time())
+            if batch is None or remaining is None or remaining > limit:
+                return 0.0
+            self.report(stop_extended_seconds=limit)  # first: whoever waits for the stop must know
+        except Exception as error:  # noqa: BLE001 - the query must be stopped, whatever this is
+            self._complain(f"cannot tell how far the batch is: {error}")
+            return 0.0
+        self._say(
+            f"batch {batch.batch_id} has finished {batch.done} of {batch.tasks} tasks and needs about {remaining:.0f} s"
+            f" more: the stop waits for up to {limit:g} s longer"
+        )
+        self._extension = limit
+        return limit
+
+    def _report_idle(self) -> None:
+        """Report once that all queries are idle: without data, no batch will show that this run works."""
+        if "idle_at" not in self._facts and self._all_idle():
+            self.report(idle_at=now())
+
+    def _report_progress(self) -> None:
+        """Report now and then how far the queries have come, and why those that have failed did."""
+        if self._context is None or not self._progress.due:
+            return
+        self._report_failed_queries()
+        with self._lock:
+            queries = list(self._queries)
+        self._progress.look(self._context, [query for query in queries if query.runId not in self._ended_queries])
+
+    def _report_failed_queries(self) -> None:
+        with self._lock:
+            queries = list(self._queries)
+        for query in queries:
+            if query.runId not in self._ended_queries and not query.isActive:
+                self._ended_queries.add(query.runId)
+                failure = query.exception()
+                if failure is not None:
+                    self.report_failure(str(failure))
+
+    def _try(self, what: str, action: Callable[..., Any], *args: Any) -> None:
+        """Do something that the script does not depend on; if it fails, say so and go on."""
+        try:
+            action(*args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the script must not notice
+            self._complain(f"cannot {what}: {error}")
+
+    def _complain(self, text: str) -> None:
+        """Print a problem, but not the same one twice in a row."""
+        if text != self._complaint:
+            self._say(text)
+        self._complaint = text
+
+    def _all_idle(self) -> bool:
+        """Whether there are queries and all of them wait for data or for their next trigger."""
+        with self._lock:
+            queries = list(self._queries)
+        return bool(queries) and all(query.status["message"].startswith("Waiting for") for query in queries)
+
+
+def now() -> str:
+    """Return the time of this machine's clock."""
+    return datetime.now(timezone.utc).isoformat()  # noqa: UP017 - drivers may run Python 3.10, Spark's oldest
+
+
+def _process_id(pid: int) -> str:
+    """Return the pid and the start tick (field 22 of proc(5) stat), as the local backend names a driver."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    return f"{pid}-{stat.rpartition(')')[2].split()[19]}"
