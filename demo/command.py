@@ -29,7 +29,7 @@ def demo(
     work_dir: Annotated[Path, typer.Option("--work-dir", help="Folder for the runs.")] = DEMO_DIR,
     rate: Annotated[float, typer.Option("--rate", min=1, help="The steady load in records/s.")] = 360.0,
     objective: Annotated[
-        float, typer.Option("--objective", min=1, help="The lag objective in seconds of work.")
+        float, typer.Option("--objective", min=1, help="The lag objective: how old a record may get, in seconds.")
     ] = 15.0,
     way: Annotated[
         Way | None,

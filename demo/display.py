@@ -121,12 +121,12 @@ def spark(values: list[float], top: float) -> str:
 
 
 def _now(timeline: Timeline) -> tuple[str, str, str, str, str]:
-    """Return (rate in, rate out, lag in records, lag in seconds, slots) as text."""
+    """Return (rate in, rate out, lag in records, delay, slots) as text."""
     if not timeline.samples:
         return ("?",) * 5
     last = timeline.samples[-1]
     rate_in, rate_out = timeline.rates()
-    seconds = "seconds unknown" if last.lag_seconds is None else f"{last.lag_seconds:.1f} s of work"
+    seconds = f"the oldest waits {last.delay_seconds:.1f} s"
     if last.slots:
         slots = size(last.slots)
     elif target := _target(timeline):

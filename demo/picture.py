@@ -1,4 +1,4 @@
-"""The picture of a run: rates, lag and slots over time, with each change of size shaded by its way."""
+"""The picture of a run: rates, lag, delay and slots over time, with each change of size shaded by its way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLE = {"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.size": 9, "ax
 
 
 def draw(timeline: Timeline, phases: Sequence[PhaseResult], objective_seconds: float, title: str) -> Figure:
-    """Return the figure: rates, lag in records, lag in seconds, and slots, over seconds since the load started."""
+    """Return the figure: rates, lag, delay and slots, over seconds since the load started."""
     with rc_context(STYLE):
         figure = Figure(figsize=(11, 9), layout="constrained")
         rates, records, seconds, slots = figure.subplots(4, 1, sharex=True, height_ratios=[3, 2, 2, 2])
@@ -34,10 +34,9 @@ def draw(timeline: Timeline, phases: Sequence[PhaseResult], objective_seconds: f
         rates.set_ylabel("records/s")
         records.plot(at, [s.lag for s in timeline.samples], color=LAG, label="lag")
         records.set_ylabel("lag (records)")
-        known = [(x, s.lag_seconds) for x, s in zip(at, timeline.samples, strict=True) if s.lag_seconds is not None]
-        seconds.plot([x for x, _ in known], [y for _, y in known], color=LAG, label="lag")
+        seconds.plot(at, [s.delay_seconds for s in timeline.samples], color=LAG, label="delay")
         seconds.axhline(objective_seconds, color=LIMIT, linestyle="--", label=f"objective {objective_seconds:g} s")
-        seconds.set_ylabel("lag (s of work)")
+        seconds.set_ylabel("delay (s)")
         slots.step(at, [s.slots for s in timeline.samples], where="post", color=SLOTS, label="running")
         _ordered(slots, timeline, zero)
         slots.set_ylabel("slots")

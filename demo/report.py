@@ -42,7 +42,7 @@ def change_rows(found: Sequence[SizeChange], zero: float) -> list[list[str]]:
     ]
 
 
-CHANGE_COLUMNS = ("at", "slots", "outcome", "way", "took", "outage", "peak lag (records)", "lag recovered after")
+CHANGE_COLUMNS = ("at", "slots", "outcome", "way", "took", "outage", "peak lag (records)", "delay recovered after")
 CHECK_COLUMNS = ("", "promise", "measured")
 
 

@@ -1,8 +1,8 @@
 """The demo's script: the phases of the load, and the goal of each. Pure: it judges what the caller observed.
 
-    steady         until the policy finds that the size fits the load and lag is under the objective
-    surge          three times the load, until the job has grown and lag is back under the objective
-    steady again   until the job has shrunk and lag is under the objective
+    steady         until the policy finds that the size fits the load and the delay is under the objective
+    surge          three times the load, until the job has grown and the delay is back under the objective
+    steady again   until the job has shrunk and the delay is under the objective
 
 Each phase has a shortest and a longest time. The demo fails if a goal is not met in that time.
 """
@@ -34,7 +34,7 @@ class Observations:
     decisions: Sequence[Decision]
     results: Sequence[ActionResult]
     seconds_under_objective: float
-    """How long lag has now been under the objective without interruption."""
+    """How long the delay has now been under the objective without interruption."""
 
     @property
     def command_pending(self) -> bool:
@@ -105,7 +105,7 @@ def steady_surge_steady(
 ) -> LoadScript:
     """Return the demo's script: `rate` records/s, three times that, and `rate` again.
 
-    A goal needs lag to stay under the objective for `hold_seconds`.
+    A goal needs the delay to stay under the objective for `hold_seconds`.
     """
     hold, least = hold_seconds, shortest_seconds
     phases = (

@@ -62,9 +62,9 @@ class SizeChange:
     outage_seconds: float | None
     """Time without commits beyond the normal pace."""
     peak_lag: int
-    """In records, from the command until lag had recovered, or to the end of the run."""
+    """In records, from the command until the delay had recovered, or to the end of the run."""
     recovery_seconds: float | None
-    """From there until lag was under the objective for good; None if it never was."""
+    """From there until the delay was under the objective for good; None if it never was."""
 
 
 def changes(timeline: Timeline, objective_seconds: float) -> list[SizeChange]:
@@ -103,16 +103,16 @@ def _outcome(end: ActionResult | None) -> str:
 
 
 def recovered_at(samples: Sequence[Sample], since: float, objective_seconds: float) -> float | None:
-    """Return the first instant from `since` on after which lag stayed under the objective; None if there is none.
+    """Return the first instant from `since` on after which the delay stayed under the objective; None without one.
 
-    Right after a restart the measured capacity is unreliable and lag in seconds may dip. So lag must stay under the
-    objective for a while, or until the samples end.
+    It falls with each batch and rises until the next. So it must stay under the objective for a while, or until the
+    samples end.
     """
     recovered = None
     for sample in samples:
         if sample.at < since:
             continue
-        if sample.lag_seconds is None or sample.lag_seconds > objective_seconds:
+        if sample.delay_seconds > objective_seconds:
             recovered = None
         elif recovered is None:
             recovered = sample.at
@@ -143,12 +143,12 @@ def _loads(timeline: Timeline, phases: Sequence[PhaseResult], objective: float) 
     for phase in phases:
         samples = [s for s in timeline.samples if phase.began <= s.at <= phase.ended]
         last = samples[-1] if samples else None
-        under = last is not None and last.lag_seconds is not None and last.lag_seconds <= objective
+        under = last is not None and last.delay_seconds <= objective
         peak = max((s.lag for s in samples), default=0)
-        state = f"lag was {seconds(last.lag_seconds if last else None)} at the end (peak {peak:,} records)"
+        state = f"delay was {seconds(last.delay_seconds if last else None)} at the end (peak lag {peak:,} records)"
         goal = "goal met" if phase.reached else "GOAL NOT MET"
         text = f"{phase.rate:,.0f} records/s for {phase.ended - phase.began:.0f} s; {goal}; {state}"
-        yield Check(f"load '{phase.name}' ends with lag under {objective:g} s", under and phase.reached, text)
+        yield Check(f"load '{phase.name}' ends with a delay under {objective:g} s", under and phase.reached, text)
 
 
 def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
@@ -158,7 +158,7 @@ def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
     yield Check("the job grew under the load", any(c.after > c.before for c in found), way)
     yield Check("the job shrank after the load", any(c.after < c.before for c in found), way)
     for change in found:
-        name = f"lag is back under {objective:g} s after {change.before} -> {change.after}"
+        name = f"the delay is back under {objective:g} s after {change.before} -> {change.after}"
         recovery = "never" if change.recovery_seconds is None else f"{change.recovery_seconds:.0f} s after the change"
         yield Check(
             name,

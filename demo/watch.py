@@ -1,7 +1,7 @@
 """Watching a run from outside the services: offsets once a second, decisions and results as they arrive.
 
-Lag is the broker's end offsets minus what the checkpoint says is committed. Both are read directly, so the demo judges
-the services by figures they did not compute.
+Lag is the broker's end offsets minus what the checkpoint says is committed; the delay is how long ago the end offsets
+passed what is committed. Both are read directly, so the demo judges the services by figures they did not compute.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -40,21 +41,14 @@ class Sample:
     arrived: int
     written: int
     committed: int
-    capacity: float | None
-    """Records/s: the newest true processing rate per slot in a decision, times the slots last verified."""
+    delay_seconds: float
+    """Age of the oldest record that is not committed; 0 without any."""
     slots: int
 
     @property
     def lag(self) -> int:
         """Records that have arrived and are not committed."""
         return max(0, self.arrived - self.committed)
-
-    @property
-    def lag_seconds(self) -> float | None:
-        """Lag in seconds of work at the measured capacity; None while the capacity is unknown."""
-        if self.lag == 0:
-            return 0.0
-        return self.lag / self.capacity if self.capacity else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +100,18 @@ class Timeline:
         ended = (Phase.VERIFIED, Phase.ROLLED_BACK)
         return next((r.parallelism for r in reversed(self.results) if r.phase in ended), 0)
 
-    def capacity(self) -> float | None:
-        """Return the capacity at the last verified size; one measured at another size is scaled by the slots."""
-        for decision in reversed(self.decisions):
-            rate, at_size = decision.evidence.true_processing_rate, decision.current_parallelism
-            if rate and at_size:
-                return rate / at_size * (self.size() or at_size)
-        return None
+    def delay(self, at: float, arrived: int, committed: int) -> float:
+        """Return how long ago, by the samples before, the oldest record that is not committed may have arrived."""
+        if committed >= arrived:
+            return 0.0
+        before = bisect_right(self.samples, committed, key=lambda sample: sample.arrived)
+        return at - self.samples[before - 1].at if before else 0.0
 
     def under_objective_since(self, objective_seconds: float) -> float | None:
-        """Return since when lag has been under the objective without interruption; None if it is not."""
+        """Return since when the delay has been under the objective without interruption; None if it is not."""
         since = None
         for sample in reversed(self.samples):
-            if sample.lag_seconds is None or sample.lag_seconds > objective_seconds:
+            if sample.delay_seconds > objective_seconds:
                 break
             since = sample.at
         return since
@@ -191,8 +184,9 @@ class Watcher:
                 except KafkaException:
                     arrived = -1  # a broker that does not answer leaves a gap in the picture and does not end the run
                 if arrived >= 0:
-                    capacity, slots = self.timeline.capacity(), self.timeline.slots()
-                    self.timeline.samples.append(Sample(time.time(), arrived, written, committed, capacity, slots))
+                    now, slots = time.time(), self.timeline.slots()
+                    delay = self.timeline.delay(now, arrived, committed)
+                    self.timeline.samples.append(Sample(now, arrived, written, committed, delay, slots))
                 due = max(due + SAMPLE_SECONDS, time.monotonic())
                 self._stop.wait(max(0.0, due - time.monotonic()))
 

@@ -84,8 +84,8 @@ def run(phases: Sequence[PhaseResult] = PHASES, *, catches_up: bool = True) -> T
         capacity = 430.0 * slots
         if catches_up or second < 30:
             committed = min(arrived, committed + capacity)
-        known = max(capacity, 860.0)
-        timeline.samples.append(Sample(ZERO + second, int(arrived), int(committed), int(committed), known, slots))
+        delay = timeline.delay(ZERO + second, int(arrived), int(committed))
+        timeline.samples.append(Sample(ZERO + second, int(arrived), int(committed), int(committed), delay, slots))
     return timeline
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_keeps_every_promise_passes() -> None:
         ("every command", replace(run(), results=list(RESULTS[:-1])), audit(), GOOD),
         ("every command", replace(run(), decisions=[PLAIN], results=[]), audit(), GOOD),
         ("load 'surge'", run(catches_up=False), audit(), GOOD),
-        ("lag is back under", run(catches_up=False), audit(), GOOD),
+        ("the delay is back under", run(catches_up=False), audit(), GOOD),
         ("observed without a gap", replace(run(), broken=["KafkaException: away"]), audit(), GOOD),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_phase_that_misses_its_goal_fails_even_without_lag() -> None:
     """A phase that runs out of time fails the run."""
     late = (PHASES[0], PHASES[1], replace(PHASES[2], reached=False))
     assert [c.name for c in judge(run(), late, audit(), GOOD, OBJECTIVE) if not c.passed] == [
-        "load 'steady again' ends with lag under 15 s"
+        "load 'steady again' ends with a delay under 15 s"
     ]
 
 
@@ -201,7 +201,7 @@ def test_each_change_has_its_way_and_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lags", "recovered"),
+    ("delays", "recovered"),
     [
         ([50] * 5 + [1] * 3 + [50] * 4 + [1] * 20, 12.0),  # a dip is no recovery
         ([50] * 5 + [1] * 11 + [50] * 9, 5.0),  # what rises later does not count
@@ -209,9 +209,11 @@ def test_each_change_has_its_way_and_its_time() -> None:
         ([50] * 5 + [1] * 4 + [50], None),
     ],
 )
-def test_lag_has_recovered_when_it_stays_under_the_objective(lags: list[int], recovered: float | None) -> None:
+def test_the_delay_has_recovered_when_it_stays_under_the_objective(
+    delays: list[float], recovered: float | None
+) -> None:
     """A dip of less than ten seconds right after a restart is no recovery."""
-    samples = [Sample(float(second), lag, 0, 0, 1.0, 2) for second, lag in enumerate(lags)]
+    samples = [Sample(float(second), 100, 0, 0, delay, 2) for second, delay in enumerate(delays)]
     assert recovered_at(samples, 2.0, 10.0) == recovered
 
 
@@ -253,12 +255,12 @@ def test_an_unreadable_rate_file_leaves_the_rate_as_it_was(tmp_path: Path) -> No
 def seen(
     second: float, *, decisions: Sequence[Decision], results: Sequence[ActionResult], size: int = 2
 ) -> Observations:
-    """Return observations of a phase in which lag has been under the objective for `second` seconds."""
+    """Return observations of a phase in which the delay has been under the objective for `second` seconds."""
     return Observations(size, decisions, results, second)
 
 
 def test_the_goals_need_a_verified_change_in_their_direction() -> None:
-    """Growing needs a verified larger size, no pending command, and lag under the objective; so does shrinking."""
+    """Growing needs a verified larger size, no pending command, and a delay under the objective; so does shrinking."""
     assert grown(6)(seen(7, decisions=[UP], results=RESULTS[:3]))
     assert not grown(6)(seen(5, decisions=[UP], results=RESULTS[:3]))
     assert not grown(6)(seen(7, decisions=[UP], results=RESULTS[:2]))
@@ -269,7 +271,7 @@ def test_the_goals_need_a_verified_change_in_their_direction() -> None:
 
 
 def test_a_load_has_settled_only_when_the_policy_keeps_the_size() -> None:
-    """Low lag is not enough: the newest decisions must have judged the load and kept the size."""
+    """A short delay is not enough: the newest decisions must have judged the load and kept the size."""
     fits = PLAIN.model_copy(update={"trail": (replace(PLAIN.trail[0], code="TIDE_HOLD"),)})
     shrinking = fits.model_copy(update={"status": Status.PENDING_SCALE_DOWN})
     assert not settled(6)(seen(60, decisions=[PLAIN, PLAIN, PLAIN], results=[]))
@@ -287,33 +289,24 @@ def test_the_script_triples_the_load_and_takes_it_back() -> None:
     assert sum(s.longest_seconds for s in script.phases) <= 400
 
 
-def test_lag_in_seconds_is_unknown_without_a_capacity() -> None:
-    """Lag in seconds is never made up: without a capacity it is unknown, and without lag it is 0."""
-    sample = Sample(ZERO, arrived=100, written=0, committed=0, capacity=None, slots=2)
-    assert sample.lag_seconds is None
-    assert replace(sample, capacity=50.0).lag_seconds == 2.0
-    assert replace(sample, committed=100).lag_seconds == 0.0
+def test_the_delay_is_how_long_ago_the_end_offsets_passed_the_commits() -> None:
+    """The oldest record of 250 not committed arrived after the sample at which 200 had; without lag it is 0."""
+    timeline = Timeline()
+    for second in range(5):
+        timeline.samples.append(Sample(ZERO + second, 100 * second, 0, 0, 0.0, 2))
+    assert timeline.delay(ZERO + 5, 500, 250) == 3.0
+    assert timeline.delay(ZERO + 5, 500, 500) == 0.0
+    assert Timeline().delay(ZERO, 10, 0) == 0.0
 
 
 def test_time_under_the_objective_restarts_after_each_sample_above_it() -> None:
-    """A sample above the objective, or of unknown lag, ends the time under it."""
+    """A sample above the objective ends the time under it."""
     timeline = Timeline()
-    for second, lag in enumerate([0, 0, 5000, 100, 100]):
-        timeline.samples.append(Sample(ZERO + second, 10_000, 0, 10_000 - lag, 100.0, 2))
+    for second, delay in enumerate([0.0, 0.0, 50.0, 1.0, 1.0]):
+        timeline.samples.append(Sample(ZERO + second, 10_000, 0, 9_900, delay, 2))
     assert timeline.under_objective_since(15) == ZERO + 3
-    timeline.samples.append(Sample(ZERO + 5, 20_000, 0, 0, None, 2))
+    timeline.samples.append(Sample(ZERO + 5, 20_000, 0, 0, 16.0, 2))
     assert timeline.under_objective_since(15) is None
-
-
-def test_a_capacity_measured_at_another_size_is_scaled_by_its_slots() -> None:
-    """Right after a change of size, lag in seconds already counts by the new size."""
-    measured = PLAIN.model_copy(
-        update={"current_parallelism": 8, "evidence": replace(PLAIN.evidence, true_processing_rate=2000.0)}
-    )
-    assert Timeline().capacity() is None
-    assert Timeline(decisions=[PLAIN]).capacity() is None
-    assert Timeline(decisions=[measured, PLAIN]).capacity() == 2000.0
-    assert Timeline(decisions=[measured, PLAIN], results=list(RESULTS)).capacity() == 500.0
 
 
 def test_committed_records_come_from_the_newest_commit(tmp_path: Path) -> None:

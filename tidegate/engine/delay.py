@@ -24,6 +24,7 @@ from binascii import a2b_base64, b2a_base64
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
+from math import inf
 from operator import add, lt, sub
 from typing import Any, NamedTuple
 
@@ -176,13 +177,9 @@ def _age(knots: Sequence[Knot], committed: Sequence[int], passed: int) -> Age:
         return Age((newest.at - first.at) / 1000, at_least=True)
     start = knots[passed]
     end = next(knot for knot in knots[passed + 1 :] if knot.ends is not None)
-    share = min(
-        [
-            (done - low + 0.5) / (high - low)
-            for low, done, high in zip(start.ends or (), committed, end.ends or (), strict=True)
-            if done < high
-        ]
-    )
+    low, high = start.ends or (), end.ends or ()
+    done = zip(map(sub, committed, low), map(sub, high, low), strict=True)
+    share = min([(gone + 0.5) / whole for gone, whole in done if gone < whole])
     at = _when(knots, start.total + share * (end.total - start.total))
     return Age(round((newest.at - at) / 1000, 3))
 
@@ -211,18 +208,24 @@ def _thinned(knots: tuple[Knot, ...], partitions: int) -> tuple[Knot, ...]:
 
 
 def _least(knots: Sequence[Knot], places: Iterable[int]) -> int:
-    """Return the place whose loss matters least."""
-    now = knots[-1].at
+    """Return the place whose loss matters least.
 
-    def loss(place: int) -> float:
-        """Return the gap left and the time by which arrivals in it move at most, as shares of the age at its start."""
-        (start, none, _), (at, some, _), (end, whole, _) = knots[place - 1 : place + 2]
+    A loss is the gap left and the time by which it moves arrivals at most, as shares of the age where the gap starts.
+    """
+    now, best, least = knots[-1].at, 0, inf
+    for place in places:
+        start, none, _ = knots[place - 1]
+        at, some, _ = knots[place]
+        end, whole, _ = knots[place + 1]
+        gap, moved = end - start, 0.0
         if none == whole:
-            return 0.0
-        moved = abs(start + (end - start) * (some - none) / (whole - none) - at)
-        return (end - start + moved) / (now - start)
-
-    return min(places, key=loss)
+            gap = 0  # nothing arrived, so nothing is lost
+        else:
+            moved = abs(start + gap * (some - none) / (whole - none) - at)
+        loss = (gap + moved) / (now - start)
+        if loss < least:
+            best, least = place, loss
+    return best
 
 
 def arrivals_to_wire(arrivals: Arrivals) -> dict[str, JsonValue]:
