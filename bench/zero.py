@@ -258,12 +258,12 @@ def _is_started(result: ActionResult) -> bool:
 
 
 def _wake(rig: Rig, sent: float, output: float) -> Wake:
-    """Return the times of the newest start."""
-    rig.wait("the start is verified", lambda: _is_started(rig.results()[-1]))
-    phases = {result.phase: result.at.timestamp() - sent for result in rig.results() if result.at.timestamp() > sent}
-    return Wake(
-        ordered=round(phases[Phase.ACCEPTED], 2),
-        running=round(phases[Phase.RUNNING], 2),
-        committed=round(phases[Phase.VERIFIED], 2),
-        output=round(output - sent, 2),
-    )
+    """Return the times of the start that followed a record."""
+
+    def phases() -> dict[Phase, float]:
+        after = (r for r in rig.results() if r.kind is CommandKind.START and r.at.timestamp() > sent)
+        return {result.phase: round(result.at.timestamp() - sent, 2) for result in after}
+
+    rig.wait("the start is verified", lambda: Phase.VERIFIED in phases())
+    told = phases()
+    return Wake(told[Phase.ACCEPTED], told[Phase.RUNNING], told[Phase.VERIFIED], round(output - sent, 2))

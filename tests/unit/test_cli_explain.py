@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import job, observed, result, snapshot, steady
+from tests.unit.test_engine_zero import asleep
 from tidegate.cli.changes import cost_in_words
 from tidegate.cli.explain import delay, explain, spans_of
 from tidegate.engine.state import JobState
@@ -46,6 +47,21 @@ def test_a_scale_up_shows_its_explanation_sizes_and_values() -> None:
         assert f"[{entry.code}]" in text
         for name in entry.numbers:
             assert f"{name}=" in text
+
+
+def test_a_job_at_zero_says_why_it_has_no_slot_and_what_ends_that() -> None:
+    """An operator who finds a job without slots learns that nothing is wrong; its hours of sleep are one span."""
+    stage = asleep()
+    decisions = [stage.tick() for _ in range(30)]
+    text = "\n".join(explain(decisions[-1]))
+    assert "FINE" in text
+    assert "not running; decided: 0 slots" in text
+    assert "Stay stopped: nothing has arrived for 7 min, and the job starts at the first record that waits." in text
+    assert "0 records, 0.0 s of work" in text
+    assert [(span.count, span.first.current_parallelism) for span in spans_of(decisions)] == [(30, 0)]
+    stage.arrived += 40
+    text = "\n".join(explain(stage.tick()))
+    assert "Start with 1 slot: 40 records wait after 5 min without a slot, which calls for a size of 1." in text
 
 
 def test_a_limit_by_partitions_says_what_to_do() -> None:

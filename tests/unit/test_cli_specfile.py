@@ -76,7 +76,7 @@ def test_several_documents_are_several_jobs() -> None:
 @pytest.mark.parametrize(
     ("change", "line", "words"),
     [
-        (("min_parallelism: 2", "min_parallelism: 0"), 10, ["scaling.min_parallelism", "found 0"]),
+        (("min_parallelism: 2", "min_parallelism: -1"), 10, ["scaling.min_parallelism", "found -1"]),
         (("min_parallelism: 2", "min_parallelism: many"), 10, ["scaling.min_parallelism", "found 'many'"]),
         (("min_parallelism: 2", "min_paralelism: 2"), 10, ["scaling.min_paralelism", "did you mean 'min_parallelism'"]),
         (("min_parallelism: 2", "min_parallelism: 9"), 8, ["scaling", "min_parallelism 9 is above max_parallelism 8"]),

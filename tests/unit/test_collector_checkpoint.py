@@ -15,7 +15,7 @@ from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 
 
 def checkpoint(at: Path, committed: int, *batches: str) -> None:
-    """Write a checkpoint whose batches from 0 have these sources; those above `committed` were only begun."""
+    """Write a checkpoint whose batches from 0 have these sources; those above `committed` were only started."""
     for number, sources in enumerate(batches):
         for folder, text in (("offsets", f'v1\n{{"batchWatermarkMs":0}}\n{sources}'), ("commits", "v1\n{}")):
             if folder == "offsets" or number <= committed:

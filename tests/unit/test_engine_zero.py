@@ -495,7 +495,7 @@ def test_a_length_of_time_in_words() -> None:
 
 
 def test_the_memory_is_small() -> None:
-    """Beside window and policy, zero takes little of the 4 kB that a state may have."""
+    """The window and the policy need most of the state; zero takes little of the 4 kB that a state may have."""
     full = ZeroMemory(
         stopped_at=1.5e9, stopped_run="app-20260101000000-0001", committed=10**12, seen_at=1.5e9, arrived=10**12,
         silent_since=1.5e9, rate=123.456, unknown_since=1.5e9, gaps=(86_400,) * 12,

@@ -196,7 +196,7 @@ def test_a_lone_job_is_its_own_pipeline() -> None:
 
 BAD_JOBS: dict[str, tuple[dict[str, Any], str]] = {
     "min above max": ({"scaling": {"min_parallelism": 8, "max_parallelism": 4}}, "min_parallelism 8 is above"),
-    "a size of 0": ({"scaling": {"min_parallelism": 0}}, "scaling.min_parallelism: Input should be greater"),
+    "a least size below 0": ({"scaling": {"min_parallelism": -1}}, "scaling.min_parallelism: Input should be greater"),
     "a negative size": ({"scaling": {"max_parallelism": -3}}, "scaling.max_parallelism"),
     "an initial size outside": ({"scaling": {"initial_parallelism": 99}}, "initial_parallelism 99 is outside 1..16"),
     "a NaN objective": ({"scaling": {"lag_objective_seconds": float("nan")}}, "lag_objective_seconds"),

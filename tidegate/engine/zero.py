@@ -92,8 +92,10 @@ def observe_zero(state: JobState, snapshot: MetricSnapshot, spec: JobSpec) -> Jo
 def _runs_again(state: JobState, snapshot: MetricSnapshot) -> bool:
     """Whether a snapshot shows another run than the one that was stopped."""
     zero = state.zero
+    if zero is None or zero.stopped_at is None or snapshot.incarnation is None:
+        return False
     alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)
-    return alive and zero is not None and zero.stopped_at is not None and snapshot.incarnation != zero.stopped_run
+    return alive and snapshot.incarnation != zero.stopped_run
 
 
 def note_capacity(state: JobState, evidence: Evidence, current: int) -> JobState:

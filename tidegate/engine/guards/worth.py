@@ -97,7 +97,8 @@ class RestartWorth(Guard):
 class RestartBudget(Guard):
     """Stops restarts once those of the last 24 hours are used up; some are reserved for growth.
 
-    Changes in place and by handover are no restarts. One that fell back to a restart counts.
+    Changes in place and by handover are no restarts. One that fell back to a restart counts, and so does a stop for
+    want of records, which a start follows.
     """
 
     name: ClassVar = "restart_budget"
