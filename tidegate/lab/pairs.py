@@ -87,7 +87,7 @@ class Pair:
         kind = drawn_kind(self.kind, self.seed, limited=draw.chance(0.5), ways=ways)
         seconds = 3600.0 * draw.between(SHORTEST_HOURS, LONGEST_HOURS)
         load = drawn(self.load, self.seed, seconds) if self.load in SHAPES else self._window(draw, seconds)
-        share = draw.between(0.45, 1.05)
+        share = draw.between(0.7, 1.1)
         # Some peaks are above what the job can do at any size: then being late is part of the best plan too.
         load = Load((rate * kind.most * share / minute_peak(load) for rate in load.rates), load.step_seconds)
         spec, model = kind.spec, kind.model
