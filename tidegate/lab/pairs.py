@@ -89,7 +89,8 @@ class Pair:
         load = drawn(self.load, self.seed, seconds) if self.load in SHAPES else self._window(draw, seconds)
         share = draw.between(0.7, 1.1)
         # Some peaks are above what the job can do at any size: then being late is part of the best plan too.
-        load = Load((rate * kind.most * share / minute_peak(load) for rate in load.rates), load.step_seconds)
+        factor = kind.most * share / minute_peak(load)
+        load = Load((rate * factor for rate in load.rates), load.step_seconds)
         spec, model = kind.spec, kind.model
         start = demand(model, kind.shares, load.rate(0.0), batch_bound(spec), sizes_of(spec))
         return Scenario(
