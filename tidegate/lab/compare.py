@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 from tidegate.events.way import Way
@@ -31,12 +33,17 @@ class Entry:
     label: str
     policy: str
     tuning: Tuning
+    constants: Mapping[str, float] = field(default_factory=dict)
+    """`module.NAME` to the value that the constant has while this entry runs."""
 
 
 QUICK_FLIP = Tuning(
     {"metrics_window_seconds": 180.0, "stabilization_interval_seconds": 30.0}, {"stabilization": {"seconds": 30.0}}
 )
 """Flink's rule with a short window and little stabilization: the best simple rule on many loads."""
+
+SLOT_HOUR = 0.05
+"""Price of a slot for an hour, in any currency; lateness and changes cost in proportion."""
 
 VARIANTS = {"flip271 (180 s)": Entry("flip271 (180 s)", "flip271", QUICK_FLIP)}
 
@@ -65,6 +72,8 @@ class Outcome:
     best_changes: int
     over_restarting: float
     """Cost as a multiple of that of the plan that must restart; the same as `ratio` if all changes are restarts."""
+    slots_per_second: float
+    """Cost in slots: that many slots held all the time would cost as much."""
 
     @property
     def ratio(self) -> float:
@@ -110,7 +119,8 @@ def run_one(run: Run) -> Outcome:
     scenario = run.pair.scenario(run.ways)
     scenario = scenario.with_policy(run.entry.policy, run.entry.tuning.options, run.entry.tuning.guards)
     model, spec = scenario.models[0], scenario.specs[0]
-    recording = simulate(scenario)[spec.job_id]
+    with _set(run.entry.constants):
+        recording = simulate(scenario)[spec.job_id]
     found = score(model, spec, scenario.topics[model.sources[0]].shares, recording)
     whole = best.parts.total
     return Outcome(
@@ -123,7 +133,24 @@ def run_one(run: Run) -> Outcome:
         best_late_seconds=best.late_seconds,
         best_changes=best.changes,
         over_restarting=found.parts.total / restarting.parts.total,
+        slots_per_second=found.parts.total / found.seconds,
     )
+
+
+@contextmanager
+def _set(constants: Mapping[str, float]) -> Iterator[None]:
+    """Give constants of modules other values for a while."""
+    before = []
+    for name, value in constants.items():
+        module_name, _, constant = name.rpartition(".")
+        module = import_module(module_name)
+        before.append((module, constant, getattr(module, constant)))
+        setattr(module, constant, value)
+    try:
+        yield
+    finally:
+        for module, constant, value in before:
+            setattr(module, constant, value)
 
 
 def compare(
@@ -164,6 +191,8 @@ class Summary:
     late_seconds: float
     changes: int
     over_restarting: float
+    month: float
+    """What a job costs in 30 days, at `SLOT_HOUR` a slot and hour."""
 
 
 def summary_of(label: str, outcomes: Iterable[Outcome]) -> Summary:
@@ -183,6 +212,7 @@ def summary_of(label: str, outcomes: Iterable[Outcome]) -> Summary:
         late_seconds=sum(each.late_seconds for each in found),
         changes=sum(each.changes for each in found),
         over_restarting=statistics.fmean(each.over_restarting for each in found),
+        month=statistics.fmean(each.slots_per_second for each in found) * SLOT_HOUR * 24 * 30,
     )
 
 

@@ -8,12 +8,18 @@ from dataclasses import asdict
 from rich.table import Table
 
 from tidegate.engine.decide import ENGINE_VERSION
-from tidegate.lab.compare import Outcome, Summary, summaries
+from tidegate.events.way import Way
+from tidegate.lab.ablation import worths
+from tidegate.lab.compare import SLOT_HOUR, Outcome, Summary, summaries
 
 HELP = (
     "cost: multiple of the attainable plan's, which knows the load · slots + lateness + changes = cost · ± standard "
-    "error over pairs · late: seconds with the oldest record over the objective"
+    "error over pairs · late: seconds with the oldest record over the objective · month: of one job, at "
+    f"{SLOT_HOUR:g} a slot-hour, lateness and changes priced in proportion"
 )
+
+
+WORTH = "the mean difference per pair to the whole policy, in multiples of the attainable plan's cost; ± its error"
 
 
 def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
@@ -24,10 +30,10 @@ def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
         yield _parts(outcomes, title, name)
 
 
-def outcomes_as_json(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """Return all outcomes as JSON values, with the engine version that gave them."""
+def outcomes_as_json(outcomes: Sequence[Outcome], ways: Sequence[Way]) -> dict[str, object]:
+    """Return all outcomes as JSON values, with the engine version and the ways that gave them."""
     rows = [{**asdict(each), "ratio": each.ratio} for each in outcomes]
-    return {"engine_version": ENGINE_VERSION, "outcomes": rows}
+    return {"engine_version": ENGINE_VERSION, "ways": list(ways), "slot_hour": SLOT_HOUR, "outcomes": rows}
 
 
 def _pairs(outcomes: Sequence[Outcome]) -> Table:
@@ -75,6 +81,7 @@ def _summary(found: Sequence[Summary]) -> Table:
         "changes",
         "late s",
         "number",
+        "month",
     ):
         table.add_column(column, justify="right", no_wrap=True)
     for each in found:
@@ -88,7 +95,20 @@ def _summary(found: Sequence[Summary]) -> Table:
             *_values(each.parts.values),
             f"{each.late_seconds:.0f}",
             str(each.changes),
+            f"{each.month:.0f}",
         )
+    return table
+
+
+def ablation_table(policy: str, outcomes: Sequence[Outcome]) -> Table:
+    """Return what each mechanism of a policy is worth, the most valuable first."""
+    table = Table(title=f"{policy} without each of its mechanisms", caption=WORTH, expand=False)
+    table.add_column("without", no_wrap=True)
+    for column in ("costs more by", "±", "pairs dearer", "cheaper", "late s", "changes"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for each in worths(policy, outcomes):
+        figures = (f"{each.more:+.3f}", f"{each.error:.3f}", str(each.dearer), str(each.cheaper))
+        table.add_row(each.name, *figures, f"{each.late_seconds:.0f}", str(each.changes))
     return table
 
 
