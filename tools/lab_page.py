@@ -64,7 +64,7 @@ def mean(rows: Sequence[Row], figure: str) -> float:
 
 def with_error(rows: Sequence[Row], figure: str = "ratio") -> str:
     """Return a mean with its standard error, or alone if there is only one row."""
-    if len(rows) < 2:
+    if len(rows) == 1:
         return f"{mean(rows, figure):.2f}"
     error = statistics.stdev(row[figure] for row in rows) / math.sqrt(len(rows))
     return f"{mean(rows, figure):.2f} ± {error:.2f}"

@@ -67,6 +67,7 @@ class Program:
         self.grid = float(spec.interval_seconds)
         self.end = scenario.seconds
         self.steps = math.ceil(self.end / self.grid)
+        self.load = topic.load
         self.seconds, self.arrived = _arrivals(topic.load, self.end)
         self.cost = np.array([record_seconds(model, topic.shares, size) / margin for size in self.sizes])[:, None]
         self.overhead = model.overhead_seconds
@@ -76,8 +77,8 @@ class Program:
         self.slots = np.array(self.sizes, dtype=np.float64)[:, None]
         self.core, self.late = self.slots * prices.core_second, prices.violated_second * largest
         self.price = prices.of(way) * largest
-        self.core_second = prices.core_second
         self.growth, self.shrink = _pauses(model, way, self.slots[:, 0])
+        self.waiting = self.core * self.growth.waiting
         self.reading = _reading_seconds(model, topic.load, self.steps, self.grid) if way is not Way.IN_PLACE else None
         self.levels = max(1.0, topic.load.peak * BACKLOG_SECONDS) * np.linspace(0.0, 1.0, LEVELS) ** 2
         self.values = np.zeros((self.steps + 1, len(self.sizes), LEVELS))
@@ -85,11 +86,15 @@ class Program:
 
     def solve(self) -> None:
         """Work out the values of all states."""
-        backlog = np.broadcast_to(self.levels, (len(self.sizes), LEVELS))
+        backlog = self.levels[None, :]
         for step in range(self.steps - 1, -1, -1):
             at = step * self.grid
-            stay = self._batch(at, at, backlog, None)[0]
-            self.values[step] = np.minimum(stay, self._changed(at, backlog).min(axis=1))
+            oldest = self._oldest(at, backlog)
+            stay = self._batch(at, np.full((1, 1), at), backlog, oldest, 0.0)[0]
+            grown, shrunk = self._changes(at, backlog, oldest)
+            best = np.minimum(stay, _after_each(shrunk))
+            grown = _after_each(grown[::-1])[::-1] - self.waiting
+            self.values[step] = np.minimum(best, grown)
 
     def walk(self, start: int, eager: float = 0.0) -> tuple[Move, ...]:
         """Return the moves of the cheapest path from a size and no backlog.
@@ -98,60 +103,68 @@ class Program:
         An `eager` path changes as soon as that costs at most this share of its price more than to wait.
         """
         place, at, backlog, moves = self.sizes.index(start), 0.0, 0.0, []
+        sizes = np.arange(len(self.sizes))
         while at < self.end:
-            here = np.full((len(self.sizes), 1), backlog)
-            stay, after, left = self._batch(at, at, here, None)
-            change = self._changed(at, here)[place, :, 0]
+            here = np.full((1, 1), backlog)
+            oldest = self._oldest(at, here)
+            stay, after, left = self._batch(at, np.full((1, 1), at), here, oldest, 0.0)
+            grown, shrunk = self._changes(at, here, oldest)
+            change = np.where(sizes > place, grown[:, 0] - self.waiting[place, 0], shrunk[:, 0])
+            change[place] = np.inf
             other = int(np.argmin(change))
             if change[other] < stay[place, 0] + eager * self.price - 1e-9:
                 pause = self.growth if other > place else self.shrink
                 # Ordered an interval early, so that the boundary at which the size changes is the next one.
                 moves.append((max(0.0, at - pause.lead - self.grid), self.sizes[other]))
-                _, after, left = self._after(at, here, pause)
+                _, after, left = self._after(at, here, oldest, pause)
                 place = other
             at, backlog = float(after[place, 0]), float(left[place, 0])
         return tuple(moves)
 
-    def _changed(self, at: float, backlog: Array) -> Array:
-        """Return the cost of a change at a boundary, and what follows, old sizes x new sizes x backlogs."""
-        shrunk = grown = self._after(at, backlog, self.growth)[0]
-        if self.shrink is not self.growth:
-            shrunk = self._after(at, backlog, self.shrink)[0]
-        more = np.maximum(0.0, self.slots.T - self.slots) * (self.growth.waiting * self.core_second)
-        place = np.arange(len(self.sizes))
-        grows = (place[:, None] < place[None, :])[:, :, None]
-        found = np.where(grows, grown[None], shrunk[None]) + more[:, :, None]
-        found[place, place] = np.inf
-        return np.asarray(found)
+    def _changes(self, at: float, backlog: Array, oldest: Array) -> tuple[Array, Array]:
+        """Return the cost of a change to each size at a boundary and what follows, by a growth and by a shrink.
 
-    def _after(self, at: float, backlog: Array, pause: Pause) -> tuple[Array, Array, Array]:
+        A growth's slots wait until they work; the cost is as if the job had none before.
+        """
+        shrunk = grown = self._after(at, backlog, oldest, self.growth)[0]
+        if self.shrink is not self.growth:
+            shrunk = self._after(at, backlog, oldest, self.shrink)[0]
+        return np.asarray(grown + self.waiting), shrunk
+
+    def _after(self, at: float, backlog: Array, oldest: Array, pause: Pause) -> tuple[Array, Array, Array]:
         """Return the cost of a pause and its cold batch with what follows, when that ends, and what it leaves."""
         reading = 0.0 if self.reading is None else self.reading[min(int(at / self.grid), self.steps - 1)]
         begins = at + pause.pause[:, None] + reading
-        waiting = backlog + self._by(begins) - self._by(at)
-        cost, after, left = self._batch(at, begins, waiting, pause.cold[:, None])
+        waiting = backlog + self._by(begins) - self.load.arrived(at)
+        cost, after, left = self._batch(at, begins, waiting, oldest, pause.cold[:, None])
         held = self.core * (np.minimum(begins, self.end) - at + pause.both)
         return np.asarray(cost + held + self.price), after, left
 
-    def _batch(self, since: float, at: Array | float, backlog: Array, cold: Array | None) -> tuple[Array, Array, Array]:
+    def _batch(
+        self, since: float, at: Array, backlog: Array, oldest: Array, cold: Array | float
+    ) -> tuple[Array, Array, Array]:
         """Return the cost of a batch with what follows, when the next one starts, and the backlog then.
 
-        The batch starts `at`; nothing has been committed `since`.
+        The batch starts `at`; nothing has been committed `since`, when the oldest record was of `oldest`.
         """
         take = np.minimum(backlog, self.limit)
-        took = self.overhead + take * self.cost + (0.0 if cold is None else cold)
-        commits = np.minimum(at + took, self.end)
-        arrived = self._by(at)
-        oldest = np.interp(arrived - backlog, self.arrived, self.seconds)
-        late = np.maximum(0.0, commits - np.maximum(since, oldest + self.objective))
+        took = self.overhead + take * self.cost + cold
+        late = np.maximum(0.0, np.minimum(at + took, self.end) - np.maximum(since, oldest + self.objective))
         after = at + np.maximum(took, self.cycle)
-        left = backlog - take + self._by(after) - arrived
+        left = backlog - take + self._by(after) - self._by(at)
         cost = self.core * (np.minimum(after, self.end) - np.minimum(at, self.end)) + self.late * late
         return np.asarray(cost + self._value(after, left)), np.asarray(after), np.asarray(left)
 
-    def _by(self, at: Array | float) -> Array:
+    def _oldest(self, at: float, backlog: Array) -> Array:
+        """Return when the oldest record of a backlog arrived."""
+        return np.asarray(np.interp(self.load.arrived(at) - backlog, self.arrived, self.seconds))
+
+    def _by(self, at: Array) -> Array:
         """Return how many records have arrived by a second."""
-        return np.asarray(np.interp(at, self.seconds, self.arrived))
+        step = at / self.load.step_seconds
+        first = np.minimum(step.astype(np.int64), len(self.arrived) - 2)
+        before = self.arrived[first]
+        return np.asarray(before + (self.arrived[first + 1] - before) * np.minimum(1.0, step - first))
 
     def _value(self, at: Array, backlog: Array) -> Array:
         """Return values between grid points, by linear interpolation in time and backlog."""
@@ -167,6 +180,12 @@ class Program:
         now = flat[index] * (1.0 - share) + flat[index + 1] * share
         then = flat[index + size] * (1.0 - share) + flat[index + size + 1] * share
         return np.asarray(now * (1.0 - later) + then * later)
+
+
+def _after_each(costs: Array) -> Array:
+    """Return the least cost in the rows before each row; infinite for the first."""
+    least = np.minimum.accumulate(costs, axis=0)
+    return np.concatenate([np.full_like(costs[:1], np.inf), least[:-1]])
 
 
 def _arrivals(load: Load, end: float) -> tuple[Array, Array]:
