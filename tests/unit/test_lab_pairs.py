@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
+from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 
@@ -11,16 +13,20 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.events.way import Way
-from tidegate.lab import attain
+from tidegate.installed import engine
+from tidegate.lab import attain, compare
+from tidegate.lab import score as score_module
 from tidegate.lab.__main__ import app as lab_app
+from tidegate.lab.ablation import MECHANISMS, entries_of, worths
 from tidegate.lab.attain import attainable, digest
-from tidegate.lab.compare import Run, entry_of, run_one, summary_of
-from tidegate.lab.jobs import SOURCE
+from tidegate.lab.compare import Entry, PairRun, entry_of, run_one, summary_of
+from tidegate.lab.jobs import SOURCE, lab_model, spec_for
 from tidegate.lab.kinds import KINDS, drawn_kind
 from tidegate.lab.loads import SHAPES, Draw, drawn
 from tidegate.lab.pairs import DATA, ROUND, SEEDS, WINDOWS, PairSet, minute_peak, pairs
 from tidegate.lab.suite import UnknownName
 from tidegate.lab.traces import read_points
+from tidegate.lab.tunings import Tuning
 from tidegate.twin.load import Load
 
 RESTART = (Way.RESTART,)
@@ -133,7 +139,7 @@ def test_a_kept_plan_is_not_looked_for_again(tmp_path: Path, monkeypatch: pytest
 def test_a_policys_parts_add_up_to_its_cost_over_the_attainable(tmp_path: Path) -> None:
     """Slots, lateness and changes are all multiples of the plan's whole cost; so are those of the plan itself."""
     _keep(tmp_path, [])
-    found = run_one(Run(DECAY, entry_of("threshold"), RESTART, tmp_path))
+    found = run_one(PairRun(DECAY, entry_of("threshold"), RESTART, tmp_path))
     assert found.best.total == pytest.approx(1.0)
     assert found.best.lateness == pytest.approx(1 / 32)
     assert found.ratio == pytest.approx(sum(found.parts.values))
@@ -152,6 +158,46 @@ def test_entries_name_a_policy_and_its_options() -> None:
     assert entry_of("flip271 (180 s)").policy == "flip271"
     with pytest.raises(UnknownName, match="unknown policy 'nothing', known are "):
         entry_of("nothing")
+
+
+def test_a_mechanism_is_worth_what_the_cost_rises_without_it(tmp_path: Path) -> None:
+    """The difference is taken per pair; a mechanism without which nothing changes is worth nothing."""
+    _keep(tmp_path, [])
+    whole = run_one(PairRun(DECAY, entry_of("tide"), RESTART, tmp_path))
+    labels = [entry.label for entry in entries_of("tide")]
+    assert labels[0] == "tide"
+    assert len(labels) == len(set(labels)) == 1 + len(MECHANISMS["tide"])
+    parts = replace(whole.parts, slots=whole.parts.slots + 0.25)
+    dearer = [replace(whole, label=label, parts=parts if "trend" in label else whole.parts) for label in labels]
+    found = worths("tide", dearer)
+    assert (found[0].name, found[0].more, found[0].dearer) == ("trend", pytest.approx(0.25), 1)
+    assert {each.more for each in found[1:]} == {0.0}
+    with pytest.raises(UnknownName, match="the mechanisms of policy 'hpa' are not known"):
+        entries_of("hpa")
+
+
+def test_every_mechanism_can_be_switched_off() -> None:
+    """The options of the table exist and are valid, so are its constants, which have their values back afterwards."""
+    spec = spec_for(lab_model())
+    for policy in MECHANISMS:
+        for entry in entries_of(policy):
+            scaling = spec.scaling.model_copy(update={"policy": policy, "policy_options": entry.tuning.options})
+            assert engine().check(spec.model_copy(update={"scaling": scaling})) == []
+            for name in entry.constants:
+                module, _, constant = name.rpartition(".")
+                assert hasattr(import_module(module), constant)
+
+
+def test_a_constant_has_its_value_back_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry's constants hold while it runs, and not longer."""
+    _keep(tmp_path, [])
+    seen = []
+    monkeypatch.setattr(compare, "simulate", lambda _: seen.append(score_module.DEMAND_WINDOW_SECONDS) or {})
+    entry = Entry("odd", "tide", Tuning({}, {}), {"tidegate.lab.score.DEMAND_WINDOW_SECONDS": 7.0})
+    with pytest.raises(KeyError):
+        run_one(PairRun(DECAY, entry, RESTART, tmp_path))
+    assert seen == [7.0]
+    assert score_module.DEMAND_WINDOW_SECONDS == 60.0
 
 
 def test_the_command_compares_policies_on_a_set(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidegate.events.wire import Scalar
-from tidegate.lab.compare import Entry, Outcome
+from tidegate.lab.compare import Entry, PairCost
 from tidegate.lab.suite import UnknownName
 from tidegate.lab.tunings import Tuning
 
@@ -83,9 +83,9 @@ def entries_of(policy: str) -> list[Entry]:
     ]
 
 
-def worths(policy: str, outcomes: Sequence[Outcome]) -> list[Worth]:
+def worths(policy: str, outcomes: Sequence[PairCost]) -> list[Worth]:
     """Return what each mechanism is worth, the most valuable first."""
-    found: dict[str, dict[int, Outcome]] = {}
+    found: dict[str, dict[int, PairCost]] = {}
     for each in outcomes:
         found.setdefault(each.label, {})[each.pair.seed] = each
     whole, rows = found[policy], []

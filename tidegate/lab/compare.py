@@ -49,7 +49,7 @@ VARIANTS = {"flip271 (180 s)": Entry("flip271 (180 s)", "flip271", QUICK_FLIP)}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PairRun:
     """One policy on one pair."""
 
     pair: Pair
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PairCost:
     """What a run cost; parts as multiples of the attainable plan's cost."""
 
     pair: Pair
@@ -112,7 +112,7 @@ def _scalar(text: str) -> Scalar:
     return int(number) if text.lstrip("-").isdigit() else number
 
 
-def run_one(run: Run) -> Outcome:
+def run_one(run: PairRun) -> PairCost:
     """Run a policy on a pair."""
     best = attainable(run.pair, run.ways, run.folder)
     restarting = best if run.ways == (Way.RESTART,) else attainable(run.pair, (Way.RESTART,), run.folder)
@@ -123,7 +123,7 @@ def run_one(run: Run) -> Outcome:
         recording = simulate(scenario)[spec.job_id]
     found = score(model, spec, scenario.topics[model.sources[0]].shares, recording)
     whole = best.parts.total
-    return Outcome(
+    return PairCost(
         pair=run.pair,
         label=run.entry.label,
         parts=found.parts.over(whole),
@@ -160,14 +160,14 @@ def compare(
     *,
     folder: Path = CACHE,
     processes: int | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[PairCost]:
     """Yield the outcome of each policy on each pair as it finishes."""
     # The plans first: two policies on one pair would otherwise both look for its plan.
     jobs = [(pair, each, folder) for pair in pairs for each in dict.fromkeys((ways, (Way.RESTART,)))]
     for _ in spread(_attain, jobs, processes=processes):
         pass
     yield from spread(
-        run_one, [Run(pair, entry, ways, folder) for pair in pairs for entry in entries], processes=processes
+        run_one, [PairRun(pair, entry, ways, folder) for pair in pairs for entry in entries], processes=processes
     )
 
 
@@ -195,7 +195,7 @@ class Summary:
     """What a job costs in 30 days, at `SLOT_HOUR` a slot and hour."""
 
 
-def summary_of(label: str, outcomes: Iterable[Outcome]) -> Summary:
+def summary_of(label: str, outcomes: Iterable[PairCost]) -> Summary:
     """Return the means of a policy's outcomes, of which there is at least one."""
     found = list(outcomes)
     ratios = [each.ratio for each in found]
@@ -216,9 +216,9 @@ def summary_of(label: str, outcomes: Iterable[Outcome]) -> Summary:
     )
 
 
-def summaries(outcomes: Sequence[Outcome], part: Callable[[Outcome], bool] = lambda _: True) -> list[Summary]:
+def summaries(outcomes: Sequence[PairCost], part: Callable[[PairCost], bool] = lambda _: True) -> list[Summary]:
     """Return the summary of each policy over some outcomes, the cheapest first."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[PairCost]] = {}
     for each in outcomes:
         if part(each):
             groups.setdefault(each.label, []).append(each)

@@ -10,7 +10,7 @@ from rich.table import Table
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.events.way import Way
 from tidegate.lab.ablation import worths
-from tidegate.lab.compare import SLOT_HOUR, Outcome, Summary, summaries
+from tidegate.lab.compare import SLOT_HOUR, PairCost, Summary, summaries
 
 HELP = (
     "cost: multiple of the attainable plan's, which knows the load · slots + lateness + changes = cost · ± standard "
@@ -22,7 +22,7 @@ HELP = (
 WORTH = "the mean difference per pair to the whole policy, in multiples of the attainable plan's cost; ± its error"
 
 
-def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
+def tables(outcomes: Sequence[PairCost]) -> Iterator[Table]:
     """Yield the tables of a set's outcomes."""
     yield _pairs(outcomes)
     yield _summary(summaries(outcomes))
@@ -30,13 +30,13 @@ def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
         yield _parts(outcomes, title, name)
 
 
-def outcomes_as_json(outcomes: Sequence[Outcome], ways: Sequence[Way]) -> dict[str, object]:
+def outcomes_as_json(outcomes: Sequence[PairCost], ways: Sequence[Way]) -> dict[str, object]:
     """Return all outcomes as JSON values, with the engine version and the ways that gave them."""
     rows = [{**asdict(each), "ratio": each.ratio} for each in outcomes]
     return {"engine_version": ENGINE_VERSION, "ways": list(ways), "slot_hour": SLOT_HOUR, "outcomes": rows}
 
 
-def _pairs(outcomes: Sequence[Outcome]) -> Table:
+def _pairs(outcomes: Sequence[PairCost]) -> Table:
     table = Table(title="Pairs", caption=HELP, expand=False)
     columns = ("pair", "policy", "cost", "slots", "lateness", "changes", "late s", "number")
     for column in columns:
@@ -100,7 +100,7 @@ def _summary(found: Sequence[Summary]) -> Table:
     return table
 
 
-def ablation_table(policy: str, outcomes: Sequence[Outcome]) -> Table:
+def ablation_table(policy: str, outcomes: Sequence[PairCost]) -> Table:
     """Return what each mechanism of a policy is worth, the most valuable first."""
     table = Table(title=f"{policy} without each of its mechanisms", caption=WORTH, expand=False)
     table.add_column("without", no_wrap=True)
@@ -112,7 +112,7 @@ def ablation_table(policy: str, outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def _parts(outcomes: Sequence[Outcome], title: str, name: str) -> Table:
+def _parts(outcomes: Sequence[PairCost], title: str, name: str) -> Table:
     """Return each policy's mean cost by kind or by load."""
     groups = list(dict.fromkeys(sorted(getattr(each.pair, name) for each in outcomes)))
     table = Table(title=f"Cost by {title}", expand=False)

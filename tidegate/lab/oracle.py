@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from tidegate.events.way import Way
 from tidegate.lab.jobs import sizes_of
-from tidegate.lab.program import Program
+from tidegate.lab.program import BatchProgram
 from tidegate.lab.score import Prices, Score, score
 from tidegate.lab.simulate import JobRecording, Move, Scenario, play
 
@@ -68,9 +68,9 @@ def _candidates(scenario: Scenario, prices: Prices) -> Iterator[Plan]:
     start = scenario.sizes[scenario.models[0].job_id]
     calm = replace(prices, in_place=CALM * prices.in_place)
     in_place = scenario.specs[0].application.ways[0] is Way.IN_PLACE
-    for margin in MARGINS:
+    for margin in MARGINS[1:3] if in_place else MARGINS:
         for assumed in (prices, calm) if in_place else (prices,):
-            program = Program(scenario, assumed, margin)
+            program = BatchProgram(scenario, assumed, margin)
             program.solve()
             for eager in EAGER:
                 yield (moves := program.walk(start, eager))

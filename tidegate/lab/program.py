@@ -54,7 +54,7 @@ class Pause:
     """Slot-seconds held before the pause, per slot of the new size."""
 
 
-class Program:
+class BatchProgram:
     """The program of a scenario's only job. Arrays are sizes x backlogs."""
 
     def __init__(self, scenario: Scenario, prices: Prices, margin: float) -> None:
