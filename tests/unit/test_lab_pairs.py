@@ -24,6 +24,7 @@ from tidegate.lab.jobs import SOURCE, lab_model, spec_for
 from tidegate.lab.kinds import KINDS, drawn_kind
 from tidegate.lab.loads import SHAPES, Draw, drawn
 from tidegate.lab.pairs import DATA, ROUND, SEEDS, WINDOWS, PairSet, minute_peak, pairs
+from tidegate.lab.simulate import JobRecording, Scenario
 from tidegate.lab.suite import UnknownName
 from tidegate.lab.traces import read_points
 from tidegate.lab.tunings import Tuning
@@ -192,7 +193,13 @@ def test_a_constant_has_its_value_back_after_a_run(tmp_path: Path, monkeypatch: 
     """An entry's constants hold while it runs, and not longer."""
     _keep(tmp_path, [])
     seen = []
-    monkeypatch.setattr(compare, "simulate", lambda _: seen.append(score_module.DEMAND_WINDOW_SECONDS) or {})
+
+    def simulate(scenario: Scenario) -> dict[str, JobRecording]:
+        del scenario
+        seen.append(score_module.DEMAND_WINDOW_SECONDS)
+        return {}
+
+    monkeypatch.setattr(compare, "simulate", simulate)
     entry = Entry("odd", "tide", Tuning({}, {}), {"tidegate.lab.score.DEMAND_WINDOW_SECONDS": 7.0})
     with pytest.raises(KeyError):
         run_one(PairRun(DECAY, entry, RESTART, tmp_path))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -216,10 +216,9 @@ def summary_of(label: str, outcomes: Iterable[PairCost]) -> Summary:
     )
 
 
-def summaries(outcomes: Sequence[PairCost], part: Callable[[PairCost], bool] = lambda _: True) -> list[Summary]:
-    """Return the summary of each policy over some outcomes, the cheapest first."""
+def summaries(outcomes: Iterable[PairCost]) -> list[Summary]:
+    """Return the summary of each policy, the cheapest first."""
     groups: dict[str, list[PairCost]] = {}
     for each in outcomes:
-        if part(each):
-            groups.setdefault(each.label, []).append(each)
+        groups.setdefault(each.label, []).append(each)
     return sorted((summary_of(label, group) for label, group in groups.items()), key=lambda found: found.ratio)

@@ -122,7 +122,7 @@ def _parts(outcomes: Sequence[PairCost], title: str, name: str) -> Table:
     means = {
         (group, each.label): each.ratio
         for group in groups
-        for each in summaries(outcomes, lambda outcome, group=group: getattr(outcome.pair, name) == group)  # type: ignore[misc]
+        for each in summaries(outcome for outcome in outcomes if getattr(outcome.pair, name) == group)
     }
     for each in summaries(outcomes):
         table.add_row(each.label, *(f"{means[group, each.label]:.2f}" for group in groups))

@@ -119,7 +119,8 @@ def pairs(chosen: PairSet, rounds: Iterable[int] = (0,)) -> list[Pair]:
         first = SEEDS[chosen] + 100 * round_
         loads = [*SHAPES, *SHAPES, *(traces[place % len(traces)] for place in range(TRACES_PER_ROUND))]
         draw, kinds = Draw(first, "round"), list(KINDS)
-        order = sorted(range(ROUND), key=lambda _, draw=draw: draw.between(0.0, 1.0))  # type: ignore[misc]
+        keys = [draw.between(0.0, 1.0) for _ in range(ROUND)]
+        order = sorted(range(ROUND), key=keys.__getitem__)
         found += [
             Pair(chosen, round_, kinds[place % len(kinds)], loads[order[place]], first + place)
             for place in range(ROUND)
