@@ -63,7 +63,7 @@ def test_each_group_shows_the_best_other_policy() -> None:
 def test_the_run_in_place_is_compared_with_two_plans() -> None:
     """What is attainable in place, and what is attainable by restart."""
     first = lab_page.in_place_table(IN_PLACE["outcomes"]).splitlines()[2]
-    assert first == "| **`tide`**, the default | 1.10 ± 0.05 | 0.55 ± 0.03 | 0 s | 4 |"
+    assert first == "| **`tide`**, the default | 1.10 ± 0.05 | 0.55 ± 0.02 | 0 s | 4 |"
 
 
 def test_runs_given_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_all_documents_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     in_place.write_text(json.dumps(IN_PLACE), encoding="utf-8")
     assert lab_page.main(["--from", str(scores), str(in_place)]) == 0
     source = "Set `report`, 1 round, 2 pairs; engine version 9, commit `abc1234567`."
-    for name, told in (("README", "0.55 ± 0.03"), ("LAB", "| few |"), ("TIDE", "| tiny |")):
+    for name, told in (("README", "0.55 ± 0.02"), ("LAB", "| few |"), ("TIDE", "| tiny |")):
         text = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
         assert text.startswith("before\n<!-- lab:begin -->\n")
         assert told in text
