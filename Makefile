@@ -44,8 +44,8 @@ check: $(INSTALLED)  ## lint, format, types, import directions, words, generated
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
 
-lab: $(INSTALLED)  ## every policy on every workload, next to an oracle: scores, pictures, tables of the docs (ARGS="--trace load.csv": your load)
-	$(BIN)/python -m $(if $(strip $(ARGS)),tidegate.lab $(ARGS),tools.lab_page)
+lab: $(INSTALLED)  ## every policy on the report set, next to what is attainable: tables of the docs, pictures (WHOLE=1: over night; ARGS="--trace load.csv": your load)
+	$(BIN)/python -m $(if $(strip $(ARGS)),tidegate.lab $(ARGS),tools.lab_page $(if $(WHOLE),--whole))
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 	$(BIN)/tidegate up

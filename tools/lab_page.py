@@ -1,122 +1,125 @@
-"""Write the lab's figures into README.md and docs/tide.md, between the markers `lab:begin` and `lab:end`.
+"""Write the lab's figures into README.md, docs/lab.md and docs/tide.md, between the markers `lab:begin` and `lab:end`.
 
-    make lab                                            run the lab, then write; takes some minutes
+    make lab                                            run the report set, then write; takes some minutes
+    make lab WHOLE=1                                    the same with three rounds of the set, over night
     python -m tools.lab_page --from FILE IN_PLACE       write what two runs of the lab have found
 
-The first run has every policy change size by restart, the second a few policies in place:
+In the first run every policy changes size by restart, in the second a few policies do so in place:
 
-    python -m tidegate.lab --ways restart --json FILE
-    python -m tidegate.lab --policy tide --policy cost --policy varga --policy flip271 --json IN_PLACE
+    python -m tidegate.lab --set report --ways restart --json FILE
+    python -m tidegate.lab --set report --policy tide --policy cost --json IN_PLACE
 
-Each table says which engine version, commit and seed its figures come from. Files for `--from` must come from
-the commit that is checked out.
+Each table says which engine version, commit and rounds its figures come from. Files for `--from` must come from the
+commit that is checked out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-README, PAGE = ROOT / "README.md", ROOT / "docs" / "tide.md"
+README, LAB, TIDE = ROOT / "README.md", ROOT / "docs" / "lab.md", ROOT / "docs" / "tide.md"
 BLOCK = re.compile(r"(<!-- lab:begin -->\n).*?(<!-- lab:end -->)", re.DOTALL)
-ORACLE = "oracle"
 DEFAULT = "tide"
-TUNED = " (tuned)"
-IN_PLACE_POLICIES = (DEFAULT, "cost", "varga", "flip271")
-"""The policies of the second run: the default, and the cheapest others of the first."""
+IN_PLACE_POLICIES = (DEFAULT, "cost", "varga", "flip271 (180 s)")
+"""The policies of the second run."""
+WHOLE_ROUNDS = 3
 
-BY_RESTART = "Each change of size is a restart; `cost` is a multiple of an oracle's that restarts too."
+Row = dict[str, Any]
+
+BY_RESTART = (
+    "Each change of size is a restart. `cost` is a multiple of what is attainable by restart, with its standard error "
+    "over pairs; slots, lateness and changes are its parts. `a month`: of one such job, at 0.05 a slot-hour."
+)
 IN_PLACE = (
-    "The same workloads, where the size changes in place, which is Tidegate's normal way. `cost` is a multiple of an "
-    "oracle's that changes in place too. `by restart` is what the runs above cost, as a multiple of the same oracle's."
+    "The same pairs, where the size changes in place, which is Tidegate's normal way. `cost` is a multiple of what is "
+    "attainable in place, `of restarting` of what is attainable by restart."
 )
 
 
-def by_policy(cells: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the cells of each policy that ran on every workload, the cheapest policy first; without the oracle."""
-    workloads = {cell["workload"] for cell in cells}
-    found: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        if cell["policy"] != ORACLE:
-            found.setdefault(cell["policy"], []).append(cell)
-    complete = [(policy, own) for policy, own in found.items() if len(own) == len(workloads)]
-    return sorted(complete, key=lambda item: (mean_cost(item[1]), item[0]))
+def by_policy(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return the outcomes of each policy that ran on every pair, the cheapest policy first."""
+    pairs = {row["pair"]["seed"] for row in rows}
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["label"], []).append(row)
+    complete = [(label, own) for label, own in found.items() if len(own) == len(pairs)]
+    return sorted(complete, key=lambda item: (mean(item[1], "ratio"), item[0]))
 
 
-def mean_cost(cells: Sequence[dict[str, Any]]) -> float:
-    """Return the mean cost as a multiple of the oracle's."""
-    return float(sum(cell["cost_over_oracle"] for cell in cells) / len(cells))
+def mean(rows: Sequence[Row], figure: str) -> float:
+    """Return the mean of a figure."""
+    return statistics.fmean(row[figure] for row in rows)
 
 
-def late_seconds(cells: Sequence[dict[str, Any]]) -> float:
-    """Return the seconds over the lag objective on all workloads."""
-    return float(sum(cell["violated_seconds"] for cell in cells))
+def with_error(rows: Sequence[Row], figure: str = "ratio") -> str:
+    """Return a mean with its standard error, or alone if there is only one row."""
+    if len(rows) == 1:
+        return f"{mean(rows, figure):.2f}"
+    error = statistics.stdev(row[figure] for row in rows) / math.sqrt(len(rows))
+    return f"{mean(rows, figure):.2f} ± {error:.2f}"
 
 
-def summary_table(result: dict[str, Any]) -> str:
-    """Return a row per policy: mean cost over the oracle's with its defaults and tuned, and seconds late."""
-    found = dict(by_policy(result["cells"]))
-    rows = ["| policy | cost | late | cost, tuned | late, tuned |", "| --- | --- | --- | --- | --- |"]
-    for policy, cells in found.items():
-        if policy.endswith(TUNED):
-            continue
-        tuned = found.get(policy + TUNED)
-        shown = "- | -" if tuned is None else f"{mean_cost(tuned):.2f} | {late_seconds(tuned):,.0f} s"
-        name = f"**`{policy}`**, the default" if policy == DEFAULT else f"`{policy}`"
-        rows.append(f"| {name} | {mean_cost(cells):.2f} | {late_seconds(cells):,.0f} s | {shown} |")
-    return "\n".join(rows)
+def policy_table(rows: Sequence[Row], slot_hour: float) -> str:
+    """Return a row per policy: its cost, the parts of it, the worst pair, seconds late, changes and a month's cost."""
+    found = ["| policy | cost | slots | lateness | changes | worst pair | late | changes of size | a month |"]
+    found.append("| --- " * 9 + "|")
+    for label, own in by_policy(rows):
+        parts = " | ".join(
+            f"{statistics.fmean(row['parts'][part] for row in own):.2f}" for part in ("slots", "lateness", "changes")
+        )
+        late, changes = (sum(row[figure] for row in own) for figure in ("late_seconds", "changes"))
+        month = mean(own, "slots_per_second") * slot_hour * 24 * 30
+        worst = max(row["ratio"] for row in own)
+        figures = f"{worst:.2f} | {late:,.0f} s | {changes} | {month:,.0f}"
+        found.append(f"| {_name(label)} | {with_error(own)} | {parts} | {figures} |")
+    return "\n".join(found)
 
 
-def policy_table(result: dict[str, Any]) -> str:
-    """Return a row per policy and tuning: mean and worst cost over the oracle's, seconds late, restarts."""
-    rows = ["| policy | cost | worst | late | restarts |", "| --- | --- | --- | --- | --- |"]
-    for policy, cells in by_policy(result["cells"]):
-        worst = max(cell["cost_over_oracle"] for cell in cells)
-        restarts = sum(cell["restarts"] for cell in cells)
-        name = f"`{policy.removesuffix(TUNED)}`" + (", tuned" if policy.endswith(TUNED) else "")
-        rows.append(f"| {name} | {mean_cost(cells):.2f} | {worst:.2f} | {late_seconds(cells):,.0f} s | {restarts} |")
-    return "\n".join(rows)
+def group_table(rows: Sequence[Row], title: str, group_of: Callable[[Row], str]) -> str:
+    """Return a row per group of pairs: the default policy's cost next to that of the best other one there."""
+    found = [f"| {title} | `{DEFAULT}` | worst pair | best other policy | its cost |", "| --- " * 5 + "|"]
+    for group in sorted({group_of(row) for row in rows}):
+        inside = dict(by_policy([row for row in rows if group_of(row) == group]))
+        own = inside.pop(DEFAULT)
+        other = next(iter(inside.items()), None)
+        shown = "- | -" if other is None else f"{_name(other[0])} | {with_error(other[1])}"
+        found.append(f"| {group} | {with_error(own)} | {max(row['ratio'] for row in own):.2f} | {shown} |")
+    return "\n".join(found)
 
 
-def workload_table(result: dict[str, Any]) -> str:
-    """Return a row per workload: the oracle's and `tide`'s cost, lateness and restarts."""
-    found = {(cell["workload"], cell["policy"]): cell for cell in result["cells"]}
-    rows = ["| workload | cost | late | restarts | restarts of the oracle |", "| --- | --- | --- | --- | --- |"]
-    for (workload, policy), cell in found.items():
-        if policy == DEFAULT:
-            oracle = found[workload, ORACLE]
-            rows.append(
-                f"| {workload} | {cell['cost_over_oracle']:.2f} | {cell['violated_seconds']:,.0f} s "
-                f"| {cell['restarts']} | {oracle['restarts']} |"
-            )
-    return "\n".join(rows)
+def in_place_table(rows: Sequence[Row]) -> str:
+    """Return a row per policy: cost over what is attainable in place and by restart, seconds late, changes."""
+    found = ["| policy | cost | of restarting | late | changes of size |", "| --- " * 5 + "|"]
+    for label, own in by_policy(rows):
+        late, changes = (sum(row[figure] for row in own) for figure in ("late_seconds", "changes"))
+        restarting = with_error(own, "over_restarting")
+        found.append(f"| {_name(label)} | {with_error(own)} | {restarting} | {late:,.0f} s | {changes} |")
+    return "\n".join(found)
 
 
-def in_place_table(result: dict[str, Any], restarts: dict[str, Any]) -> str:
-    """Return a row per policy of a run in place: cost over the oracle's, also by restart, seconds late, changes."""
-    base = {cell["workload"]: cell["cost"] for cell in result["cells"] if cell["policy"] == ORACLE}
-    before = dict(by_policy(restarts["cells"]))
-    rows = ["| policy | cost | by restart | late | changes of size |", "| --- | --- | --- | --- | --- |"]
-    for policy, cells in by_policy(result["cells"]):
-        same = [cell["cost"] / base[cell["workload"]] for cell in before.get(policy, []) if cell["workload"] in base]
-        shown = f"{sum(same) / len(same):.2f}" if same else "-"
-        name = f"`{policy.removesuffix(TUNED)}`" + (", tuned" if policy.endswith(TUNED) else "")
-        changes = sum(cell["rescales"] for cell in cells)
-        rows.append(f"| {name} | {mean_cost(cells):.2f} | {shown} | {late_seconds(cells):,.0f} s | {changes} |")
-    return "\n".join(rows)
+def _name(label: str) -> str:
+    return f"**`{label}`**, the default" if label == DEFAULT else f"`{label}`"
 
 
 def source(result: dict[str, Any], commit: str) -> str:
     """Return the line that says where the figures come from."""
-    return f"Engine version {result['engine_version']}, commit `{commit}`, seed {result['seed']}."
+    rows = result["outcomes"]
+    pairs, rounds = ({row["pair"][name] for row in rows} for name in ("seed", "round"))
+    (chosen,) = {row["pair"]["set"] for row in rows}
+    words = "round" if len(rounds) == 1 else "rounds"
+    version = result["engine_version"]
+    return f"Set `{chosen}`, {len(rounds)} {words}, {len(pairs)} pairs; engine version {version}, commit `{commit}`."
 
 
 def with_block(text: str, block: str) -> str:
@@ -125,6 +128,21 @@ def with_block(text: str, block: str) -> str:
     if count != 1:
         raise ValueError(f"one block between lab:begin and lab:end is needed, found {count}")
     return written
+
+
+def blocks(restarts: dict[str, Any], in_place: dict[str, Any], commit: str) -> dict[Path, str]:
+    """Return each document's block."""
+    rows, second, told = restarts["outcomes"], in_place["outcomes"], source(restarts, commit)
+    costs = f"{BY_RESTART}\n\n{policy_table(rows, restarts['slot_hour'])}\n\n{IN_PLACE}\n\n{in_place_table(second)}"
+    groups = (
+        f"By kind of job, by restart:\n\n{group_table(rows, 'kind', lambda row: row['pair']['kind'])}\n\n"
+        f"By load, by restart:\n\n{group_table(rows, 'load', lambda row: row['pair']['load'])}"
+    )
+    return {
+        README: f"{costs}\n\n{told}",
+        LAB: f"{costs}\n\n{groups}\n\n{told}",
+        TIDE: f"{groups}\n\n{told}",
+    }
 
 
 def commit_here() -> str:
@@ -139,43 +157,47 @@ def commit_here() -> str:
     return described.stdout.strip()
 
 
+def lab(*options: str) -> None:
+    """Run the lab."""
+    subprocess.run([sys.executable, "-m", "tidegate.lab", *options], cwd=ROOT, check=True)
+
+
 def measured(*options: str) -> dict[str, Any]:
-    """Run the lab and return its scores."""
+    """Run the lab on the report set and return its outcomes."""
     with tempfile.TemporaryDirectory() as folder:
         scores = Path(folder) / "lab.json"
-        lab = [sys.executable, "-m", "tidegate.lab", "--json", str(scores), *options]
-        subprocess.run(lab, cwd=ROOT, check=True)
+        lab("--set", "report", "--json", str(scores), *options)
         return read(scores)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the scores in a file."""
+    """Return the outcomes in a file."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the figures into both documents."""
+    """Write the figures into the documents."""
     parser = argparse.ArgumentParser(prog="python -m tools.lab_page", description=__doc__.splitlines()[0])
+    parser.add_argument("--whole", action="store_true", help=f"{WHOLE_ROUNDS} rounds of the set instead of one")
     parser.add_argument(
-        "--from", dest="scores", type=Path, nargs=2, metavar=("FILE", "IN_PLACE"), help="scores, instead of running"
+        "--from", dest="scores", type=Path, nargs=2, metavar=("FILE", "IN_PLACE"), help="outcomes, instead of running"
     )
     options = parser.parse_args(arguments)
     commit = commit_here()
     if options.scores:
-        result, in_place = map(read, options.scores)
+        restarts, in_place = map(read, options.scores)
     else:
-        # The pictures are those of the second run: they show how Tidegate changes size.
-        result = measured("--ways", "restart", "--out", ".tidegate/lab-restart.png")
-        in_place = measured(*(word for policy in IN_PLACE_POLICIES for word in ("--policy", policy)))
-    if result["ways"] != ["restart"]:
-        raise ValueError(f"the first run must be one by restart, found {', '.join(result['ways'])}")
-    second = f"{IN_PLACE}\n\n{in_place_table(in_place, result)}"
-    tables = {README: summary_table(result), PAGE: f"{policy_table(result)}\n\n{workload_table(result)}"}
-    for path, first in tables.items():
-        block = f"{BY_RESTART}\n\n{first}\n\n{second}\n\n{source(result, commit)}"
+        rounds = ("--rounds", str(WHOLE_ROUNDS if options.whole else 1))
+        restarts = measured("--ways", "restart", *rounds)
+        in_place = measured(*rounds, *(word for policy in IN_PLACE_POLICIES for word in ("--policy", policy)))
+        # The pictures show ten readable loads on one job, and how Tidegate changes size.
+        lab(*(word for policy in IN_PLACE_POLICIES[:-1] for word in ("--policy", policy)))
+    if restarts["ways"] != ["restart"]:
+        raise ValueError(f"the first run must be one by restart, found {', '.join(restarts['ways'])}")
+    for path, block in blocks(restarts, in_place, commit).items():
         path.write_text(with_block(path.read_text(encoding="utf-8"), block), encoding="utf-8")
-    print(f"written: {README.name}, docs/{PAGE.name} ({source(result, commit)})")
+    print(f"written: {', '.join(path.name for path in (README, LAB, TIDE))} ({source(restarts, commit)})")
     return 0
 
 

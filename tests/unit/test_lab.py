@@ -22,7 +22,7 @@ from tidegate.lab.jobs import PARTITIONS, SOURCE, batch_bound, lab_job, lab_mode
 from tidegate.lab.matrix import chosen, draw_curves, draw_scores
 from tidegate.lab.oracle import oracle
 from tidegate.lab.reservations import MemoryReservations
-from tidegate.lab.score import Prices, score
+from tidegate.lab.score import Parts, Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.lab.suite import ORACLE, CellResult, UnknownName, cells, run, run_all, trace_loads
 from tidegate.lab.table import against_oracle, detail, summary
@@ -207,7 +207,11 @@ def test_curves_are_those_of_the_oracle_of_tide_and_of_its_best_rival() -> None:
     (base,) = (run(cell) for cell in cells(["flip271"], ["step"], seconds=600.0) if cell.policy == ORACLE)
 
     def row(policy: str, cost: float, *, tuned: bool = False) -> CellResult:
-        return replace(base, cell=replace(base.cell, policy=policy, tuned=tuned), score=replace(base.score, cost=cost))
+        return replace(
+            base,
+            cell=replace(base.cell, policy=policy, tuned=tuned),
+            score=replace(base.score, parts=Parts(cost, 0.0, 0.0)),
+        )
 
     group = [row("keda", 2.0), row("keda", 1.5, tuned=True), row("tide", 1.7), row("tide", 1.1, tuned=True), base]
     assert [each.cell.label for each in chosen(group)] == [ORACLE, "tide", "keda (tuned)"]

@@ -1,8 +1,10 @@
 """The lab: run policies on workloads on the twin, score them, and compare them with a clairvoyant oracle.
 
 simulate   the loop snapshot -> decision -> command in simulated time, with the production engine
-score      what a run cost and how well it followed: elasticity, lag, core-seconds, restarts
-oracle     the cheapest run found by knowing the load
+score      what a run cost and how well it followed: elasticity, age of the oldest record, core-seconds, restarts
+pairs      three sets of pairs, a kind of job (`kinds`) with a load (`loads`, traces): to train on, choose with, report
+oracle     the cheapest run found by knowing the load: plans of `program`, improved on the twin; `attain` keeps them
+compare    policies on a set, as multiples of what is attainable; `ablation`: a policy without each of its mechanisms
 tune       search a policy's options on training loads
-suite      all of this for policy x workload; `python -m tidegate.lab` prints and draws it
+suite      policies on ten readable workloads and on traces; `python -m tidegate.lab` prints and draws them
 """

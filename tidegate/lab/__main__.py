@@ -12,9 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tidegate.events.way import ALL_WAYS
 from tidegate.installed import engine
+from tidegate.lab.ablation import entries_of
 from tidegate.lab.attain import CACHE
 from tidegate.lab.compare import VARIANTS, compare, entry_of
-from tidegate.lab.compare_table import outcomes_as_json, tables
+from tidegate.lab.compare_table import ablation_table, outcomes_as_json, tables
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.pairs import PairSet, pairs
@@ -22,6 +23,7 @@ from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, tra
 from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
 from tidegate.lab.trials import figures, settings, trials_table
+from tidegate.lab.tunings import tunings
 from tidegate.twin.load import BadLoad
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -64,6 +66,9 @@ def lab(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of the set, 40 pairs each.")] = 1,
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this kind of job; repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option("--load", help="Only this load of the set; repeatable.")] = None,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="On the set: one policy, by default tide, without each of its mechanisms.")
+    ] = False,
     folder: Annotated[Path, typer.Option("--cache", help="Where the plans of the oracle are kept.")] = CACHE,
 ) -> None:
     """Run policies on workloads on the twin; print and draw their scores next to a clairvoyant oracle's.
@@ -76,24 +81,26 @@ def lab(
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if pair_set is not None:
-        try:
-            entries = [entry_of(text) for text in policy or [*sorted(engine().policies), *VARIANTS]]
-            allowed = ways_of(ways)
-        except UnknownName as error:
-            errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(2) from None
+        ablated = " ".join(policy or ["tide"])
         chosen = [
             pair
             for pair in pairs(pair_set, range(rounds))
             if (not kind or pair.kind in kind) and (not only or pair.load in only)
         ]
+        try:
+            allowed = ways_of(ways)
+            everyone = [*sorted(engine().policies), *(f"{name} (tuned)" for name in tunings()), *VARIANTS]
+            entries = entries_of(ablated) if ablate else [entry_of(text) for text in policy or everyone]
+        except UnknownName as error:
+            errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(2) from None
         with Progress(*columns, console=errors, transient=True) as progress:
             done = compare(chosen, entries, allowed, folder=folder, processes=processes)
             outcomes = list(progress.track(done, total=len(chosen) * len(entries), description="pairs"))
-        for table in tables(outcomes):
+        for table in [ablation_table(ablated, outcomes)] if ablate else tables(outcomes):
             wide.print(table)
         if scores is not None:
-            scores.write_text(json.dumps(outcomes_as_json(outcomes), indent=1) + "\n", encoding="utf-8")
+            scores.write_text(json.dumps(outcomes_as_json(outcomes, allowed), indent=1) + "\n", encoding="utf-8")
         return
     try:
         traces = trace_loads(trace or (), Playback(speed=speed, since_hours=since, hours=hours, most_hours=usual))

@@ -19,7 +19,11 @@ from tidegate.lab.score import Parts
 
 CACHE = Path(".tidegate/lab-cache")
 PACKAGE = Path(__file__).parents[1]
-CODE = ("twin/*.py", "lab/data/*.csv", *(f"lab/{name}.py" for name in ("jobs", "kinds", "loads", "oracle", "pairs")))
+CODE = (
+    "twin/*.py",
+    "lab/data/*.csv",
+    *(f"lab/{name}.py" for name in ("jobs", "kinds", "loads", "oracle", "pairs", "program")),
+)
 MORE_CODE = ("lab/score.py", "lab/simulate.py", "lab/traces.py")
 
 

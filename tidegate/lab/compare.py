@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 from tidegate.events.way import Way
@@ -31,6 +33,8 @@ class Entry:
     label: str
     policy: str
     tuning: Tuning
+    constants: Mapping[str, float] = field(default_factory=dict)
+    """`module.NAME` to the value that the constant has while this entry runs."""
 
 
 QUICK_FLIP = Tuning(
@@ -38,11 +42,14 @@ QUICK_FLIP = Tuning(
 )
 """Flink's rule with a short window and little stabilization: the best simple rule on many loads."""
 
+SLOT_HOUR = 0.05
+"""Price of a slot for an hour, in any currency; lateness and changes cost in proportion."""
+
 VARIANTS = {"flip271 (180 s)": Entry("flip271 (180 s)", "flip271", QUICK_FLIP)}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PairRun:
     """One policy on one pair."""
 
     pair: Pair
@@ -52,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PairCost:
     """What a run cost; parts as multiples of the attainable plan's cost."""
 
     pair: Pair
@@ -65,6 +72,8 @@ class Outcome:
     best_changes: int
     over_restarting: float
     """Cost as a multiple of that of the plan that must restart; the same as `ratio` if all changes are restarts."""
+    slots_per_second: float
+    """Cost in slots: that many slots held all the time would cost as much."""
 
     @property
     def ratio(self) -> float:
@@ -103,17 +112,18 @@ def _scalar(text: str) -> Scalar:
     return int(number) if text.lstrip("-").isdigit() else number
 
 
-def run_one(run: Run) -> Outcome:
+def run_one(run: PairRun) -> PairCost:
     """Run a policy on a pair."""
     best = attainable(run.pair, run.ways, run.folder)
     restarting = best if run.ways == (Way.RESTART,) else attainable(run.pair, (Way.RESTART,), run.folder)
     scenario = run.pair.scenario(run.ways)
     scenario = scenario.with_policy(run.entry.policy, run.entry.tuning.options, run.entry.tuning.guards)
     model, spec = scenario.models[0], scenario.specs[0]
-    recording = simulate(scenario)[spec.job_id]
+    with _set(run.entry.constants):
+        recording = simulate(scenario)[spec.job_id]
     found = score(model, spec, scenario.topics[model.sources[0]].shares, recording)
     whole = best.parts.total
-    return Outcome(
+    return PairCost(
         pair=run.pair,
         label=run.entry.label,
         parts=found.parts.over(whole),
@@ -123,7 +133,24 @@ def run_one(run: Run) -> Outcome:
         best_late_seconds=best.late_seconds,
         best_changes=best.changes,
         over_restarting=found.parts.total / restarting.parts.total,
+        slots_per_second=found.parts.total / found.seconds,
     )
+
+
+@contextmanager
+def _set(constants: Mapping[str, float]) -> Iterator[None]:
+    """Give constants of modules other values for a while."""
+    before = []
+    for name, value in constants.items():
+        module_name, _, constant = name.rpartition(".")
+        module = import_module(module_name)
+        before.append((module, constant, getattr(module, constant)))
+        setattr(module, constant, value)
+    try:
+        yield
+    finally:
+        for module, constant, value in before:
+            setattr(module, constant, value)
 
 
 def compare(
@@ -133,14 +160,14 @@ def compare(
     *,
     folder: Path = CACHE,
     processes: int | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[PairCost]:
     """Yield the outcome of each policy on each pair as it finishes."""
     # The plans first: two policies on one pair would otherwise both look for its plan.
     jobs = [(pair, each, folder) for pair in pairs for each in dict.fromkeys((ways, (Way.RESTART,)))]
     for _ in spread(_attain, jobs, processes=processes):
         pass
     yield from spread(
-        run_one, [Run(pair, entry, ways, folder) for pair in pairs for entry in entries], processes=processes
+        run_one, [PairRun(pair, entry, ways, folder) for pair in pairs for entry in entries], processes=processes
     )
 
 
@@ -164,9 +191,11 @@ class Summary:
     late_seconds: float
     changes: int
     over_restarting: float
+    month: float
+    """What a job costs in 30 days, at `SLOT_HOUR` a slot and hour."""
 
 
-def summary_of(label: str, outcomes: Iterable[Outcome]) -> Summary:
+def summary_of(label: str, outcomes: Iterable[PairCost]) -> Summary:
     """Return the means of a policy's outcomes, of which there is at least one."""
     found = list(outcomes)
     ratios = [each.ratio for each in found]
@@ -183,13 +212,13 @@ def summary_of(label: str, outcomes: Iterable[Outcome]) -> Summary:
         late_seconds=sum(each.late_seconds for each in found),
         changes=sum(each.changes for each in found),
         over_restarting=statistics.fmean(each.over_restarting for each in found),
+        month=statistics.fmean(each.slots_per_second for each in found) * SLOT_HOUR * 24 * 30,
     )
 
 
-def summaries(outcomes: Sequence[Outcome], part: Callable[[Outcome], bool] = lambda _: True) -> list[Summary]:
-    """Return the summary of each policy over some outcomes, the cheapest first."""
-    groups: dict[str, list[Outcome]] = {}
+def summaries(outcomes: Iterable[PairCost]) -> list[Summary]:
+    """Return the summary of each policy, the cheapest first."""
+    groups: dict[str, list[PairCost]] = {}
     for each in outcomes:
-        if part(each):
-            groups.setdefault(each.label, []).append(each)
+        groups.setdefault(each.label, []).append(each)
     return sorted((summary_of(label, group) for label, group in groups.items()), key=lambda found: found.ratio)

@@ -8,15 +8,21 @@ from dataclasses import asdict
 from rich.table import Table
 
 from tidegate.engine.decide import ENGINE_VERSION
-from tidegate.lab.compare import Outcome, Summary, summaries
+from tidegate.events.way import Way
+from tidegate.lab.ablation import worths
+from tidegate.lab.compare import SLOT_HOUR, PairCost, Summary, summaries
 
 HELP = (
     "cost: multiple of the attainable plan's, which knows the load · slots + lateness + changes = cost · ± standard "
-    "error over pairs · late: seconds with the oldest record over the objective"
+    "error over pairs · late: seconds with the oldest record over the objective · month: of one job, at "
+    f"{SLOT_HOUR:g} a slot-hour, lateness and changes priced in proportion"
 )
 
 
-def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
+WORTH = "the mean difference per pair to the whole policy, in multiples of the attainable plan's cost; ± its error"
+
+
+def tables(outcomes: Sequence[PairCost]) -> Iterator[Table]:
     """Yield the tables of a set's outcomes."""
     yield _pairs(outcomes)
     yield _summary(summaries(outcomes))
@@ -24,13 +30,13 @@ def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
         yield _parts(outcomes, title, name)
 
 
-def outcomes_as_json(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """Return all outcomes as JSON values, with the engine version that gave them."""
+def outcomes_as_json(outcomes: Sequence[PairCost], ways: Sequence[Way]) -> dict[str, object]:
+    """Return all outcomes as JSON values, with the engine version and the ways that gave them."""
     rows = [{**asdict(each), "ratio": each.ratio} for each in outcomes]
-    return {"engine_version": ENGINE_VERSION, "outcomes": rows}
+    return {"engine_version": ENGINE_VERSION, "ways": list(ways), "slot_hour": SLOT_HOUR, "outcomes": rows}
 
 
-def _pairs(outcomes: Sequence[Outcome]) -> Table:
+def _pairs(outcomes: Sequence[PairCost]) -> Table:
     table = Table(title="Pairs", caption=HELP, expand=False)
     columns = ("pair", "policy", "cost", "slots", "lateness", "changes", "late s", "number")
     for column in columns:
@@ -75,6 +81,7 @@ def _summary(found: Sequence[Summary]) -> Table:
         "changes",
         "late s",
         "number",
+        "month",
     ):
         table.add_column(column, justify="right", no_wrap=True)
     for each in found:
@@ -88,11 +95,24 @@ def _summary(found: Sequence[Summary]) -> Table:
             *_values(each.parts.values),
             f"{each.late_seconds:.0f}",
             str(each.changes),
+            f"{each.month:.0f}",
         )
     return table
 
 
-def _parts(outcomes: Sequence[Outcome], title: str, name: str) -> Table:
+def ablation_table(policy: str, outcomes: Sequence[PairCost]) -> Table:
+    """Return what each mechanism of a policy is worth, the most valuable first."""
+    table = Table(title=f"{policy} without each of its mechanisms", caption=WORTH, expand=False)
+    table.add_column("without", no_wrap=True)
+    for column in ("costs more by", "±", "pairs dearer", "cheaper", "late s", "changes"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for each in worths(policy, outcomes):
+        figures = (f"{each.more:+.3f}", f"{each.error:.3f}", str(each.dearer), str(each.cheaper))
+        table.add_row(each.name, *figures, f"{each.late_seconds:.0f}", str(each.changes))
+    return table
+
+
+def _parts(outcomes: Sequence[PairCost], title: str, name: str) -> Table:
     """Return each policy's mean cost by kind or by load."""
     groups = list(dict.fromkeys(sorted(getattr(each.pair, name) for each in outcomes)))
     table = Table(title=f"Cost by {title}", expand=False)
@@ -102,7 +122,7 @@ def _parts(outcomes: Sequence[Outcome], title: str, name: str) -> Table:
     means = {
         (group, each.label): each.ratio
         for group in groups
-        for each in summaries(outcomes, lambda outcome, group=group: getattr(outcome.pair, name) == group)  # type: ignore[misc]
+        for each in summaries(outcome for outcome in outcomes if getattr(outcome.pair, name) == group)
     }
     for each in summaries(outcomes):
         table.add_row(each.label, *(f"{means[group, each.label]:.2f}" for group in groups))

@@ -29,7 +29,7 @@ TTL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DrawnJob:
     """A job drawn from a kind."""
 
     model: JobModel
@@ -44,37 +44,37 @@ class Kind:
         return max(capacity(self.model, self.shares, size, bound) for size in sizes_of(self.spec))
 
 
-def _linear(draw: Draw, kind: Kind) -> Kind:
+def _linear(draw: Draw, kind: DrawnJob) -> DrawnJob:
     del draw
     return kind
 
 
-def _sub_linear(draw: Draw, kind: Kind) -> Kind:
+def _sub_linear(draw: Draw, kind: DrawnJob) -> DrawnJob:
     model = replace(kind.model, contention=draw.between(0.02, 0.07), coherency=draw.between(0.0, 0.001))
     return replace(kind, model=model)
 
 
-def _serial(draw: Draw, kind: Kind) -> Kind:
+def _serial(draw: Draw, kind: DrawnJob) -> DrawnJob:
     cost, largest = kind.model.stages[0].record_cost_seconds, kind.spec.scaling.max_parallelism
     # The serial stage takes as long as the parallel one does on 40 to 100 % of the largest size.
     serial = StageModel("global", cost / (largest * draw.between(0.4, 1.0)), tasks=1)
     return replace(kind, model=replace(kind.model, stages=(*kind.model.stages, serial)))
 
 
-def _skewed(draw: Draw, kind: Kind) -> Kind:
+def _skewed(draw: Draw, kind: DrawnJob) -> DrawnJob:
     return replace(kind, shares=skewed(draw.whole(24, 48), draw.between(2.5, 6.0)))
 
 
-def _few(draw: Draw, kind: Kind) -> Kind:
+def _few(draw: Draw, kind: DrawnJob) -> DrawnJob:
     return replace(kind, shares=even(draw.whole(4, 10)))
 
 
-def _tiny(draw: Draw, kind: Kind) -> Kind:
+def _tiny(draw: Draw, kind: DrawnJob) -> DrawnJob:
     stages = (StageModel("read", draw.scale(5e-6, 4e-5)),)
     return replace(kind, model=replace(kind.model, stages=stages, overhead_seconds=draw.between(2.5, 7.0)))
 
 
-def _state(draw: Draw, kind: Kind) -> Kind:
+def _state(draw: Draw, kind: DrawnJob) -> DrawnJob:
     held, start = draw.between(4e9, 9e9), draw.between(20.0, 35.0)
     # What arrives in a lifetime at a bit over half of the load that the largest size can take.
     arrived = 0.4 * kind.most * TTL_SECONDS
@@ -88,7 +88,7 @@ def _state(draw: Draw, kind: Kind) -> Kind:
     return replace(kind, model=replace(kind.model, state=state, restart=restart, memory_bytes_per_slot=8e9))
 
 
-def _noisy(draw: Draw, kind: Kind) -> Kind:
+def _noisy(draw: Draw, kind: DrawnJob) -> DrawnJob:
     lossy = Measurement(
         lost_share=draw.between(0.0, 0.06),
         missing_share=draw.between(0.0, 0.1),
@@ -97,7 +97,7 @@ def _noisy(draw: Draw, kind: Kind) -> Kind:
     return replace(kind, model=replace(kind.model, noise_share=draw.between(0.15, 0.35), measurement=lossy))
 
 
-KINDS: dict[str, Callable[[Draw, Kind], Kind]] = {
+KINDS: dict[str, Callable[[Draw, DrawnJob], DrawnJob]] = {
     "linear": _linear,
     "sub-linear": _sub_linear,
     "serial": _serial,
@@ -110,7 +110,7 @@ KINDS: dict[str, Callable[[Draw, Kind], Kind]] = {
 """Every kind by name: what it changes in a job drawn for all kinds."""
 
 
-def drawn_kind(name: str, seed: int, *, limited: bool, ways: tuple[Way, ...] = ALL_WAYS) -> Kind:
+def drawn_kind(name: str, seed: int, *, limited: bool, ways: tuple[Way, ...] = ALL_WAYS) -> DrawnJob:
     """Return a job of a kind with its figures drawn; `limited`: its batches have a limit (`maxOffsetsPerTrigger`)."""
     draw = Draw(seed, f"kind {name}")
     cost = draw.scale(2e-4, 4e-3)
@@ -124,7 +124,7 @@ def drawn_kind(name: str, seed: int, *, limited: bool, ways: tuple[Way, ...] = A
         job_id=f"job-{name}",
         sources=(SOURCE,),
         stages=stages,
-        overhead_seconds=draw.between(0.3, 1.5),
+        overhead_seconds=draw.between(0.6, 2.0),
         trigger_interval_seconds=0.0 if draw.chance(0.5) else float(draw.whole(2, 10)),
         contention=draw.between(0.0, 0.008),
         noise_share=draw.between(0.02, 0.08),
@@ -138,7 +138,7 @@ def drawn_kind(name: str, seed: int, *, limited: bool, ways: tuple[Way, ...] = A
         in_place=InPlaceCosts(register_seconds=draw.between(3.0, 8.0), register_jitter_seconds=draw.between(0.0, 8.0)),
         ways=ways,
     )
-    kind = Kind(model, spec_for(model, maximum=draw.whole(12, 24)), even(draw.whole(30, 60)))
+    kind = DrawnJob(model, spec_for(model, maximum=draw.whole(12, 24)), even(draw.whole(30, 60)))
     kind = KINDS[name](draw, kind)
     # Batches of some seconds at the highest load: a batch at the limit is efficient, and backlogs take several.
     limit = round(kind.most * draw.between(6.0, 20.0))

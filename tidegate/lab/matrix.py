@@ -68,7 +68,7 @@ def draw_scores(rows: Sequence[CellResult], path: Path, *, objective_seconds: fl
     large = (
         "large: cost over that of an oracle that knows the load; slots, lateness and each way to change size are priced"
     )
-    small = f"small: seconds with more than {objective_seconds:g} s of lag · framed: the cheapest policy"
+    small = f"small: seconds with a record older than {objective_seconds:g} s · framed: the cheapest policy"
     for line, told in enumerate((large, f"{small} · grey: tuned, on other loads · {spoken} h each")):
         _words(panel, edge, -HEAD + 1.2 + 0.45 * line, told, ha="left", size=8, color=_FAINT)
     save(panel.figure, path)

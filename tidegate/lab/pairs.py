@@ -87,9 +87,10 @@ class Pair:
         kind = drawn_kind(self.kind, self.seed, limited=draw.chance(0.5), ways=ways)
         seconds = 3600.0 * draw.between(SHORTEST_HOURS, LONGEST_HOURS)
         load = drawn(self.load, self.seed, seconds) if self.load in SHAPES else self._window(draw, seconds)
-        share = draw.between(0.45, 1.05)
+        share = draw.between(0.7, 1.1)
         # Some peaks are above what the job can do at any size: then being late is part of the best plan too.
-        load = Load((rate * kind.most * share / minute_peak(load) for rate in load.rates), load.step_seconds)
+        factor = kind.most * share / minute_peak(load)
+        load = Load((rate * factor for rate in load.rates), load.step_seconds)
         spec, model = kind.spec, kind.model
         start = demand(model, kind.shares, load.rate(0.0), batch_bound(spec), sizes_of(spec))
         return Scenario(
@@ -118,7 +119,8 @@ def pairs(chosen: PairSet, rounds: Iterable[int] = (0,)) -> list[Pair]:
         first = SEEDS[chosen] + 100 * round_
         loads = [*SHAPES, *SHAPES, *(traces[place % len(traces)] for place in range(TRACES_PER_ROUND))]
         draw, kinds = Draw(first, "round"), list(KINDS)
-        order = sorted(range(ROUND), key=lambda _, draw=draw: draw.between(0.0, 1.0))  # type: ignore[misc]
+        keys = [draw.between(0.0, 1.0) for _ in range(ROUND)]
+        order = sorted(range(ROUND), key=keys.__getitem__)
         found += [
             Pair(chosen, round_, kinds[place % len(kinds)], loads[order[place]], first + place)
             for place in range(ROUND)

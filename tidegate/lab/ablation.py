@@ -1,0 +1,106 @@
+"""Ablation: a policy with each of its mechanisms off in turn, on the same pairs.
+
+A mechanism is switched off by options or, where there is none, by a constant of a module. What it is worth is the mean
+difference per pair to the whole policy, with the standard error of that difference: pairs differ far more from each
+other than two versions of a policy on one pair.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tidegate.events.wire import Scalar
+from tidegate.lab.compare import Entry, PairCost
+from tidegate.lab.suite import UnknownName
+from tidegate.lab.tunings import Tuning
+
+LEVEL = 0.005
+"""A pair got dearer or cheaper if its cost changed by more than this multiple of the attainable plan's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """One mechanism of a policy, and what switches it off."""
+
+    name: str
+    options: dict[str, Scalar] = field(default_factory=dict)
+    constants: dict[str, float] = field(default_factory=dict)
+    """`module.NAME` to its value without the mechanism."""
+
+
+MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
+    "tide": (
+        Mechanism("trend", {"damping_seconds": 1.0}),
+        Mechanism("memory of the level", {"level_seconds": 120.0}),
+        Mechanism("memory of residuals", {"residual_seconds": 1.0}),
+        Mechanism("forecast interval", {"confidence": 0.0}),
+        Mechanism("outages", {"outage_seconds": 0.0}),
+        Mechanism("long horizon", {"horizon_seconds": 300.0}),
+        Mechanism("catching up", {"catch_up": False}),
+        Mechanism("headroom", {"headroom": 0.0}),
+        Mechanism("lag headroom", {"lag_headroom": 0.0}),
+        Mechanism("extrapolation margin", {"extrapolation_margin": 0.0}),
+        Mechanism("margin of savings", {"margin": 0.0}),
+        Mechanism("switching threshold", {"switching_threshold": 0.0, "switching_threshold_max": 0.0}),
+        Mechanism("learned threshold", {"switching_threshold_max": 1.5}),
+        Mechanism("ineffective sizes", {"ineffective_seconds": 0.0}),
+        Mechanism("batches to see first", {"min_batches": 1}),
+    ),
+}
+"""The mechanisms by policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What the cost is without a mechanism."""
+
+    name: str
+    more: float
+    """Mean cost without it less that of the whole policy; above 0: it pays."""
+    error: float
+    """Standard error of that difference."""
+    dearer: int
+    """Pairs that cost more without it."""
+    cheaper: int
+    late_seconds: float
+    changes: int
+
+
+def entries_of(policy: str) -> list[Entry]:
+    """Return a policy as it is, and without each of its mechanisms. Raises `UnknownName` for one without a table."""
+    if policy not in MECHANISMS:
+        raise UnknownName(f"the mechanisms of policy {policy!r} are not known, those of {', '.join(MECHANISMS)} are")
+    whole = Entry(policy, policy, Tuning({}, {}))
+    return [
+        whole,
+        *(
+            Entry(f"{policy} without {each.name}", policy, Tuning(dict(each.options), {}), dict(each.constants))
+            for each in MECHANISMS[policy]
+        ),
+    ]
+
+
+def worths(policy: str, outcomes: Sequence[PairCost]) -> list[Worth]:
+    """Return what each mechanism is worth, the most valuable first."""
+    found: dict[str, dict[int, PairCost]] = {}
+    for each in outcomes:
+        found.setdefault(each.label, {})[each.pair.seed] = each
+    whole, rows = found[policy], []
+    for mechanism in MECHANISMS[policy]:
+        without = found[f"{policy} without {mechanism.name}"]
+        more = [without[seed].ratio - whole[seed].ratio for seed in whole]
+        rows.append(
+            Worth(
+                name=mechanism.name,
+                more=statistics.fmean(more),
+                error=statistics.stdev(more) / math.sqrt(len(more)) if len(more) > 1 else 0.0,
+                dearer=sum(each > LEVEL for each in more),
+                cheaper=sum(each < -LEVEL for each in more),
+                late_seconds=sum(each.late_seconds for each in without.values()),
+                changes=sum(each.changes for each in without.values()),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.more)
