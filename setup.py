@@ -34,8 +34,9 @@ def extensions() -> list[Extension]:
     modules = [path for path in sorted(engine.rglob("*.py")) if not is_interpreted(path.relative_to(engine))]
     for path in modules:
         path.write_text(with_text_annotations(path.read_text()))
+    sources = [str(path.relative_to(tree)) for path in modules]
     with chdir(tree):
-        made = mypycify([str(path.relative_to(tree)) for path in modules], opt_level="3", target_dir=str(tree / "c"))
+        made = mypycify(sources, opt_level="3", target_dir=str(tree / "c"), group_name="tidegate.engine")
     for extension in made:
         extension.extra_compile_args.append("-ffp-contract=off")  # a fused multiply-add rounds once, Python twice
         extension.sources = [str(tree / source) for source in extension.sources]
