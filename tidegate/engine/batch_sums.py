@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+Exact = int | float
+"""A whole number until it decays. A compiled engine would make a plain `float` of it, and write 3 as 3.0."""
+
 
 class BatchSums(NamedTuple):
     """Sums over batches of n records that lasted d seconds; whole numbers until they decay."""
 
-    batches: float = 0
-    records: float = 0
+    batches: Exact = 0
+    records: Exact = 0
     """Σn"""
     seconds: float = 0.0
     """Σd"""
-    squares: float = 0
+    squares: Exact = 0
     """Σn²"""
     products: float = 0.0
     """Σnd"""
@@ -50,7 +53,7 @@ class BatchSums(NamedTuple):
         return BatchSums(batches, records, round(seconds, digits), squares, round(products, digits))
 
     @property
-    def spread(self) -> float:
+    def spread(self) -> Exact:
         """B · Σn² - (Σn)², which is B² times the variance of the records per batch."""
         return self.batches * self.squares - self.records * self.records
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from operator import attrgetter
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue
 
@@ -115,7 +115,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if _is_record(hint):
         hints = get_type_hints(hint)
         return _record_reader(hint, [_reader(hints[name]) for name in _names(hint)])
-    if origin is UnionType and len(arguments) == 2 and NoneType in arguments:
+    if origin in (UnionType, Union) and len(arguments) == 2 and NoneType in arguments:
         inner = _reader(next(kind for kind in arguments if kind is not NoneType))
         return lambda value: None if value is None else inner(value)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
@@ -158,4 +158,11 @@ def _checked(*kinds: type) -> Callable[[Any], Any]:
     return read
 
 
-_SCALARS: dict[Any, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}
+_NUMBER = (float, int)
+_SCALARS: dict[Any, tuple[type, ...]] = {
+    bool: (bool,),
+    int: (int,),
+    float: _NUMBER,
+    int | float: _NUMBER,
+    str: (str,),
+}

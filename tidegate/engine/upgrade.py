@@ -35,5 +35,6 @@ def take_application(state: JobState, result: ActionResult, spec: JobSpec) -> Jo
 def is_due(case: Case) -> bool:
     """Whether the running job must be started again, and can be."""
     state = case.state
-    may = case.spec.scaling.mode is Mode.ACTIVE and state.in_flight is None and case.current > 0
-    return bool(state.outdated) and may and bool(open_ways(case))
+    if not state.outdated or state.in_flight is not None or case.current == 0:
+        return False
+    return case.spec.scaling.mode is Mode.ACTIVE and bool(open_ways(case))

@@ -192,14 +192,17 @@ def _verify_rows(policies: Policies, rows: Iterable[Row]) -> Iterator[JobTally]:
 
 
 _shipped: set[str] = set()
-"""Spark applications whose executors have the code."""
+"""Spark applications whose executors have been sent the code."""
 
 
 def _ship(context: SparkContext) -> None:
-    """Send the executors the code they run, once, compiled for the same Python."""
+    """Send remote executors the code they run, once, as byte code for the same Python.
+
+    Local ones find it where this program does, the compiled engine too.
+    """
     from pyspark import SparkFiles  # noqa: PLC0415
 
-    if context.applicationId in _shipped:
+    if context.applicationId in _shipped or context.master.startswith("local"):
         return
     folder = Path(SparkFiles.getRootDirectory()) / "tidegate"  # lives as long as the application
     folder.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +28,9 @@ def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> 
         .config("spark.sql.files.maxPartitionBytes", str(16 << 20))
     )
     if master.startswith("local"):
-        # Use the loopback address, whatever the host name resolves to.
+        # Use the loopback address, whatever the host name resolves to, and for the workers this Python, not PATH's.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))

@@ -201,7 +201,7 @@ class CapacityModel:
         cost, limits = self.record_seconds(size), self.limits
         records = max(0.05 * self.batch_seconds, self.batch_seconds - self.overhead) / cost
         if limits.max_records is not None and limits.max_records < records:
-            records = limits.max_records
+            records = float(limits.max_records)
         seconds = self.overhead + cost * records
         if limits.trigger_seconds is not None and limits.trigger_seconds > seconds:
             seconds = limits.trigger_seconds

@@ -1,0 +1,107 @@
+"""The engine compiled by mypyc against the same engine in Python: decisions per second, and the bytes of all decisions.
+
+The compiled engine is made in a copy of this checkout, in `.tidegate/compiled`, so nothing here changes. It needs a C
+compiler; where there is none, this benchmark has no rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from bench.engine import PARTITIONS, pace_and_state
+from bench.streams import decided
+from bench.table import BenchRow
+from tidegate.engine import decide
+from tidegate.events.decision import Decision
+from tidegate.events.envelope import value_of
+from tidegate.events.way import ALL_WAYS
+from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
+from tidegate.lab.scenarios import word_count
+from tidegate.lab.simulate import simulate
+from tidegate.twin.workloads import SHAPES
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+COPY = CHECKOUT / ".tidegate" / "compiled"
+BAR = 20_000
+SECONDS = 7200.0
+"""Simulated time of each of the lab's streams."""
+
+
+def main() -> list[BenchRow]:
+    """Compile, compare and measure; return the rows."""
+    if shutil.which("cc") is None:
+        sys.stderr.write("no C compiler (cc): nothing is compiled\n")
+        return []
+    compile_copy()
+    there = json.loads(in_copy("-m", "bench.compiled"))
+    here = digests()
+    same = sum(there["digests"].get(name) == digest for name, digest in here.items())
+    pace, _ = pace_and_state()
+    return [
+        BenchRow(
+            f"compiled engine, decisions/s on one core ({PARTITIONS} partitions)",
+            f"{there['pace']:,.0f}/s",
+            f"in Python: {pace:,.0f}/s, so {there['pace'] / pace:.2f} times as many",
+            there["pace"],
+            BAR,
+        ),
+        BenchRow("streams decided to the same bytes", f"{same}", f"{len(here)}", same / len(here), 1.0),
+    ]
+
+
+def compile_copy() -> None:
+    """Copy the checkout and compile the engine there."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    shutil.copytree(CHECKOUT, COPY, ignore=shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info"))
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    switch = {**os.environ, "TIDEGATE_COMPILE": "1"}
+    made = subprocess.run(command, check=False, cwd=COPY, env=switch, capture_output=True, text=True)
+    if made.returncode:
+        raise RuntimeError(f"mypyc could not compile the engine:\n{made.stdout}{made.stderr}")
+
+
+def in_copy(*arguments: str) -> str:
+    """Run Python in the copy and return what it prints."""
+    made = subprocess.run([sys.executable, *arguments], cwd=COPY, check=True, stdout=subprocess.PIPE, text=True)
+    return made.stdout
+
+
+def digests() -> dict[str, str]:
+    """Return the SHA-256 of each stream's decisions, by the name of the stream."""
+    made = {}
+    for name, decisions in streams():
+        digest = hashlib.sha256()
+        for decision in decisions:
+            digest.update(value_of(decision))
+        made[name] = digest.hexdigest()
+    return made
+
+
+def streams() -> Iterator[tuple[str, list[Decision]]]:
+    """Yield streams of decisions by name: those of the benchmarks, and jobs of the twin in the lab's workloads."""
+    for seed in range(3):
+        yield f"stream {seed}", [decision for _, decision in decided("bench", 2000, seed=seed, respec_every=700)]
+    for way in ALL_WAYS:
+        model = lab_model(ways=(way,))
+        peak = lab_peak(model, spec_for(model))
+        for shape, load in SHAPES.items():
+            for policy in ("tide", "flip271"):
+                scenario = lab_job(load(peak, SECONDS), ways=(way,)).with_policy(policy)
+                [recording] = simulate(scenario).values()
+                yield f"{shape}, {way.value}, {policy}", recording.decisions
+    for job, recording in simulate(word_count().scenario.with_policy("tide")).items():
+        yield f"word count, {job}", recording.decisions
+
+
+if __name__ == "__main__":
+    if not decide.__file__.endswith(tuple(EXTENSION_SUFFIXES)):
+        sys.exit(f"{decide.__file__} is not compiled")
+    print(json.dumps({"pace": pace_and_state()[0], "digests": digests()}))
