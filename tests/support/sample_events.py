@@ -13,6 +13,8 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter, letter_id
 from tidegate.events.decision import (
     Decision,
+    Emission,
+    EmissionStep,
     Evidence,
     Expectation,
     Keyframe,
@@ -371,6 +373,30 @@ def _later() -> dict[str, Wire]:
                         records_read=20_000,
                         read_seconds=18.25,
                         slowest_read_seconds=18.25,
+                    ),
+                ),
+            }
+        ),
+        "decision.in_a_pipeline": _decisions()[1].model_copy(
+            update={
+                "emits": Emission(
+                    steps=(EmissionStep(T, 2100.0), EmissionStep(T + timedelta(seconds=70), 4200.5)),
+                    topic="orders.clean",
+                    target_rate=2800.0,
+                    catch_up_rate=12.5,
+                ),
+                "observed": Observed(
+                    at=T,
+                    neighbours=(
+                        Neighbour(
+                            "prices",
+                            True,
+                            ("prices",),
+                            2,
+                            emits=Emission((EmissionStep(T - timedelta(seconds=1), 300.0),), "prices"),
+                            only_reader=True,
+                        ),
+                        Neighbour("reports", False, ("orders.clean",), 16, ceiling=5000.0),
                     ),
                 ),
             }
