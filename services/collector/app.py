@@ -26,6 +26,7 @@ from services.collector.settings import CollectorSettings
 from services.collector.snapshots import SourceAnswers, snapshot, untold_topics
 from services.collector.sources import LogSource, MasterSource, OffsetSource, Sources
 from services.collector.worker import WorkerThread
+from tidegate.engine.links import upstream_first
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
@@ -194,7 +195,8 @@ class Collector:
 
     def _take_jobs(self, specs: list[JobSpec] | None) -> None:
         if specs is not None:
-            self._specs = {spec.job_id: spec for spec in specs}
+            # A round publishes in this order, so the decider sees the jobs of a pipeline upstream first.
+            self._specs = {spec.job_id: spec for spec in upstream_first(specs)}
             self._app_ids = {job_id: app for job_id, app in self._app_ids.items() if job_id in self._specs}
             self._schedule.forget(self._specs)
             self.metrics.jobs.set(len(specs))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
 from services.decider.ports import Outbox, Reservations, Specs
-from tidegate.engine.links import Link
+from tidegate.engine.links import NO_OUTLOOK, Link
 from tidegate.engine.reservations import Answer
 from tidegate.engine.round import Reply, Request, Reserve
 from tidegate.engine.state import JobState
@@ -81,7 +81,7 @@ class Handler:
         if decision.command is not None:
             await self.outbox.publish(decision.command, trace_id=trace)
             self.metrics.commands.labels(decision.command.kind.value).inc()
-        await self._keep(record.partition, key, memory.after(state, decision))
+        await self._keep(record.partition, key, memory.after(state, decision, spec))
         self.metrics.snapshots.labels("decided").inc()
         self.metrics.decide_seconds.observe(self.clock.monotonic() - started)
 
@@ -164,7 +164,7 @@ class Handler:
 
     def _neighbour(self, spec: JobSpec, link: Link) -> Neighbour:
         found = self._live.get(key_of(spec.pipeline_id, link.job_id))
-        return link.neighbour(found[1].parallelism, found[1].evidence) if found else link.neighbour(None, None)
+        return link.neighbour(found[1].outlook if found else NO_OUTLOOK)
 
     def _memory_of(self, key: bytes) -> JobMemory:
         """Return the job's memory: the live object if the outbox still has its bytes."""

@@ -12,8 +12,10 @@ from typing import Self
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
+from tidegate.engine.links import NO_OUTLOOK, Outlook
 from tidegate.engine.state import JobState, from_wire, to_wire
-from tidegate.events.decision import Decision, Evidence
+from tidegate.events.decision import Decision
+from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 
 SEEN_KEPT = 64
@@ -34,24 +36,17 @@ class JobMemory:
     """Results since the last decision, oldest first."""
     seen: tuple[str, ...] = ()
     """Ids of the newest results, pending or used."""
-    parallelism: int | None = None
-    evidence: Evidence | None = None
-    """Size and evidence of the newest decision, for neighbouring jobs; unknown after a restart."""
+    outlook: Outlook = NO_OUTLOOK
+    """What the decisions tell neighbouring jobs; unknown after a restart."""
 
     def with_result(self, result: ActionResult) -> Self:
         """Return the memory with one more pending result."""
         pending = (*self.pending, result)[-PENDING_KEPT:]
         return replace(self, pending=pending, seen=(*self.seen, result.result_id)[-SEEN_KEPT:])
 
-    def after(self, state: JobState, decision: Decision) -> Self:
+    def after(self, state: JobState, decision: Decision, spec: JobSpec) -> Self:
         """Return the memory after a decision, which has used the pending results."""
-        return replace(
-            self,
-            state=state,
-            pending=(),
-            parallelism=decision.current_parallelism,
-            evidence=decision.evidence,
-        )
+        return replace(self, state=state, pending=(), outlook=self.outlook.after(decision, spec))
 
     def to_bytes(self) -> bytes:
         """Return the memory as JSON."""

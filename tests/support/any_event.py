@@ -12,6 +12,8 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import (
     Decision,
+    Emission,
+    EmissionStep,
     Evidence,
     Expectation,
     Keyframe,
@@ -221,6 +223,12 @@ evidence = st.builds(
     lag_records=optional(st.integers(-(2**62), 2**62)),
     missing=many(text),
 )
+emissions = st.builds(
+    Emission,
+    steps=many(st.builds(EmissionStep, at=instant, rate=figure)),
+    topic=optional(text),
+    target_rate=optional(figure),
+)
 observed = st.builds(
     Observed,
     at=instant,
@@ -228,7 +236,15 @@ observed = st.builds(
     cooldown_until=optional(instant),
     results=many(results),
     neighbours=many(
-        st.builds(Neighbour, job_id=text, upstream=st.booleans(), topics=many(text), evidence=optional(evidence))
+        st.builds(
+            Neighbour,
+            job_id=text,
+            upstream=st.booleans(),
+            topics=many(text),
+            evidence=optional(evidence),
+            emits=optional(emissions),
+            ceiling=optional(figure),
+        )
     ),
 )
 decisions = st.builds(
@@ -263,6 +279,7 @@ decisions = st.builds(
     command=optional(commands),
     observed=observed,
     keyframe=optional(st.builds(Keyframe, state=st.dictionaries(text, json_value, max_size=3), spec=jobs)),
+    emits=optional(emissions),
 )
 raw = st.binary(max_size=20)
 letters = st.builds(

@@ -13,6 +13,8 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter, letter_id
 from tidegate.events.decision import (
     Decision,
+    Emission,
+    EmissionStep,
     Evidence,
     Expectation,
     Keyframe,
@@ -380,6 +382,30 @@ def _later() -> dict[str, Wire]:
         ),
         "decision.delayed": _decisions()[1].model_copy(
             update={"evidence": Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)}
+        ),
+        "decision.in_a_pipeline": _decisions()[1].model_copy(
+            update={
+                "emits": Emission(
+                    steps=(EmissionStep(T, 2100.0), EmissionStep(T + timedelta(seconds=70), 4200.5)),
+                    topic="orders.clean",
+                    target_rate=2800.0,
+                    catch_up_rate=12.5,
+                ),
+                "observed": Observed(
+                    at=T,
+                    neighbours=(
+                        Neighbour(
+                            "prices",
+                            True,
+                            ("prices",),
+                            2,
+                            emits=Emission((EmissionStep(T - timedelta(seconds=1), 300.0),), "prices"),
+                            only_reader=True,
+                        ),
+                        Neighbour("reports", False, ("orders.clean",), 16, ceiling=5000.0),
+                    ),
+                ),
+            }
         ),
         "command.in_place": _commands()[0].model_copy(update={"way": Way.IN_PLACE, "first_batch_seconds": 12.5}),
     }

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.support.engine import step
-from tests.support.events import job, observed, result, snapshot, steady
+from tests.support.events import START, job, observed, result, snapshot, steady
 from tests.unit.test_engine_zero import asleep
 from tidegate.cli.changes import cost_in_words
 from tidegate.cli.explain import delay, explain, spans_of
 from tidegate.engine.state import JobState
-from tidegate.events.decision import Decision, Evidence, RedisView, Status
+from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
@@ -105,6 +106,19 @@ def test_other_inputs_of_a_decision_are_shown() -> None:
     one = snapshot(0)
     _, decision = step(JobState.new(), one, job(), replace(observed(one), redis=RedisView.UNREACHABLE))
     assert "Redis  unreachable" in "\n".join(explain(decision))
+
+
+def test_the_plans_of_linked_jobs_are_shown() -> None:
+    """What the job upstream plans, what the one downstream can take, and what this job itself will emit."""
+    one = snapshot(0)
+    plan = Emission((EmissionStep(START, 2100.0), EmissionStep(START + timedelta(seconds=70), 4200.4)), "in")
+    linked = (Neighbour("parsed", True, ("in",), 4, emits=plan), Neighbour("stored", False, ("out",), 2, ceiling=5e3))
+    _, decision = step(JobState.new(), one, job(), replace(observed(one), neighbours=linked))
+    lines = explain(decision.model_copy(update={"emits": plan}))
+    planned = "2,100 records/s at 12:00:00 UTC, from 12:01:10 UTC 4,200"
+    assert f"Plans to emit {planned}" in lines
+    assert f"  upstream job    parsed, 4 slots, plans to emit {planned}" in lines
+    assert "  downstream job  stored, 2 slots, can process at most 5,000 records/s" in lines
 
 
 def test_the_results_of_the_command_are_shown_in_order() -> None:

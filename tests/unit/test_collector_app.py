@@ -258,6 +258,22 @@ def test_a_job_in_its_first_batch_has_a_lag(tmp_path: Path) -> None:
     assert first.missing == ()
 
 
+def test_the_jobs_of_a_pipeline_are_published_upstream_first(tmp_path: Path) -> None:
+    """The decider reads them in this order, so each decision sees the newest plan of the jobs upstream."""
+    shop = {"pipeline_id": "shop"}
+    last = spec(tmp_path, "a-last").model_copy(update=shop | {"sources": ("middle",), "sinks": ()})
+    first = spec(tmp_path, "z-first").model_copy(update=shop | {"sinks": ("middle",)})
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(last, first)
+        await world.begin()
+        for tenth in range(0, 110, 5):
+            await world.turn(tenth / 10)
+        return await world.snapshots(4)
+
+    assert [made.job_id for made in asyncio.run(play())] == ["z-first", "a-last"] * 2
+
+
 def test_two_collectors_make_the_same_snapshot(tmp_path: Path) -> None:
     """Id and content depend only on job and interval, not on which collector measured or since when."""
     rolling(tmp_path, recorded()[:-2])

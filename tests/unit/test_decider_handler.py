@@ -386,6 +386,32 @@ def test_a_decision_sees_its_neighbours() -> None:
     assert (seen.job_id, seen.upstream, seen.parallelism, seen.evidence) == ("down", False, 4, down.evidence)
 
 
+def test_a_decision_sees_the_plan_of_the_job_upstream() -> None:
+    """The job upstream of 400/s is decided first and grows for 800/s; the other sees in the same interval what comes.
+
+    It sees the plan again when the job upstream has none, because its change is under way.
+    """
+    bench = Bench(*linked())
+    batches = {"output_records": 4000}
+    for shot in steady(8, rate=800, capacity=400, partitions=64, job_id="up", pipeline_id="shop"):
+        written = tuple(each.model_copy(update=batches) for each in shot.batches)
+        sources = tuple(each.model_copy(update={"topic": "raw"}) for each in shot.sources)
+        bench.take(shot.model_copy(update={"batches": written, "sources": sources}))
+        number = (shot.sequence - int(START.timestamp())) // 10
+        bench.take(*steady(1, first=number, rate=300, capacity=400, job_id="down", pipeline_id="shop"))
+    *_, grown, during, up, down = bench.decisions()
+    assert grown.job_id == up.job_id == "up"
+    assert grown.emits is not None
+    assert next(step.rate for step in grown.emits.steps) == 400.0
+    assert max(step.rate for step in grown.emits.steps) > 800.0
+    (seen,) = during.observed.neighbours
+    assert seen.emits == grown.emits
+    (seen,) = down.observed.neighbours
+    assert seen.emits is not None
+    assert seen.emits.steps == grown.emits.steps
+    assert during.emits is None  # nobody reads it
+
+
 def test_an_unreadable_state_starts_from_scratch() -> None:
     """A damaged state loses the job's memory but does not stop the service, and it is counted."""
     bench = Bench()

@@ -22,7 +22,7 @@ from tidegate.engine.history import STOPPED, Growth, History
 from tidegate.engine.state import InFlight, JobState
 from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
-from tidegate.events.decision import Decision, Evidence, Neighbour, RedisView, Status
+from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec, ManualScale, Mode
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, StageTasks, StateOperator
 from tidegate.events.way import Way
@@ -92,7 +92,7 @@ def stuck() -> Decision:
     return decide(spec, [*shots, snapshot(8, arrived=6040, committed=1000, partitions=64)])[1]
 
 
-def idle_growth(rate: int = 100, each: int = 25) -> Decision:
+def idle_growth(rate: int = 100, each: int = 25, **seen: Any) -> Decision:
     """Return the decision of a job that could do 300/s, soon drains `each` records a partition, and asks for more."""
     spec = job(policy="keda", policy_options={})
     shots = steady(3, rate=rate, capacity=300, partitions=64)
@@ -105,7 +105,7 @@ def idle_growth(rate: int = 100, each: int = 25) -> Decision:
     )
     cost = MeasuredCost(Way.IN_PLACE, int(AT) - 900, 0.0, 25.0)
     state = JobState(changes=ChangeMemory(costs=(cost,)), incarnation="app-1", parallelism=4)
-    return decide(spec, [*shots, late.model_copy(update={"sources": (more,)})], state=state)[1]
+    return decide(spec, [*shots, late.model_copy(update={"sources": (more,)})], state=state, **seen)[1]
 
 
 def elsewhere() -> JobState:
@@ -445,6 +445,14 @@ def test_a_job_near_its_capacity_grows_though_its_lag_drains_soon() -> None:
     assert not held(idle_growth(rate=250, each=5))
 
 
+def test_a_growth_for_announced_load_is_worth_it() -> None:
+    """100/s of 300/s arrive and the lag drains soon, but the job upstream will emit 900/s in a minute."""
+    plan = Emission((EmissionStep(START, 100.0), EmissionStep(START + timedelta(seconds=90), 900.0)), "in")
+    feeder = Neighbour("feeder", upstream=True, topics=("in",), emits=plan)
+    assert held(idle_growth())
+    assert not held(idle_growth(neighbours=(feeder,)))
+
+
 def test_a_job_upstream_that_is_behind_holds_nothing() -> None:
     """Only a job that reads our output would get more of it."""
     upstream = Neighbour("feeder", upstream=True, topics=("in",), evidence=behind().evidence)
@@ -455,6 +463,54 @@ def test_a_job_further_downstream_that_is_behind_holds_nothing() -> None:
     """What it waits for is what the job between writes, not what we write."""
     further = Neighbour("reports", upstream=False, topics=("x",), evidence=behind().evidence, distance=2)
     assert growth(neighbours=(further,)).final_parallelism == 16
+
+
+def reader(ceiling: float | None, job_id: str = "reports", **more: Any) -> Neighbour:
+    """Return a job that reads our output and can process so many records/s at most."""
+    return Neighbour(job_id, upstream=False, topics=("out",), ceiling=ceiling, **more)
+
+
+def writing(*neighbours: Neighbour, sinks: tuple[str, ...] = ("out",), written: int | None = 8000) -> Decision:
+    """Return the decision of a job of 4 slots and 400/s that writes two records for each it reads: 16 are proposed."""
+    shots = steady(7, rate=800, capacity=400, partitions=64)
+    shots = [
+        shot.model_copy(
+            update={"batches": tuple(each.model_copy(update={"output_records": written}) for each in shot.batches)}
+        )
+        for shot in shots
+    ]
+    spec = job().model_copy(update={"sinks": sinks})
+    return decide(spec, shots, neighbours=neighbours)[1]
+
+
+def test_growth_ends_where_the_reader_cannot_follow() -> None:
+    """4 slots write 800/s. A reader of at most 1,500/s takes the output of 7.5 slots, so 8 is the limit."""
+    limited = writing(reader(1500.0))
+    assert limited.final_parallelism == 8
+    assert limited.sentence.endswith(
+        "but reports downstream can process at most 1500 records/s, "
+        "so the output of more than 8 slots would only wait there."
+    )
+    assert writing(reader(500.0)).final_parallelism == 4
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        lambda: writing(reader(1500.0), reader(1e6, "audit")),
+        lambda: writing(reader(1500.0), reader(None, "audit")),
+        lambda: writing(reader(1500.0), sinks=("out", "audit")),
+        lambda: writing(reader(1500.0), written=None),
+        lambda: writing(reader(1500.0), Neighbour("reports", upstream=True, topics=("in",))),
+        lambda: writing(reader(1500.0, distance=2)),
+        writing,
+    ],
+    ids=["another follows", "another is unknown", "two sinks", "no ratio", "circle", "no reader", "alone"],
+)
+def test_growth_is_not_limited_where_a_reader_may_follow(decision: Callable[[], Decision]) -> None:
+    """One reader that can follow is enough, and what is not known limits nothing. In a circle nobody waits."""
+    assert writing(reader(500.0)).final_parallelism == 4
+    assert decision().final_parallelism == 16
 
 
 def test_memory_pressure_lets_growth_through() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.cli.changes import HOW, result_in_words
 from tidegate.events.command import ScalingCommand
-from tidegate.events.decision import Decision, Evidence, Expectation, Figure, RedisView
+from tidegate.events.decision import Decision, Emission, Evidence, Expectation, Figure, Neighbour, RedisView
 from tidegate.events.result import ActionResult, Phase
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
@@ -25,6 +25,7 @@ def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[st
         "",
         *_reasons(decision),
         *_expected(decision),
+        *_emitted(decision),
         *_other_inputs(decision),
         *_remedies(decision),
         *_command(decision, results),
@@ -129,6 +130,32 @@ def _outage(expected: Expectation) -> float | None:
     return expected.restart_seconds if expected.outage_seconds is None else expected.outage_seconds
 
 
+def _emitted(decision: Decision) -> list[str]:
+    """Return what the jobs downstream are told."""
+    planned = _plan(decision.emits)
+    return ["", f"Plans to emit {planned}"] if planned else []
+
+
+def _plan(emits: Emission | None) -> str:
+    """Return the steps of a plan in words; "" if there are none."""
+    if emits is None or not emits.steps:
+        return ""
+    first, *later = emits.steps
+    steps = "".join(f", from {clock(step.at)} UTC {figure(step.rate)}" for step in later)
+    return f"{figure(first.rate, 'records/s')} at {clock(first.at)} UTC{steps}"
+
+
+def _linked(neighbour: Neighbour) -> tuple[str, str]:
+    """Return a linked job, what it plans to emit, and what it could process at most."""
+    upstream, planned, most = neighbour.upstream, _plan(neighbour.emits), neighbour.ceiling
+    text = f"{neighbour.job_id}, {size(neighbour.parallelism)}"
+    if upstream and planned:
+        text += f", plans to emit {planned}"
+    elif not upstream and most is not None:
+        text += f", can process at most {figure(most, 'records/s')}"
+    return f"{'upstream' if upstream else 'downstream'} job", text
+
+
 def _other_inputs(decision: Decision) -> list[str]:
     seen, rows = decision.observed, []
     if seen.redis is not RedisView.OK:
@@ -139,10 +166,7 @@ def _other_inputs(decision: Decision) -> list[str]:
         rows.append(("reserved for other jobs", size(seen.pool_reserved)))
     if seen.reservation_refused:
         rows.append(("reservation", "refused"))
-    rows += [
-        (f"{'upstream' if n.upstream else 'downstream'} job", f"{n.job_id}, {size(n.parallelism)}")
-        for n in seen.neighbours
-    ]
+    rows += map(_linked, seen.neighbours)
     return ["", "Other inputs:", *_columns(rows)] if rows else []
 
 

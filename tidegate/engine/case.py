@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
+from tidegate.engine.announced import Announced, announced
 from tidegate.engine.memory import M
 from tidegate.engine.reasons import Reason
 from tidegate.engine.state import JobState, Slice
@@ -34,6 +35,12 @@ class Case(NamedTuple):
     newest: Slice | None = None
     """The snapshot alone, as a slice of the window; None when the job is not running."""
 
+    @property
+    def announced(self) -> Announced | None:
+        """The demand that the jobs upstream announce; None if no plan is known."""
+        neighbours = self.observed.neighbours
+        return announced(neighbours, self.spec.sources, self.evidence, self.measured_at) if neighbours else None
+
 
 class Proposal(NamedTuple, Generic[M]):
     """What a policy proposes: a size, the reason with its values, what it expects of the size, and its new memory."""
@@ -46,6 +53,10 @@ class Proposal(NamedTuple, Generic[M]):
     """The policy's memory from now on; None leaves it as it is."""
     capacity: float | None = None
     """Capacity of the present size, records/s, for `ordered` to remember; None if the policy did not determine it."""
+    arrival_rate: float | None = None
+    """Records/s that the policy expects to arrive, for the jobs downstream; None: what the evidence says."""
+    catch_up_rate: float | None = None
+    """Records/s that the policy wants to process besides, to work off the backlog; None if it has no such figure."""
 
 
 class Policy(Protocol[M]):

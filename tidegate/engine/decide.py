@@ -26,6 +26,7 @@ from typing import Any
 from tidegate.engine.case import Case, Policy, Proposal
 from tidegate.engine.costs import FELL_BACK
 from tidegate.engine.disposal import Outcome, dispose, kind_of
+from tidegate.engine.emission import planned_emission
 from tidegate.engine.evidence import gather
 from tidegate.engine.history import FAILED, STOPPED, note_order, note_proposal, note_restart, resumed
 from tidegate.engine.memory import Recorded, UnreadableMemory, read_memory
@@ -240,6 +241,7 @@ def _conclude(
         command=command,
         observed=observed,
         keyframe=keyframe,
+        emits=planned_emission(case, proposal, outcome.final, withheld=outcome.withheld),
     )
     return _after(case, policy, proposal, outcome, command), decision
 

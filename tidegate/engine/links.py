@@ -1,16 +1,87 @@
 """Links between jobs: two jobs of one pipeline are linked when one writes a topic that the other reads.
 
 A job also sees the jobs further downstream: those that read what its readers write, and so on.
+
+Jobs of one interval are decided upstream first, so that each sees what those before it plan. In a circle there is no
+first: the order of the specs decides, and nobody counts on the plan of a job that it feeds (`announced`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from tidegate.events.decision import Evidence, Neighbour
+from tidegate.events.command import CommandKind
+from tidegate.events.decision import Decision, Emission, Evidence, Neighbour, Status
 from tidegate.events.job import JobSpec
+
+SATURATED = 0.9
+"""Utilization from which the processing rate within batches is the capacity."""
+
+
+class Outlook(NamedTuple):
+    """What the decisions on a job tell the jobs linked to it."""
+
+    parallelism: int | None = None
+    evidence: Evidence | None = None
+    emits: Emission | None = None
+    ceiling: float | None = None
+
+    def after(self, decision: Decision, spec: JobSpec) -> Outlook:
+        """Return the outlook after a decision; what it does not tell is still known from the ones before.
+
+        The plan of a job that is stopped is over.
+        """
+        emits, command = decision.emits, decision.command
+        if emits is None and not (command is not None and command.kind is CommandKind.STOP):
+            emits = self.emits
+        elif emits is not None and not emits.steps and self.emits is not None:
+            emits = replace(emits, steps=self.emits.steps, topic=self.emits.topic)
+        ceiling = ceiling_of(decision, spec)
+        return Outlook(
+            decision.current_parallelism, decision.evidence, emits, self.ceiling if ceiling is None else ceiling
+        )
+
+
+NO_OUTLOOK = Outlook()
+"""Of a job without a decision so far."""
+
+
+def ceiling_of(decision: Decision, spec: JobSpec) -> float | None:
+    """Return what a job could process at most, records/s; None if it is not known, or unlimited.
+
+    Capacity is taken as linear in the slots, so the job may in fact process less, but not more. A job that the pool
+    keeps from growing has its size for a limit; none needs more than what makes as much as its readers can process.
+    """
+    size, seen, expected = decision.final_parallelism, decision.evidence, decision.expectation
+    capacity = None if expected is None else expected.processing_rate
+    if capacity is None and (seen.utilization or 0.0) >= SATURATED:
+        capacity, size = seen.true_processing_rate, decision.current_parallelism
+    limits = []
+    if capacity and size:
+        most = size if decision.status is Status.POOL_EXHAUSTED else max(size, spec.scaling.max_parallelism)
+        limits.append(capacity * most / size)
+    best = best_reader(decision.observed.neighbours, spec)
+    if best is not None and best.ceiling is not None and seen.output_ratio:
+        limits.append(best.ceiling / seen.output_ratio)
+    return min(limits, default=None)
+
+
+def best_reader(neighbours: Sequence[Neighbour], spec: JobSpec) -> Neighbour | None:
+    """Return the reader of a job that can process most; None if there is none, or one of them may be unlimited.
+
+    Nor is any reader a limit for a job with several sinks, because their shares are not known, or for one in a circle,
+    where each could wait for another.
+    """
+    readers = [each for each in neighbours if not each.upstream and each.distance is None]
+    if not readers or len(spec.sinks) != 1 or None in [each.ceiling for each in readers]:
+        return None
+    downstream = {each.job_id for each in neighbours if not each.upstream}
+    if any(each.upstream and each.job_id in downstream for each in neighbours):
+        return None
+    return max(readers, key=lambda reader: reader.ceiling or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +94,36 @@ class Link:
     topics: tuple[str, ...]
     distance: int | None = None
     """Links on the way to a job further downstream, 2 or more; None for a direct link."""
+    only_reader: bool | None = None
+    """True for a job upstream that no other job reads."""
 
-    def neighbour(self, parallelism: int | None, evidence: Evidence | None) -> Neighbour:
+    def neighbour(self, outlook: Outlook) -> Neighbour:
         """Return the linked job with what is known of it now."""
-        return Neighbour(self.job_id, self.upstream, self.topics, parallelism, evidence, self.distance)
+        size, evidence, emits, ceiling = outlook
+        return Neighbour(
+            self.job_id, self.upstream, self.topics, size, evidence, self.distance, emits, ceiling, self.only_reader
+        )
+
+
+def upstream_first(specs: Sequence[JobSpec]) -> tuple[JobSpec, ...]:
+    """Return the specs with each job after those that it reads from, and otherwise in the order given."""
+    writers: dict[tuple[str, str], list[JobSpec]] = defaultdict(list)
+    for spec in specs:
+        for topic in spec.sinks:
+            writers[spec.pipeline_id, topic].append(spec)
+    ordered: dict[str, JobSpec] = {}
+    seen: set[str] = set()
+    for first in specs:
+        waiting = [(first, False)]
+        while waiting:
+            spec, ready = waiting.pop()
+            if ready:
+                ordered[spec.job_id] = spec
+            elif spec.job_id not in seen:
+                seen.add(spec.job_id)
+                upstream = [each for topic in spec.sources for each in writers[spec.pipeline_id, topic]]
+                waiting += [(spec, True), *((each, False) for each in reversed(upstream))]
+    return tuple(ordered.values())
 
 
 def find_links(specs: Iterable[JobSpec]) -> dict[str, tuple[Link, ...]]:
@@ -44,18 +141,19 @@ def find_links(specs: Iterable[JobSpec]) -> dict[str, tuple[Link, ...]]:
             for topic in reader.sources:
                 readers[topic].append(reader)
         for spec in jobs if len(jobs) > 1 else ():
-            links = [link for other in jobs if other is not spec for link in _between(spec, other)]
+            links = [link for other in jobs if other is not spec for link in _between(spec, other, readers)]
             if links:
                 found[spec.job_id] = (*links, *_further(spec, readers))
     return found
 
 
-def _between(spec: JobSpec, other: JobSpec) -> Iterable[Link]:
+def _between(spec: JobSpec, other: JobSpec, readers: Mapping[str, Sequence[JobSpec]]) -> Iterable[Link]:
     """Yield the links from `spec` to another job: upstream first."""
     for upstream, writer, reader in ((True, other, spec), (False, spec, other)):
         shared = tuple(sorted(set(writer.sinks) & set(reader.sources)))
         if shared:
-            yield Link(other.job_id, upstream, shared)
+            only = upstream and all(each is reader for topic in writer.sinks for each in readers.get(topic, ()))
+            yield Link(other.job_id, upstream, shared, only_reader=only or None)
 
 
 def _further(spec: JobSpec, readers: Mapping[str, Sequence[JobSpec]]) -> Iterator[Link]:

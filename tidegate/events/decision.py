@@ -122,6 +122,29 @@ class Expectation:
 
 
 @value
+class EmissionStep:
+    """The rate of a job's output from one moment on."""
+
+    at: Instant
+    rate: float
+    """Records/s."""
+
+
+@value
+class Emission:
+    """What a job will write, as planned: its size, capacity, backlog and output ratio, and what will reach it."""
+
+    steps: tuple[EmissionStep, ...] = ()
+    """Oldest first, the first from the snapshot on; empty while the plan is not known."""
+    topic: str | None = None
+    """Its only sink; absent if there are several, because their shares are not known."""
+    target_rate: float | None = None
+    """Records/s that the job should read in the long run, whether it can or not."""
+    catch_up_rate: float | None = None
+    """Records/s that it should read besides to work off the backlog, its own and that upstream."""
+
+
+@value
 class Neighbour:
     """What was known of a job that shares a topic with this one, or is further downstream, as the decider saw it."""
 
@@ -133,6 +156,12 @@ class Neighbour:
     evidence: Evidence | None = None
     distance: int | None = None
     """Links to a job further downstream, 2 or more; absent for a job that shares a topic with this one."""
+    emits: Emission | None = None
+    """What it plans to write, of its newest decision that said so."""
+    ceiling: float | None = None
+    """Records/s that it could process at most: at its largest size, or at the present one if it cannot grow."""
+    only_reader: bool | None = None
+    """True for a job upstream of which no other job reads."""
 
 
 @value
@@ -211,6 +240,8 @@ class Decision(Wire):
     command: ScalingCommand | None = None
     observed: Observed
     keyframe: Keyframe | None = None
+    emits: Emission | None = None
+    """What the job will write; absent if no other job reads it."""
 
 
 def decision_id(job_id: str, snapshot_id: str, spec_version: int, engine_version: str) -> str:

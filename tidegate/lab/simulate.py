@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from tidegate.engine.links import Link, find_links
+from tidegate.engine.links import NO_OUTLOOK, Link, Outlook, find_links, upstream_first
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Neighbour, Observed
@@ -136,7 +136,7 @@ class EngineDecider:
         self._pools = {spec.job_id: spec.pool_id for spec in specs}
         self._links = find_links(specs)
         self._states = {spec.job_id: JobState.new() for spec in specs}
-        self._latest: dict[str, Decision] = {}
+        self._outlooks: dict[str, Outlook] = {}
         self._reservations = MemoryReservations()
 
     def decide(self, spec: JobSpec, snapshot: MetricSnapshot, now: float, seen: Sequence[ActionResult]) -> Decided:
@@ -146,13 +146,13 @@ class EngineDecider:
         known = Observed(
             at=datetime.fromtimestamp(now, UTC),
             results=tuple(seen),
-            neighbours=tuple(self._neighbour(link) for link in self._links.get(spec.job_id, ())),
+            neighbours=tuple(self.neighbour(link) for link in self._links.get(spec.job_id, ())),
         )
         state, decision = self._reservations.finish(
             engine().round(self._states[spec.job_id], snapshot, spec, known), now
         )
         self._states[spec.job_id] = state
-        self._latest[spec.job_id] = decision
+        self._outlooks[spec.job_id] = self._outlooks.get(spec.job_id, NO_OUTLOOK).after(decision, spec)
         return Decided(decision, decision.command)
 
     def _follow(self, result: ActionResult) -> None:
@@ -168,9 +168,9 @@ class EngineDecider:
         elif result.phase in (Phase.STARTING, Phase.RESIZING, Phase.WARMING):
             self._reservations.adjust(*hold, 0)
 
-    def _neighbour(self, link: Link) -> Neighbour:
-        latest = self._latest.get(link.job_id)
-        return link.neighbour(latest.current_parallelism, latest.evidence) if latest else link.neighbour(None, None)
+    def neighbour(self, link: Link) -> Neighbour:
+        """Return a linked job as its newest decision shows it."""
+        return link.neighbour(self._outlooks.get(link.job_id, NO_OUTLOOK))
 
 
 def simulate(
@@ -251,7 +251,7 @@ class _Loop:
 
     def __init__(self, scenario: Scenario, decider: Decider, *, keep_snapshots: bool) -> None:
         self.world = scenario.world()
-        self.specs = scenario.specs
+        self.specs = upstream_first(scenario.specs)
         self.decider = decider
         self.keep_snapshots = keep_snapshots
         self.end = scenario.epoch + scenario.seconds

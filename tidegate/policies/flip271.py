@@ -1,8 +1,8 @@
-"""`flip271`: the rule of the Flink autoscaler (FLIP-271), for one micro-batch job.
+"""`flip271`: the rule of the Flink autoscaler (FLIP-271), for micro-batch jobs.
 
-The job counts as one source vertex: it reads Kafka and does all its work in the same slots. Rates are averaged over
-`metrics_window_seconds`. The first `stabilization_interval_seconds` after a start do not count, so the rule makes its
-first proposal when both times have passed.
+A job counts as one vertex: it does all its work in the same slots. The jobs of a pipeline, linked by topics, are the
+vertices of one graph. Rates are averaged over `metrics_window_seconds`. The first `stabilization_interval_seconds`
+after a start do not count, so the rule makes its first proposal when both times have passed.
 
     T     = rate(records in) + rate(lag)              arrivals
     C     = rate(records in) / busy                   capacity of the current size
@@ -17,7 +17,10 @@ first proposal when both times have passed.
   `observed_switch_threshold` above it.
 - target: `utilization_target`. Upper and lower edge: `utilization_max` and `utilization_min`, or the target plus and
   minus `utilization_boundary`.
-- If more than `backlog_lag_threshold_seconds` of input is waiting, the job scales up when C < W(1), and not down.
+- If more than `backlog_lag_threshold_seconds` of input is waiting, here or at a job upstream, the job scales up when
+  C < W(1), and not down.
+- T and L / D of a job that reads other jobs are the sums of theirs, times the output ratios; its own L / D is added
+  (`flip271_graph`).
 - `scale_up_max_factor`, `scale_down_max_factor` and the spec limit the size. Then it is aligned to the partitions.
 - A scale-down waits for `scale_down_interval_seconds` and then goes to the largest size proposed in that time.
 
@@ -40,7 +43,7 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import flip271_rules as rules
-from tidegate.policies.flip271_metrics import DAY_SECONDS, SourceMetrics, evaluate
+from tidegate.policies.flip271_metrics import DAY_SECONDS, VertexMetrics, evaluate
 from tidegate.policies.flip271_options import HISTORY, Flip271Options
 from tidegate.policies.sizing import IDLE, change_to, effect
 
@@ -83,6 +86,10 @@ class Flip271:
         "CAPACITY_TOO_LOW": Reason(
             "a load of {arrival:.0f} records/s and a lag of {lag} need a capacity of {wanted:.0f}/s, "
             "and {current} slots have only {capacity:.0f}/s"
+        ),
+        "UPSTREAM_NEEDS_MORE": Reason(
+            "{upstream} upstream should make {arrival:.0f} records/s of load here; with a lag of {lag} that needs a "
+            "capacity of {wanted:.0f}/s, and {current} slots have only {capacity:.0f}/s"
         ),
         "CAPACITY_TOO_HIGH": Reason(
             "a capacity of {wanted:.0f}/s is enough for a load of {arrival:.0f} records/s and a lag of {lag}, "
@@ -137,7 +144,7 @@ class Flip271:
             first_at = None
         return case.measured_at if first_at is None and case.measured_at >= stable else first_at
 
-    def _capacity(self, measured: SourceMetrics, utilization: float, *, with_restart: bool) -> float:
+    def _capacity(self, measured: VertexMetrics, utilization: float, *, with_restart: bool) -> float:
         return rules.target_capacity(
             measured.target,
             measured.catch_up,
@@ -147,7 +154,7 @@ class Flip271:
             with_restart=with_restart,
         )
 
-    def _decide(self, case: Case, m: SourceMetrics, memory: Flip271Memory) -> Proposal[Flip271Memory]:
+    def _decide(self, case: Case, m: VertexMetrics, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         o = self.options
         target, half = o.utilization_target, o.utilization_boundary
         low_edge = target - half if o.utilization_min is None else o.utilization_min
@@ -201,11 +208,16 @@ class Flip271:
         if not outside or size == case.current:
             code = "DRAINING" if m.backlog and size < case.current else "WITHIN_BAND"
             return self._proposal(case, m, case.current, code, numbers, memory)
-        if size > case.current:
-            code = "CAPACITY_TOO_LOW"
-        else:
-            code = "CAPACITY_TOO_HIGH" if math.isfinite(m.tpr) else "IDLE"
-        return self._proposal(case, m, size, code, numbers, memory)
+        return self._proposal(case, m, size, self._change_code(case, m, size, numbers), numbers, memory)
+
+    def _change_code(self, case: Case, m: VertexMetrics, size: int, numbers: dict[str, Figure]) -> str:
+        """Return why the size changes; a load that comes from upstream is told with the jobs that make it."""
+        if size < case.current:
+            return "CAPACITY_TOO_HIGH" if math.isfinite(m.tpr) else "IDLE"
+        if m.upstream is None:
+            return "CAPACITY_TOO_LOW"
+        numbers["upstream"] = m.upstream
+        return "UPSTREAM_NEEDS_MORE"
 
     def _align(self, case: Case, size: int) -> int:
         o = self.options
@@ -227,7 +239,7 @@ class Flip271:
             minimum=self.options.scalability_coefficient_min,
         )
 
-    def _had_no_effect(self, case: Case, m: SourceMetrics, memory: Flip271Memory) -> bool:
+    def _had_no_effect(self, case: Case, m: VertexMetrics, memory: Flip271Memory) -> bool:
         recent = memory.recent(case.measured_at)
         if not recent:
             return False
@@ -237,13 +249,13 @@ class Flip271:
         return rules.ineffective(m.tpr, tpr, expected, self.options.ineffective_threshold)
 
     def _proposal(
-        self, case: Case, m: SourceMetrics, size: int, code: str, numbers: dict[str, Figure], memory: Flip271Memory
+        self, case: Case, m: VertexMetrics, size: int, code: str, numbers: dict[str, Figure], memory: Flip271Memory
     ) -> Proposal[Flip271Memory]:
         expectation = None
         if math.isfinite(m.tpr) and case.current:
             change = change_to(case, size, m.restart_seconds)
             expectation = effect(case.current, size, m.tpr, m.target, m.lag, change)
-        return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr))
+        return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr), m.target, m.catch_up)
 
 
 def _figure(value: float) -> float | None:

@@ -1,4 +1,6 @@
-"""What `flip271` measures: the window of a job, evaluated as the metrics of one Flink source.
+"""What `flip271` measures: the window of a job, evaluated as the metrics of one Flink vertex.
+
+A job without jobs upstream is a source; the target of another is what those ask of it (`flip271_graph`).
 
 Source: `ScalingMetricEvaluator` and `ScalingTracking` of apache/flink-kubernetes-operator, `flink-autoscaler`.
 """
@@ -13,28 +15,31 @@ from tidegate.engine.state import Slice
 from tidegate.engine.ways import measured, way_to
 from tidegate.events.way import Way
 from tidegate.policies import flip271_rules as rules
+from tidegate.policies.flip271_graph import upstream_demand, upstream_lag_seconds
 from tidegate.policies.flip271_options import Flip271Options
 
 DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class SourceMetrics:
+class VertexMetrics:
     """The metrics of the window; rates in records/s, all known."""
 
     target: float
-    """What arrives."""
+    """What arrives, or what the jobs upstream should emit."""
     catch_up: float
-    """What the lag adds, spread over the catch-up duration."""
+    """What the lag adds, that of the jobs upstream too, spread over the catch-up duration."""
     tpr: float
     """The true processing rate; +inf without traffic."""
     lag: int
     backlog: bool
     """Whether so much input is waiting that the job must not scale down."""
     restart_seconds: float
+    upstream: str | None = None
+    """The jobs that the target comes from; None for a source."""
 
 
-def evaluate(case: Case, o: Flip271Options) -> SourceMetrics | None:
+def evaluate(case: Case, o: Flip271Options) -> VertexMetrics | None:
     """Return the evaluated metrics, each rounded as the source rounds them."""
     window = case.state.window
     known = [s for s in window if s.arrived is not None and s.committed is not None]
@@ -44,8 +49,12 @@ def evaluate(case: Case, o: Flip271Options) -> SourceMetrics | None:
     lag = window[-1].lag
     if math.isnan(input_rate) or math.isnan(lag_rate) or lag is None:
         return None
-    target = rules.round_metric(max(0.0, input_rate + lag_rate))
-    catch_up = rules.round_metric(lag / o.catch_up_duration_seconds) if o.catch_up_duration_seconds else 0.0
+    target = max(0.0, input_rate + lag_rate)
+    catch_up = lag / o.catch_up_duration_seconds if o.catch_up_duration_seconds else 0.0
+    asked = upstream_demand(case, target, o.catch_up_duration_seconds) if case.observed.neighbours else None
+    if asked is not None:
+        target, catch_up = asked.target, catch_up + asked.catch_up
+    target, catch_up = rules.round_metric(target), rules.round_metric(catch_up)
     loads = (min(1.0, s.busy_seconds / s.covered_seconds) for s in window[1:] if s.covered_seconds > 0)
     load = rules.round_metric(rules.mean(loads))
     busy_tpr = rules.busy_true_processing_rate(input_rate, load)
@@ -55,8 +64,10 @@ def evaluate(case: Case, o: Flip271Options) -> SourceMetrics | None:
         # No traffic at all: +inf, which allows a scale-down, but only if the input is known to be zero.
         if tpr != math.inf or input_rate != 0 or lag != 0:
             return None
-    backlog = lag > 0 if input_rate == 0 else lag / input_rate > o.backlog_lag_threshold_seconds
-    return SourceMetrics(target, catch_up, tpr, lag, backlog, _restart_seconds(case, o))
+    lag_seconds = (math.inf if lag > 0 else 0.0) if input_rate == 0 else lag / input_rate
+    backlog = max(lag_seconds, upstream_lag_seconds(case)) > o.backlog_lag_threshold_seconds
+    upstream = None if asked is None else asked.jobs
+    return VertexMetrics(target, catch_up, tpr, lag, backlog, _restart_seconds(case, o), upstream)
 
 
 def _observed(window: tuple[Slice, ...], o: Flip271Options) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.engine.case import Case
 from tidegate.engine.guard import Guard, Verdict
+from tidegate.engine.links import best_reader
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 
@@ -100,9 +102,15 @@ class Ineffective(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Downstream(Guard):
-    """Stops growth while a job that reads our output is far behind and falling further behind.
+    """Stops growth that the jobs which read our output cannot follow.
 
-    Kafka holds what a slow reader leaves, so there is no back pressure; more output would only wait there.
+    Kafka holds what a slow reader leaves, so there is no back pressure; more output would only wait there. Growth stops
+    while a reader is far behind and falling further behind. It ends at the size whose output is what the readers can
+    process at most (`tidegate.engine.links.ceiling_of`):
+
+        limit = n · max(ceilings) / (r · C)        n: slots, r: output ratio, C: capacity, records/s
+
+    One reader that can follow is enough. Where a ceiling, the ratio or the capacity is not known, nothing is limited.
     """
 
     name: ClassVar = "downstream"
@@ -113,6 +121,11 @@ class Downstream(Guard):
             "so more output would only wait there",
             "scale {job} first",
         ),
+        "DOWNSTREAM_FULL": Reason(
+            "{job} downstream can process at most {rate:.0f} records/s, "
+            "so the output of more than {limit} slots would only wait there",
+            "raise the `max_parallelism` of {job}, or give its pool more slots",
+        ),
     }
 
     lag_seconds: float = option(
@@ -120,7 +133,7 @@ class Downstream(Guard):
     )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Look for a job downstream whose lag is long and growing."""
+        """Look for a reader whose lag is long and growing, then for what all of them can process."""
         if size <= case.current:
             return None
         for neighbour in case.observed.neighbours:
@@ -133,4 +146,16 @@ class Downstream(Guard):
                 return Verdict(
                     case.current, "DOWNSTREAM_BEHIND", {"job": neighbour.job_id, "lag_seconds": seen.lag_seconds}
                 )
+        return _limited(size, case)
+
+
+def _limited(size: int, case: Case) -> Verdict | None:
+    """Limit the size to what the reader that can process most can follow."""
+    ratio, capacity = case.evidence.output_ratio, case.evidence.true_processing_rate
+    best = best_reader(case.observed.neighbours, case.spec)
+    if best is None or best.ceiling is None or not ratio or not capacity:
         return None
+    limit = max(case.current, math.ceil(case.current * best.ceiling / (ratio * capacity)))
+    if size <= limit:
+        return None
+    return Verdict(limit, "DOWNSTREAM_FULL", {"job": best.job_id, "rate": best.ceiling, "limit": limit})

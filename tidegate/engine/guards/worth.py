@@ -26,8 +26,9 @@ class RestartWorth(Guard):
         scale-up     not when  lag / (C - A) <= D  and  C >= `headroom` · A
         scale-down   not when  R · n >= slots freed · `horizon_seconds`; always worth it in place
 
-    C: capacity, records/s. A: arrival rate, records/s. n: current slots. D and R: longest delay (until the new size
-    works) and longest outage (without commits) of the last three changes in the same way, s.
+    C: capacity, records/s. A: arrival rate, or the highest announced by jobs upstream, records/s. n: current slots.
+    D and R: longest delay (until the new size works) and longest outage (without commits) of the last three changes in
+    the same way, s.
     """
 
     name: ClassVar = "restart_worth"
@@ -66,6 +67,8 @@ class RestartWorth(Guard):
         capacity, arrival, lag = e.true_processing_rate, e.arrival_rate, e.lag_records
         if not capacity or arrival is None or lag is None:
             return None
+        if (announced := case.announced) is not None:
+            arrival = max(arrival, announced.highest)
         if capacity < self.headroom * arrival or capacity <= arrival:
             return None
         drain = max(0, lag) / (capacity - arrival)

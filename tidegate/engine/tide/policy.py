@@ -22,6 +22,9 @@ A run that has shown fewer than `min_batches` batches may still grow. Once a bat
 its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
 to end. Nothing shrinks on such a bound.
 
+What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
+does not wait for another measurement.
+
 Afterwards `tide` checks what a scale-up achieved. If the job is hardly faster, it goes back and does not try that size
 again for a while. If the previous size would have been enough, it remembers that too (`counterfactual`).
 
@@ -45,6 +48,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from tidegate.engine.case import Case, Proposal
+from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, fit_model, shape_of, useful_sizes
 from tidegate.engine.tide.change import planned_change, planned_way
@@ -268,6 +272,12 @@ class Tide:
         numbers["waiting"] = waiting
         gain = prices.core_second * (smallest - current) * wait  # slots not paid for while waiting
         unsure = memory.forecast.outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
+        announced, code = case.announced, "TIDE_GROW"
+        start = rollout.change.delay + wait
+        if announced and announced.grows_above((1.0 - o.headroom) * model.rate, start, o.horizon_seconds):
+            # The job upstream has measured it already.
+            unsure, code = False, "TIDE_GROW_ANNOUNCED"
+            numbers |= announced.values
         lag, rate = case.evidence.lag_records or 0, newest_rate(case.state.window) or 0.0
         delay = rollout.segments[0][0]
         known = memory.review.sufficient(range(current, best), case.measured_at, lag, rate, delay)
@@ -280,7 +290,7 @@ class Tide:
             return self._answer(case, known.size, "TIDE_CALM", numbers, memory, rollout)
         if unsure:
             return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
-        return self._answer(case, best, "TIDE_GROW", numbers, memory, rollout)
+        return self._answer(case, best, code, numbers, memory, rollout)
 
     def _cheapest(self, case: Case, memory: TideMemory, rollout: Rollout, stay: Choice) -> Choice:
         """Return the cheapest size of those that are not known to be ineffective."""
@@ -296,6 +306,8 @@ class Tide:
         change = planned_change(case, o.restart_seconds)
         spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
         segments = memory.forecast.as_step().ahead(spans, self.constants, o.confidence)
+        if (announced := case.announced) is not None:
+            segments = announced.over(segments)
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
         sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.shape, cores)
         return Rollout(
@@ -333,7 +345,12 @@ class Tide:
             outage_seconds=outage,
             delay_seconds=delay,
         )
-        return Proposal(size, code, numbers, expectation, memory, rollout.model.rate)
+        arrivals = None
+        if is_read(case):
+            # Without the deviations that a size is planned for: they would add up from job to job.
+            start = rollout.segments[0][0]
+            ((_, arrivals),) = memory.forecast.ahead(((start, self.options.horizon_seconds),), self.constants, 0.0)
+        return Proposal(size, code, numbers, expectation, memory, rollout.model.rate, arrivals)
 
 
 @lru_cache(maxsize=1024)

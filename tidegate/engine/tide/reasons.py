@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidegate.engine.announced import CAUSE
 from tidegate.engine.reasons import Reason
 
 REASONS: Mapping[str, Reason] = {
@@ -14,6 +15,11 @@ REASONS: Mapping[str, Reason] = {
         "up to {demand:.0f} records/s are expected and {lag} are waiting, and {current} slots can process "
         "{capacity:.0f}/s: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, "
         "and {size} slots for {late:.0f} s, {change} included"
+    ),
+    "TIDE_GROW_ANNOUNCED": Reason(
+        CAUSE + ", so up to {demand:.0f} records/s are expected, and {current} slots can process {capacity:.0f}/s: "
+        "in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, "
+        "{change} included"
     ),
     "TIDE_GROW_EARLY": Reason(
         "{finished} of the {tasks} tasks of the running micro-batch have finished, and show that {current} slots can "

@@ -1,0 +1,170 @@
+"""Announced demand: what the jobs upstream plan to emit, as arrivals of this job, before it arrives.
+
+Every decision on a job that others read says what the job will emit (`tidegate.engine.emission`). The plans of the jobs
+upstream, with times from this snapshot on and rates in records/s, add up to
+
+    announced(t) = Σ plan(t) + others         others = max(0, arrivals - Σ emitted), 0 if all sources have a plan
+    fall(t)      = max(0, announced(0) - announced(t))
+
+and a forecast made from the job's own arrivals becomes
+
+    demand(t)    = max(announced(t), forecast(t) - fall(t))
+
+So a growth upstream counts in full, however late the forecast is. A fall, such as the end of a backlog upstream, is
+subtracted from the forecast: if the plan is wrong about the rate, measured arrivals still count. A plan without any
+step counts too: a job upstream writes whole micro-batches, which look like bursts and silences from here.
+
+A plan is ignored
+
+- if the job upstream also reads what this job leads to: in a circle each would raise the other's demand,
+- from `SETTLED_SECONDS` after its last step: what it announced has arrived, or never will.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tidegate.events.decision import Emission, Evidence, Figure, Neighbour
+
+Path = tuple[tuple[float, float], ...]
+"""(from seconds, records/s), rising in time; each rate holds until the next one, the last for good."""
+
+NEWS = 0.1
+"""Share by which a planned rate must exceed what arrives to be a growth: arrivals vary by about as much."""
+
+SETTLED_SECONDS = 120.0
+"""How long the last step of a plan counts: by then the job has decided again, or the plan is not followed."""
+
+CAUSE = "{upstream} plans to emit {announced:,.0f} records/s from {announced_at}, now {emitted:,.0f}"
+"""How a reason says it; the values are `Announced.values`."""
+
+
+class Announced(NamedTuple):
+    """The arrivals that the plans upstream add up to."""
+
+    steps: Path
+    """The first step is at 0."""
+    arriving: float
+    """What arrives now, records/s, as far as it is known."""
+    values: Mapping[str, Figure]
+    """The plan that differs most from what its job emits now, for a reason: `upstream`, `announced` (records/s),
+    `announced_at` (UTC) and `emitted` (records/s)."""
+
+    @property
+    def highest(self) -> float:
+        """The highest rate announced, records/s."""
+        return max(rate for _, rate in self.steps)
+
+    def demand(self, start: float, seconds: float, forecast: float) -> float:
+        """Return the mean demand from `start` on, given the forecast of the job's own arrivals."""
+        first, rate, fall, left = self.steps[0][1], 0.0, 0.0, max(seconds, 1e-9)
+        end = start + left
+        for place, (since, planned) in enumerate(self.steps):
+            until = self.steps[place + 1][0] if place + 1 < len(self.steps) else math.inf
+            share = max(0.0, min(until, end) - max(since, start)) / left
+            rate += share * planned
+            fall += share * max(0.0, first - planned)
+        return max(rate, forecast - fall, 0.0)
+
+    def over(self, segments: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Return (seconds, records/s) segments, the first from now on, with the announced demand taken in."""
+        start, found = 0.0, []
+        for seconds, forecast in segments:
+            found.append((seconds, self.demand(start, seconds, forecast)))
+            start += seconds
+        return found
+
+    def path(self, forecast: float) -> Path:
+        """Return the demand step by step, given a constant forecast."""
+        first = self.steps[0][1]
+        return tuple([(since, max(rate, forecast - max(0.0, first - rate), 0.0)) for since, rate in self.steps])
+
+    def grows_above(self, rate: float, start: float, seconds: float) -> bool:
+        """Whether from `start` on, on average, more than `rate` is announced, and more than arrives now."""
+        return self.demand(start, seconds, 0.0) > max(rate, (1.0 + NEWS) * self.arriving)
+
+
+class _Plan(NamedTuple):
+    """The plan of one job upstream."""
+
+    neighbour: Neighbour
+    path: Path
+    emitted: float | None
+
+
+def announced(
+    neighbours: Sequence[Neighbour], sources: Iterable[str], evidence: Evidence, at: float
+) -> Announced | None:
+    """Return what the jobs upstream announce to a job that reads `sources`, at epoch second `at`; None if nothing."""
+    plans = _plans(neighbours, evidence, at)
+    if not plans:
+        return None
+    arriving, others = evidence.arrival_rate, 0.0
+    if not set(sources) <= {topic for plan in plans for topic in plan.neighbour.topics}:
+        emitted = [plan.emitted for plan in plans]
+        if arriving is None or None in emitted:
+            return None
+        others = max(0.0, arriving - sum(filter(None, emitted)))
+    times = sorted({since for plan in plans for since, _ in plan.path})
+    steps = tuple([(time, others + math.fsum(_rate(plan.path, time) for plan in plans)) for time in times])
+    return Announced(steps, arriving or 0.0, _cause(plans, at))
+
+
+def _plans(neighbours: Sequence[Neighbour], evidence: Evidence, at: float) -> list[_Plan]:
+    """Return the plans that count."""
+    upstream = [each for each in neighbours if each.upstream]
+    downstream = {each.job_id for each in neighbours if not each.upstream}
+    found = []
+    for each in upstream:
+        emits = each.emits
+        if emits is None or not emits.steps or each.job_id in downstream:
+            continue
+        if at > emits.steps[-1].at.timestamp() + SETTLED_SECONDS:
+            continue
+        emitted, share = _emitted(each), 1.0
+        if emits.topic is None:
+            # Of several sinks this job reads some; its arrivals show their share if they have no other source.
+            if len(upstream) > 1 or not emitted or evidence.arrival_rate is None:
+                continue
+            share, emitted = evidence.arrival_rate / emitted, evidence.arrival_rate
+        found.append(_Plan(each, _path(emits, share, at), emitted))
+    return found
+
+
+def _emitted(neighbour: Neighbour) -> float | None:
+    """Return what a job has emitted of late, records/s; None if unknown."""
+    seen = neighbour.evidence
+    if seen is None or seen.processing_rate is None or seen.output_ratio is None:
+        return None
+    return seen.processing_rate * seen.output_ratio
+
+
+def _path(emits: Emission, share: float, at: float) -> Path:
+    """Return the steps of a plan in seconds from `at`; of those that have begun, the last."""
+    steps = [(step.at.timestamp() - at, share * step.rate) for step in emits.steps]
+    begun = [rate for since, rate in steps if since <= 0.0]
+    return ((0.0, begun[-1] if begun else steps[0][1]), *(step for step in steps if step[0] > 0.0))
+
+
+def _rate(path: Path, time: float) -> float:
+    return next(rate for since, rate in reversed(path) if since <= time)
+
+
+def _cause(plans: Sequence[_Plan], at: float) -> dict[str, Figure]:
+    """Return the plan that differs most from what its job emits now."""
+    most, values = -1.0, dict[str, Figure]()
+    for neighbour, path, emitted in plans:
+        now = path[0][1] if emitted is None else emitted
+        since, rate = max(path, key=lambda step: abs(step[1] - now))
+        if abs(rate - now) > most:
+            most = abs(rate - now)
+            values = {
+                "upstream": neighbour.job_id,
+                "announced": rate,
+                "announced_at": f"{datetime.fromtimestamp(at + since, UTC):%H:%M:%S}",
+                "emitted": now,
+            }
+    return values
