@@ -180,8 +180,10 @@ class _Lane:
         A query that waits to commit is let go, and the lock taken again at once: it is fair, so it comes back just
         after the commit.
         """
-        while self._held or self._lock.tryLock(_LOCK_MILLISECONDS, self._milliseconds):
-            self._held = True
+        for _ in range(2):
+            self._held = self._held or self._lock.tryLock(_LOCK_MILLISECONDS, self._milliseconds)
+            if not self._held:
+                return False
             stack = _frames(self._thread, self._describe)
             # one that constructs its next batch cannot have started it: it waits for the lock
             if place_of(stack) in (Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING):
