@@ -125,7 +125,7 @@ def _plan(emits: Emission | None) -> str:
     if emits is None or not emits.steps:
         return ""
     first, *later = emits.steps
-    steps = "".join(f", from {step.at:%H:%M:%S} {figure(step.rate)}" for step in later)
+    steps = "".join(f", {figure(step.rate)} from {step.at:%H:%M:%S}" for step in later)
     return f"{figure(first.rate, 'records/s')} from {first.at:%H:%M:%S}{steps}"
 
 
