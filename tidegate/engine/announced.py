@@ -146,10 +146,10 @@ def _emitted(neighbour: Neighbour) -> float | None:
 
 
 def _path(emits: Emission, share: float, at: float) -> Path:
-    """Return the steps of a plan in seconds from `at`; of those that have begun, the last."""
+    """Return the steps of a plan in seconds from `at`; of those that have started, the last."""
     steps = [(step.at.timestamp() - at, share * step.rate) for step in emits.steps]
-    begun = [rate for since, rate in steps if since <= 0.0]
-    return ((0.0, begun[-1] if begun else steps[0][1]), *(step for step in steps if step[0] > 0.0))
+    started = [rate for since, rate in steps if since <= 0.0]
+    return ((0.0, started[-1] if started else steps[0][1]), *(step for step in steps if step[0] > 0.0))
 
 
 def _rate(path: Path, time: float) -> float:
