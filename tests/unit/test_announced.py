@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -40,7 +40,7 @@ def test_a_growth_upstream_is_demand_from_when_it_works() -> None:
     found = told(upstream(plan((0, 100), (30, 250))))
     assert found is not None
     assert found.steps == ((0.0, 100.0), (30.0, 250.0))
-    assert found.over([(30.0, 90.0), (60.0, 90.0), (10.0, 400.0)]) == [(30.0, 100.0), (60.0, 250.0), (10.0, 400.0)]
+    assert found.on_grid((30.0, 90.0, 100.0), (90.0, 90.0, 400.0)) == (100.0, 250.0, 400.0)
     assert found.demand(0.0, 60.0, 0.0) == pytest.approx(175.0)
     assert found.values == {"upstream": "up", "announced": 250.0, "announced_at": "12:00:30", "emitted": 100.0}
 
@@ -49,7 +49,7 @@ def test_the_end_of_a_backlog_upstream_is_taken_off_the_forecast() -> None:
     """The job upstream writes 300/s until its backlog is gone, then 100/s. A forecast of 320/s becomes 120/s."""
     found = told(upstream(plan((0, 300), (60, 100))), arrival=300.0)
     assert found is not None
-    assert found.over([(60.0, 320.0), (60.0, 320.0)]) == [(60.0, 320.0), (60.0, 120.0)]
+    assert found.on_grid((60.0, 120.0), (320.0, 320.0)) == (320.0, 120.0)
     assert found.path(320.0) == ((0.0, 320.0), (60.0, 120.0))
 
 
@@ -109,9 +109,9 @@ def test_a_growth_is_more_than_the_size_can_do_and_more_than_arrives() -> None:
     found, arrived = told(upstream(plan((0, 100), (30, 250)))), told(upstream(plan((0, 250))), arrival=240.0)
     assert found is not None
     assert arrived is not None
-    assert found.grows_above(200.0, 30.0, 600.0)
-    assert not found.grows_above(300.0, 30.0, 600.0)
-    assert not arrived.grows_above(200.0, 30.0, 600.0)
+    assert found.grows_above(200.0, 30.0)
+    assert not found.grows_above(300.0, 30.0)
+    assert not arrived.grows_above(200.0, 30.0)
     assert found.highest == 250.0
 
 
@@ -125,10 +125,20 @@ def test_announced_demand_is_at_least_what_is_announced(
 ) -> None:
     """Demand is never below the plans and never negative; without a fall it is never below the forecast."""
     steps = ((0.0, first), *sorted(later))
-    found = Announced(steps, 0.0, {})
-    for (seconds, demand), (_, forecast) in zip(found.over(spans), spans, strict=True):
-        assert math.isfinite(seconds)
+    found, forecast = Announced(steps, 0.0, {}), [rate for _, rate in spans]
+    ends = list(accumulate(seconds for seconds, _ in spans))
+    for demand, own in zip(found.on_grid(ends, forecast), forecast, strict=True):
         assert demand >= 0.0
         if all(rate >= first for _, rate in steps):
-            assert demand >= forecast
+            assert demand >= own
     assert all(found.demand(start, 60.0, 0.0) >= min(rate for _, rate in steps) - 1e-6 for start in (0.0, 100.0))
+
+
+@given(first=rates, later=paths, lower=rates, more=rates)
+def test_a_higher_forecast_never_means_less_demand(
+    first: float, later: list[tuple[float, float]], lower: float, more: float
+) -> None:
+    """So a job that receives more never plans with less."""
+    found = Announced(((0.0, first), *sorted(later)), 0.0, {})
+    higher, less = (found.on_grid((60.0, 600.0), (rate, rate)) for rate in (lower + more, lower))
+    assert all(one >= other for one, other in zip(higher, less, strict=True))

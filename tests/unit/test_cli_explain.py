@@ -115,7 +115,7 @@ def test_the_plans_of_linked_jobs_are_shown() -> None:
     linked = (Neighbour("parsed", True, ("in",), 4, emits=plan), Neighbour("stored", False, ("out",), 2, ceiling=5e3))
     _, decision = step(JobState.new(), one, job(), replace(observed(one), neighbours=linked))
     lines = explain(decision.model_copy(update={"emits": plan}))
-    planned = "2,100 records/s at 12:00:00 UTC, from 12:01:10 UTC 4,200"
+    planned = "2,100 records/s from 12:00:00, 4,200 from 12:01:10"
     assert f"Plans to emit {planned}" in lines
     assert f"  upstream job    parsed, 4 slots, plans to emit {planned}" in lines
     assert "  downstream job  stored, 2 slots, can process at most 5,000 records/s" in lines

@@ -141,8 +141,8 @@ def _plan(emits: Emission | None) -> str:
     if emits is None or not emits.steps:
         return ""
     first, *later = emits.steps
-    steps = "".join(f", from {clock(step.at)} UTC {figure(step.rate)}" for step in later)
-    return f"{figure(first.rate, 'records/s')} at {clock(first.at)} UTC{steps}"
+    steps = "".join(f", {figure(step.rate)} from {step.at:%H:%M:%S}" for step in later)
+    return f"{figure(first.rate, 'records/s')} from {first.at:%H:%M:%S}{steps}"
 
 
 def _linked(neighbour: Neighbour) -> tuple[str, str]:

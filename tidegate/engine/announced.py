@@ -35,6 +35,9 @@ Path = tuple[tuple[float, float], ...]
 NEWS = 0.1
 """Share by which a planned rate must exceed what arrives to be a growth: arrivals vary by about as much."""
 
+GROWTH_SECONDS = 120.0
+"""A growth is judged by the mean of so long: not by a short burst, and not long before it begins."""
+
 SETTLED_SECONDS = 120.0
 """How long the last step of a plan counts: by then the job has decided again, or the plan is not followed."""
 
@@ -69,22 +72,22 @@ class Announced(NamedTuple):
             fall += share * max(0.0, first - planned)
         return max(rate, forecast - fall, 0.0)
 
-    def over(self, segments: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Return (seconds, records/s) segments, the first from now on, with the announced demand taken in."""
+    def on_grid(self, ends: Iterable[float], forecast: Iterable[float]) -> tuple[float, ...]:
+        """Return the mean demand of each segment from now on, given when it ends, in seconds, and its forecast."""
         start, found = 0.0, []
-        for seconds, forecast in segments:
-            found.append((seconds, self.demand(start, seconds, forecast)))
-            start += seconds
-        return found
+        for end, rate in zip(ends, forecast, strict=True):
+            found.append(self.demand(start, end - start, rate))
+            start = end
+        return tuple(found)
 
     def path(self, forecast: float) -> Path:
         """Return the demand step by step, given a constant forecast."""
         first = self.steps[0][1]
         return tuple([(since, max(rate, forecast - max(0.0, first - rate), 0.0)) for since, rate in self.steps])
 
-    def grows_above(self, rate: float, start: float, seconds: float) -> bool:
-        """Whether from `start` on, on average, more than `rate` is announced, and more than arrives now."""
-        return self.demand(start, seconds, 0.0) > max(rate, (1.0 + NEWS) * self.arriving)
+    def grows_above(self, rate: float, start: float) -> bool:
+        """Whether more than `rate`, and more than arrives now, is announced for the time from `start` on."""
+        return self.demand(start, GROWTH_SECONDS, 0.0) > max(rate, (1.0 + NEWS) * self.arriving)
 
 
 class _Plan(NamedTuple):
@@ -143,10 +146,10 @@ def _emitted(neighbour: Neighbour) -> float | None:
 
 
 def _path(emits: Emission, share: float, at: float) -> Path:
-    """Return the steps of a plan in seconds from `at`; of those that have begun, the last."""
+    """Return the steps of a plan in seconds from `at`; of those that have started, the last."""
     steps = [(step.at.timestamp() - at, share * step.rate) for step in emits.steps]
-    begun = [rate for since, rate in steps if since <= 0.0]
-    return ((0.0, begun[-1] if begun else steps[0][1]), *(step for step in steps if step[0] > 0.0))
+    started = [rate for since, rate in steps if since <= 0.0]
+    return ((0.0, started[-1] if started else steps[0][1]), *(step for step in steps if step[0] > 0.0))
 
 
 def _rate(path: Path, time: float) -> float:

@@ -274,7 +274,7 @@ class Tide:
         unsure = memory.forecast.outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
         announced, code = case.announced, "TIDE_GROW"
         start = rollout.change.delay + wait
-        if announced and announced.grows_above((1.0 - o.headroom) * model.rate, start, o.horizon_seconds):
+        if announced and announced.grows_above((1.0 - o.headroom) * model.rate, start):
             # The job upstream has measured it already.
             unsure, code = False, "TIDE_GROW_ANNOUNCED"
             numbers |= announced.values
@@ -307,7 +307,9 @@ class Tide:
         spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
         segments = memory.forecast.as_step().ahead(spans, self.constants, o.confidence)
         if (announced := case.announced) is not None:
-            segments = announced.over(segments)
+            ends = [start + seconds for start, seconds in spans]
+            rates = announced.on_grid(ends, [rate for _, rate in segments])
+            segments = [(seconds, rate) for (_, seconds), rate in zip(spans, rates, strict=True)]
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
         sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.shape, cores)
         return Rollout(
