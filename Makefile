@@ -29,6 +29,10 @@ test-docker: setup  ## the Compose file and the stack's tests in containers; nee
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)
 
+compiled: $(INSTALLED)  ## the engine compiled by mypyc, in a copy of this checkout: its speed, the same decisions, its tests
+	$(BIN)/python -m bench compiled
+	cd .tidegate/compiled && $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider tests/property tests/unit $(ARGS)
+
 PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs schemas tidegate services demo bench tools tests deploy
 
 check: $(INSTALLED)  ## lint, format, types, import directions, words, generated files
@@ -46,10 +50,6 @@ bench: setup  ## benchmarks, as ratios against a floor or a peer
 
 lab: $(INSTALLED)  ## every policy on the report set, next to what is attainable: tables of the docs, pictures (WHOLE=1: over night; ARGS="--trace load.csv": your load)
 	$(BIN)/python -m $(if $(strip $(ARGS)),tidegate.lab $(ARGS),tools.lab_page $(if $(WHOLE),--whole))
-
-compiled: $(INSTALLED)  ## the engine compiled by mypyc, in a copy of this checkout: its speed, the same decisions, its tests
-	$(BIN)/python -m bench compiled
-	cd .tidegate/compiled && $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider tests/property tests/unit $(ARGS)
 
 up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 	$(BIN)/tidegate up
