@@ -73,6 +73,9 @@ class BatchProgram:
         self.overhead = model.overhead_seconds
         self.cycle = max(self.grid, model.trigger_interval_seconds)
         self.limit = float(model.max_records_per_trigger or math.inf)
+        # So many batches at the limit fit into one cycle.
+        fit = self.cycle / np.maximum(model.trigger_interval_seconds, self.overhead + self.limit * self.cost)
+        self.most = self.limit * np.maximum(1.0, fit)
         self.objective = spec.scaling.lag_objective_seconds
         self.slots = np.array(self.sizes, dtype=np.float64)[:, None]
         self.core, self.late = self.slots * prices.core_second, prices.violated_second * largest
@@ -147,8 +150,8 @@ class BatchProgram:
 
         The batch starts `at`; nothing has been committed `since`, when the oldest record was of `oldest`.
         """
-        take = np.minimum(backlog, self.limit)
-        took = self.overhead + take * self.cost + cold
+        take = np.minimum(backlog, self.most)
+        took = self.overhead * np.maximum(1.0, take / self.limit) + take * self.cost + cold
         late = np.maximum(0.0, np.minimum(at + took, self.end) - np.maximum(since, oldest + self.objective))
         after = at + np.maximum(took, self.cycle)
         left = backlog - take + self._by(after) - self._by(at)
