@@ -286,3 +286,20 @@ def test_starts_and_stops_have_no_way() -> None:
     results = world.advance(EPOCH + 200)
     assert results[-1].phase is Phase.VERIFIED
     assert all(result.way is None and result.outage_seconds is None for result in results)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(CommandKind.RESCALE, "OK"), (CommandKind.START, "FIRST_BATCH")])
+def test_a_first_batch_longer_than_the_deadline_is_waited_for(kind: CommandKind, code: str) -> None:
+    """A batch at work is progress, as for the actuator; of a start, a finished task is enough."""
+    model = twin_model(max_records_per_trigger=None, start_deadline_seconds=60.0)
+    world = twin_world(model, rate=3_000, partitions=64)
+    world.advance(EPOCH + 100)
+    if kind is CommandKind.START:
+        world.order(twin_command(100, 0, kind=CommandKind.STOP, name="stop"))
+        world.advance(EPOCH + 500)
+        world.order(twin_command(500, 4, kind=kind, before=0))
+    else:
+        world.order(twin_command(100, 8, way=Way.RESTART))
+    results = world.advance(EPOCH + 2_000)
+    assert (results[-1].phase, results[-1].attempt, results[-1].code) == (Phase.VERIFIED, 1, code)
+    assert results[-1].at.timestamp() - results[0].at.timestamp() > (60.0 if kind is CommandKind.RESCALE else 20.0)

@@ -74,6 +74,11 @@ class Execution:
         """Return the seconds since the command was accepted."""
         return at - self._ordered_at
 
+    def longest_start_seconds(self) -> float:
+        """Return how long a start may take whose first batch is at work, as the actuator's start_deadline.py says."""
+        seconds, expected = self.job.model.start_deadline_seconds, self.command.first_batch_seconds
+        return 10.0 * seconds if expected is None else seconds + 3.0 * expected
+
     def remember_commit(self) -> None:
         """Take the job's newest commit as the last one before the change."""
         self._last_commit_at = self.job.last_commit_at

@@ -18,7 +18,10 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.twin.execution import Execution, Report, incarnation
-from tidegate.twin.job import Job, JobEvent, Life
+from tidegate.twin.job import Batch, Job, JobEvent, Life
+
+FIRST_BATCH_SECONDS = 5.0
+"""How long the first batch of a `start` goes on after its first finished task until the start counts as done."""
 
 
 def execute(command: ScalingCommand, job: Job, epoch: float, report: Report, at: float) -> Execution:
@@ -73,9 +76,11 @@ class RestartExecution(Execution):
             self._stop(at, at + self.job.model.stop_deadline_seconds)
 
     def act(self, at: float) -> None:
-        """The start took too long: go back to the last size once."""
+        """Judge the start by its progress; if it takes too long, go back to the last size once."""
         self.due_at = math.inf
-        if self.attempt == 1 and self.command.from_parallelism:
+        if self.phase is Phase.RUNNING and at < self._limit():
+            self._follow_first_batch(at)
+        elif self.attempt == 1 and self.command.from_parallelism:
             self.attempt, self.size = 2, self.command.from_parallelism
             self._stop(at, at)
         else:
@@ -94,6 +99,7 @@ class RestartExecution(Execution):
                 self._start(at)
         elif event is JobEvent.RUNNING:
             self.emit(Phase.RUNNING, at, incarnation=incarnation(job))
+            self._follow_first_batch(at)
         elif event is JobEvent.COMMITTED and self.phase is Phase.STOPPING:
             self.remember_commit()
         elif event is JobEvent.COMMITTED:
@@ -110,7 +116,28 @@ class RestartExecution(Execution):
     def _start(self, at: float) -> None:
         self.emit(Phase.STARTING, at)
         self.job.start(at, self.size)
-        self.due_at = at + self.job.model.start_deadline_seconds
+        self._started_at = at
+        self.due_at = self._limit()
+
+    def _limit(self) -> float:
+        """Return when the start has taken too long: later if a batch is at work."""
+        works = self.job.batch is not None
+        return self._started_at + (self.longest_start_seconds() if works else self.job.model.start_deadline_seconds)
+
+    def _follow_first_batch(self, at: float) -> None:
+        """Wait for the first commit; of a `start`, a finished task is enough if its batch goes on after that."""
+        batch = self.job.batch
+        if self.command.kind is not CommandKind.START:
+            self.due_at = self._limit()
+        elif batch is None or at < FIRST_BATCH_SECONDS + first_task_at(self.job, batch):
+            self.due_at = min(at + FIRST_BATCH_SECONDS, self._limit())
+        else:
+            self.end(Phase.VERIFIED, at, code="FIRST_BATCH", incarnation=incarnation(self.job))
+
+
+def first_task_at(job: Job, batch: Batch) -> float:
+    """Return when the first task of the running batch ends."""
+    return batch.started_at + batch.overhead_seconds + min(task.finished for task in job.task_runs(batch)[0])
 
 
 class InPlaceExecution(Execution):
@@ -242,11 +269,14 @@ class HandoverExecution(Execution):
         elif phase is Phase.SWITCHING and self._boundary:
             job.switch(at, self._second)
             self.emit(Phase.RUNNING, at, incarnation=incarnation(job))
+            self._limit = at + self.longest_start_seconds()
             self.due_at = at + job.model.start_deadline_seconds
         elif phase is Phase.SWITCHING:
             self._go_back(at, "NO_BOUNDARY", "no batch ended before the deadline; the first driver goes on")
             job.retire(at)
             self._end(Phase.ROLLED_BACK, at)
+        elif phase is Phase.RUNNING and job.batch is not None and at < self._limit:
+            self.due_at = self._limit
         elif phase is Phase.RUNNING:
             self._go_back(at, "START_DEADLINE", "the second driver committed no batch in time; the first one goes on")
             job.pause()
