@@ -125,7 +125,7 @@ def drawn_kind(name: str, seed: int, *, limited: bool, ways: tuple[Way, ...] = A
         sources=(SOURCE,),
         stages=stages,
         overhead_seconds=draw.between(0.6, 2.0),
-        trigger_interval_seconds=0.0 if draw.chance(0.5) else float(draw.whole(2, 10)),
+        trigger_interval_seconds=0.0 if draw.chance(0.2) else float(draw.whole(2, 10)),
         contention=draw.between(0.0, 0.008),
         noise_share=draw.between(0.02, 0.08),
         measurement=Measurement(lost_share=draw.between(0.0, 0.01), delay_jitter_seconds=draw.between(0.0, 3.0)),
