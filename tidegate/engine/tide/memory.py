@@ -99,8 +99,9 @@ class TideMemory(NamedTuple):
         It counts as one batch, and only for this decision.
         """
         stages = self.stages or ((work.reading, 1.0),)
-        reading = sum([busy for tasks, busy in stages if tasks == work.reading])
-        share = reading / sum([busy for _, busy in stages]) if reading > 0 else 1.0
+        reading: float = sum([busy for tasks, busy in stages if tasks == work.reading])
+        total: float = sum([busy for _, busy in stages])
+        share = reading / total if reading > 0 else 1.0
         cost = max(work.record_seconds, work.read_seconds / share) / effective(case.current, shape_of(stages, None))
         records, overhead = work.records, self.overhead or 0.0
         seconds = overhead + cost * records
