@@ -29,7 +29,7 @@ SMALL, LARGE = 1, 2
 STARTS_AT_ONCE = 3
 """More of them would only slow each other."""
 SETTLE_SECONDS = 10.0
-EXECUTOR_MB = 450
+EXECUTOR_MB = 512
 LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
