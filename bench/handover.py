@@ -15,7 +15,7 @@ import time
 import uuid
 from pathlib import Path
 
-from bench.rescale import KINDS, Commits, JobKind, Operator, load, settings_for, spec_of
+from bench.rescale import KINDS, Commits, JobKind, load, operator_for, settings_for, spec_of
 from bench.servers import servers
 from bench.table import BenchRow
 from tidegate.events.command import CommandKind
@@ -44,19 +44,19 @@ def measure(info: StackInfo, folder: Path, kind: JobKind) -> list[float]:
     """Hand a job over `ROUNDS` times; return the time without commits beyond the usual of each, in seconds."""
     tag = uuid.uuid4().hex[:8]
     spec = spec_of(info, folder, kind, f"bench-in-{tag}", f"bench-{tag}", largest=SIZE, cores=1)
-    operator, commits = Operator(spec, settings_for(info, tag)), Commits(spec.application.checkpoint_location)
+    operator, commits = operator_for(spec, settings_for(info, tag)), Commits(spec.application.checkpoint_location)
     gaps: list[float] = []
     with load(info, f"bench-in-{tag}", kind):
-        operator.order(CommandKind.START, 0, SIZE)
+        operator.order(CommandKind.START, SIZE)
         try:
             commits.wait_for(2 * SETTLE_COMMITS, kind.queries)
             for _ in range(ROUNDS):
                 at = time.time()
-                operator.order(CommandKind.RESCALE, SIZE, SIZE, Way.HANDOVER)
+                operator.order(CommandKind.RESCALE, SIZE, Way.HANDOVER)
                 commits.wait_for(SETTLE_COMMITS, kind.queries)
                 gaps.append(commits.outage(at))
                 sys.stderr.write(f"  {kind.name}: {gaps[-1]:.1f} s beyond the pace\n")
         finally:
-            operator.order(CommandKind.STOP, SIZE, 0)
+            operator.order(CommandKind.STOP, 0)
             operator.close()
     return gaps

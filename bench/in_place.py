@@ -15,7 +15,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.rescale import KINDS, Commits, JobKind, Operator, failed_tasks, load, settings_for, spec_of
+from bench.rescale import KINDS, Commits, JobKind, failed_tasks, load, operator_for, settings_for, spec_of
 from bench.servers import servers
 from bench.table import BenchRow
 from tidegate.events.command import CommandKind
@@ -59,22 +59,22 @@ def measure(info: StackInfo, folder: Path, kind: JobKind) -> InPlace:
     """Change the size of a job `ROUNDS` times up and down; return what was seen."""
     tag = uuid.uuid4().hex[:8]
     spec = spec_of(info, folder, kind, f"bench-in-{tag}", f"bench-{tag}", largest=LARGE, cores=1)
-    operator, commits = Operator(spec, settings_for(info, tag)), Commits(spec.application.checkpoint_location)
+    operator, commits = operator_for(spec, settings_for(info, tag)), Commits(spec.application.checkpoint_location)
     seen = InPlace([], [], [], 0)
     with load(info, f"bench-in-{tag}", kind):
-        operator.order(CommandKind.START, 0, SMALL)
+        operator.order(CommandKind.START, SMALL)
         try:
             commits.wait_for(2 * SETTLE_COMMITS, kind.queries)
             for _ in range(ROUNDS):
-                for before, after, took in ((SMALL, LARGE, seen.growing), (LARGE, SMALL, seen.shrinking)):
+                for size, took in ((LARGE, seen.growing), (SMALL, seen.shrinking)):
                     at = time.time()
-                    result = operator.order(CommandKind.RESCALE, before, after, Way.IN_PLACE)
+                    result = operator.order(CommandKind.RESCALE, size, Way.IN_PLACE)
                     commits.wait_for(SETTLE_COMMITS, kind.queries)
                     took.append(result.delay_seconds or 0.0)
                     seen.outages.append(commits.outage(at))
                 sys.stderr.write(f"  {kind.name}: up {seen.growing[-1]:.1f} s, down {seen.shrinking[-1]:.1f} s\n")
         finally:
-            operator.order(CommandKind.STOP, SMALL, 0)
+            operator.order(CommandKind.STOP, 0)
             operator.close()
     commits.look()
     return InPlace(seen.growing, seen.shrinking, seen.outages, failed_tasks(spec) + commits.missing())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,18 +16,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
+from bench.orders import Operator
 from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import read_checkpoints
-from services.actuator.command_log import CommandLog
-from services.actuator.execute import CommandRunner
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.collector.event_log import ApplicationLog
-from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import Application, JobSpec, Scaling
-from tidegate.events.result import ActionResult, Phase
-from tidegate.events.way import Way
-from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.stack import StackInfo
 
@@ -174,54 +167,16 @@ class Commits:
         return newest
 
 
-@dataclass
-class Operator:
-    """Gives commands for one job to an actuator without its Kafka loop, and keeps what it answers."""
-
-    spec: JobSpec
-    settings: ActuatorSettings
-    results: list[ActionResult] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Connect."""
-        self._publisher, self._cluster, self._log = Publisher(self.settings), Standalone(), CommandLog()
-        self._fence = RedisFence(redis.Redis.from_url(**self.settings.redis()), self.settings.redis_prefix)
-        self._epoch = int(time.time() * 1000)
-
-    def order(self, kind: CommandKind, before: int, size: int, way: Way | None = None) -> ActionResult:
-        """Carry out a command; return its last result. Raises `RuntimeError` if it is not verified."""
-        self._epoch += 1
-        now = datetime.now(UTC)
-        command = ScalingCommand(
-            command_id=str(uuid.uuid4()),
-            job_id=self.spec.job_id,
-            pipeline_id=self.spec.pipeline_id,
-            snapshot_id=str(uuid.uuid4()),
-            spec_version=1,
-            kind=kind,
-            from_parallelism=before,
-            to_parallelism=size,
-            epoch=self._epoch,
-            issued_at=now,
-            expires_at=now + timedelta(seconds=60),
-            reason="benchmark",
-            way=way,
-        )
-        runner = CommandRunner(
-            SystemClock(), self._log, self._fence, {"standalone": self._cluster}, self._publish, owner=uuid.uuid4().hex
-        )
-        phase = runner.run(command, self.spec, threading.Event())
-        if phase is not Phase.VERIFIED or (way is not None and self.results[-1].way is not way):
-            raise RuntimeError(f"{kind} of the benchmark's job ended as {phase}: {self.results[-1].sentence}")
-        return self.results[-1]
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._cluster.close()
-
-    def _publish(self, result: ActionResult, trace_id: str | None) -> None:
-        self._publisher.publish(result, trace_id=trace_id)
-        self.results.append(result)
+def operator_for(spec: JobSpec, settings: ActuatorSettings) -> Operator:
+    """Return an operator whose actuator fences with Redis and publishes its results, as the service does."""
+    fence = RedisFence(redis.Redis.from_url(**settings.redis()), settings.redis_prefix)
+    publisher = Publisher(settings)
+    return Operator(
+        spec,
+        Standalone(),
+        fence=fence,
+        publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
+    )
 
 
 def settings_for(info: StackInfo, tag: str) -> ActuatorSettings:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench.rescale import KINDS, WAIT_SECONDS, Commits, JobKind, Operator, load, settings_for, spec_of
+from bench.rescale import KINDS, WAIT_SECONDS, Commits, JobKind, load, operator_for, settings_for, spec_of
 from bench.servers import servers
 from bench.table import BenchRow
 from services.actuator.backends import LAUNCHER, Submission
@@ -113,17 +113,17 @@ def _bare(spec: JobSpec, kind: JobKind) -> float:
 
 
 def _ours(spec: JobSpec, kind: JobKind, settings: ActuatorSettings) -> float:
-    operator, commits = Operator(spec, settings), Commits(spec.application.checkpoint_location)
-    operator.order(CommandKind.START, 0, SIZE)
+    operator, commits = operator_for(spec, settings), Commits(spec.application.checkpoint_location)
+    operator.order(CommandKind.START, SIZE)
     try:
         commits.wait_for(2, kind.queries)
-        operator.order(CommandKind.RESCALE, SIZE, SIZE, Way.RESTART)
+        operator.order(CommandKind.RESCALE, SIZE, Way.RESTART)
         restarted_at = next(r.at.timestamp() for r in reversed(operator.results) if r.phase is Phase.STOPPED)
         commits.wait_for(1, kind.queries)
         before = {key: at for key, at in commits.times.items() if at <= restarted_at}
         return _downtime(before, commits)
     finally:
-        operator.order(CommandKind.STOP, SIZE, 0)
+        operator.order(CommandKind.STOP, 0)
         operator.close()
 
 

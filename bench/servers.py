@@ -10,6 +10,9 @@ from pathlib import Path
 
 from tidegate.stack import StackInfo, down, up
 
+WORKER_MEMORY = "12g"
+"""A handover runs two drivers with all their executors at once; its largest job needs 8 GB for that."""
+
 
 @contextmanager
 def servers(*, spark: bool) -> Iterator[StackInfo]:
@@ -20,6 +23,6 @@ def servers(*, spark: bool) -> Iterator[StackInfo]:
         return
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         try:
-            yield up(folder, spark=spark, tied=True)
+            yield up(folder, spark=spark, worker_memory=WORKER_MEMORY, tied=True)
         finally:
             down(folder)

@@ -25,6 +25,7 @@ CODES: dict[str, str] = {
     "STOP_FAILED": "the old driver could not be stopped, or nobody can tell what runs; nothing was started",
     "NOT_SUBMITTED": "the cluster did not accept the new driver",
     "NOT_VERIFIED": "the new driver ended, or committed no batch in time",
+    "FIRST_BATCH": "the new run is at work on its first batch, whose commit is still to come",
     "CHECKPOINT_ELSEWHERE": "a query keeps its checkpoint elsewhere than the spec says; the job is not restarted",
     "NOT_WARM": "a second driver failed before it could take over; the first one was not touched",
     "NO_ROOM": "the cluster has no room for a second driver next to the first one",

@@ -24,7 +24,7 @@ class JobHistory:
     epoch: int = -1
     """The highest epoch of an accepted command."""
     last_good: int | None = None
-    """The newest size at which the job committed a batch."""
+    """The newest size at which the job committed a batch, or was at work on its first one."""
     incarnation: str | None = None
     submissions: list[str] = field(default_factory=list)
     """Driver ids submitted since the job was last known to be stopped or handed over, oldest first."""

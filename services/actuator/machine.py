@@ -12,7 +12,7 @@ successor that knows nothing else can repeat that action: doing any action twice
     STOPPING   STOP every driver, at a boundary or by force     Gone · GoneAfterCommit · WouldNotStop
     STOPPED    ANNOUNCE the new run; a `stop` is done here      Announced · Done
     STARTING   SUBMIT the new run with the attempt's size       Submitted · NotSubmitted · Refused
-    RUNNING    VERIFY that it commits its first batch           Committed · Silent
+    RUNNING    VERIFY that it commits its first batch           Committed · Working · Silent
     RETIRING   RETIRE the first driver of a handover            Gone · WouldNotStop
     RESUMING   RESUME the first driver's queries                Resumed · NotResumed
 
@@ -24,12 +24,17 @@ An attempt fails when the new size does not work: executors do not come or die, 
 or the run does not commit. Then the command goes back once, as attempt 2, to the last size that worked:
 
     in place   RESIZING, to the last good size
-    handover   RESUMING: the second driver is ended, and the first one goes on; if it cannot, STOPPING
+    handover   RESUMING: the second driver is ended, and the first one goes on; if it cannot, STOPPING. That is so
+               too if the job's files break in SWITCHING, because the first driver may have paused
     restart    STOPPING, and a start with the last good size
 
 If that works, the command ends as ROLLED_BACK. If the rollback's stop finds that the new run has committed after all,
 the ordered size is good, and attempt 3 starts it again. Where a way turns out to be impossible before anything has
 changed for the worse, the command *falls back* to a restart with the same attempt.
+
+A `start` ends as soon as its first batch is at work: nothing else can be ordered while it is under way, and a job that
+starts with a large backlog must be able to grow before its first batch has ended. If the run dies later, the decider
+orders another start. A rescale waits for a commit: it has a size to go back to.
 
 STOP, ANNOUNCE and SWITCH take the job's fence before anything changes on the cluster. The only ways to a new writer
 lead through STOPPED, or through a SWITCHING in which the first driver has confirmed that its queries have ended. That
@@ -102,6 +107,8 @@ class ActionEvent(Enum):
     SUBMITTED = "submitted"
     NOT_SUBMITTED = "not submitted"
     COMMITTED = "committed"
+    WORKING = "working"
+    """Tasks of the first batch of a start have finished; its commit is still to come."""
     SILENT = "silent"
     RESUMED = "resumed"
     NOT_RESUMED = "not resumed"
@@ -189,6 +196,7 @@ MOVES: dict[Phase | None, dict[ActionEvent, Phase]] = {
         ActionEvent.SWITCHED: Phase.RUNNING,
         ActionEvent.NOT_SWITCHED: Phase.RESUMING,
         **_ANYWHERE,
+        ActionEvent.BROKEN: Phase.RESUMING,
     },
     Phase.STOPPING: {
         ActionEvent.GONE: Phase.STOPPED,
@@ -209,6 +217,7 @@ MOVES: dict[Phase | None, dict[ActionEvent, Phase]] = {
     },
     Phase.RUNNING: {
         ActionEvent.COMMITTED: Phase.VERIFIED,
+        ActionEvent.WORKING: Phase.VERIFIED,
         ActionEvent.SILENT: Phase.STOPPING,
         **_ANYWHERE,
     },
@@ -240,16 +249,15 @@ WAYS = {
 FAILS_ATTEMPT = frozenset({ActionEvent.NOT_RESIZED, ActionEvent.NOT_SUBMITTED, ActionEvent.SILENT})
 """Events with which an attempt fails: the next one uses the last good size, if there is one and it was not tried."""
 
-GOES_BACK = frozenset({ActionEvent.NOT_WARM, ActionEvent.NOT_SWITCHED})
-"""Events after which a handover leaves the job to its first driver, which has the last good size."""
-
 NOT_FOR: dict[ActionEvent, frozenset[CommandKind]] = {
     ActionEvent.ANNOUNCED: frozenset({CommandKind.STOP}),
     ActionEvent.DONE: frozenset(CommandKind) - {CommandKind.STOP},
+    ActionEvent.WORKING: frozenset(CommandKind) - {CommandKind.START},
     ActionEvent.RESIZABLE: frozenset(CommandKind) - {CommandKind.RESCALE},
     ActionEvent.REPLACEABLE: frozenset(CommandKind) - {CommandKind.RESCALE},
 }
-"""Events that cannot happen to some kinds of command: a `stop` starts nothing, only a running job is rescaled."""
+"""Events that cannot happen to some kinds of command: a `stop` starts nothing, only a running job is rescaled, and a
+rescale can be taken back until its new run has committed."""
 
 
 def resume(command: ScalingCommand, last_good: int | None, results: Iterable[ActionResult] = ()) -> CommandState:
@@ -277,16 +285,15 @@ def advance(state: CommandState, event: ActionEvent) -> CommandState:
         way = WAYS.get(event, way)
     if state.way is Way.HANDOVER and state.phase is Phase.RUNNING and event in HANDOVER_MOVES:
         phase = HANDOVER_MOVES[event]
-        attempt = 2 if phase is Phase.RESUMING else attempt
     elif event in FAILS_ATTEMPT:
         if attempt > 1 or state.last_good is None:
             phase = Phase.FAILED
         else:
             attempt = 2
-    elif event in GOES_BACK:
-        attempt = 2
     elif event is ActionEvent.GONE_AFTER_COMMIT:
         attempt = 3
+    if phase is Phase.RESUMING or event is ActionEvent.NOT_WARM:
+        attempt = 2  # the first driver goes on, and it has the last good size
     if phase is Phase.VERIFIED and attempt == 2:
         phase = Phase.ROLLED_BACK
     return replace(state, phase=phase, attempt=attempt, way=way)

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from demo.environment import LIGHT_JVMS
 from tests.support.provider import SparkCluster, StackProvider
 from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec
@@ -137,7 +138,6 @@ class Driver:
             "spark.tidegate.job_id": rig.name,
             "spark.master": spark.master,
             "spark.submit.deployMode": "cluster",
-            "spark.driver.cores": "1",
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
@@ -147,7 +147,8 @@ class Driver:
             "spark.eventLog.dir": str(spark.event_log_dir),
             "spark.eventLog.rolling.enabled": "true",
             "spark.eventLog.compress": "true",
-            "spark.ui.enabled": "false",
+            **LIGHT_JVMS,
+            "spark.driver.cores": "1",
         }
         python = {"PYSPARK_PYTHON": str(spark.python), "PYSPARK_DRIVER_PYTHON": str(spark.python)}
         answer = httpx.post(

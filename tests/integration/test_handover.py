@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from demo.environment import LIGHT_JVMS
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
@@ -63,7 +64,7 @@ print("THE SCRIPT WENT ON", flush=True)
 """
 
 
-class CountingJob(ActuatorRig):
+class HandoverJob(ActuatorRig):
     """A job that counts the records of each partition of its input, and may only hand over or restart."""
 
     def __init__(self, stack: StackProvider, folder: Path, **application: Any) -> None:
@@ -77,7 +78,7 @@ class CountingJob(ActuatorRig):
             script=str(folder / "script.py"),
             rescale=(Way.HANDOVER, Way.RESTART),
             executor_cores=1,
-            conf={"spark.driver.cores": "0", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"},
+            conf={**LIGHT_JVMS, "spark.sql.shuffle.partitions": "4"},
             **application,
         )
 
@@ -93,15 +94,16 @@ class CountingJob(ActuatorRig):
             self.output,
         )
         args += ("--checkpoint", str(app.checkpoint_location), "--mode", str(self.mode))
-        return spec.model_copy(update={"application": app.model_copy(update={"args": args})})
+        scaling = spec.scaling.model_copy(update={"min_parallelism": 1})
+        return spec.model_copy(update={"application": app.model_copy(update={"args": args}), "scaling": scaling})
 
     def run_first(self) -> None:
-        """Start the job at size 2 under load."""
+        """Start the job at size 1 under load."""
         self.load()
         self.start_actuator()
-        end = self.wait_for_end(self.command(CommandKind.START, 2))
+        end = self.wait_for_end(self.command(CommandKind.START, 1))
         assert end.phase is Phase.VERIFIED, end
-        self.wait_for_batches(5)
+        self.wait_for_batches(2)
 
     def wait_for_batches(self, more: int) -> None:
         """Wait until the job has committed some more batches."""
@@ -151,9 +153,9 @@ class CountingJob(ActuatorRig):
 
 
 @pytest.fixture
-def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
+def job(stack: StackProvider, tmp_path: Path) -> Iterator[HandoverJob]:
     """A job that has not been started."""
-    job = CountingJob(stack, tmp_path, start_deadline_seconds=120.0)
+    job = HandoverJob(stack, tmp_path, start_deadline_seconds=120.0)
     try:
         yield job
     finally:
@@ -161,13 +163,13 @@ def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
 
 
 @pytest.mark.timeout(600)
-def test_a_stateful_job_is_handed_over(job: CountingJob) -> None:
+def test_a_stateful_job_is_handed_over(job: HandoverJob) -> None:
     """The second driver goes on with the first one's state; every record is counted once, and one driver is left."""
     job.run_first()
     (first,) = job.alive()
-    command = job.command(CommandKind.RESCALE, 3, before=2)
+    command = job.command(CommandKind.RESCALE, 2, before=1)
     end = job.wait_for_end(command)
-    assert (end.phase, end.way, end.parallelism) == (Phase.VERIFIED, Way.HANDOVER, 3), end
+    assert (end.phase, end.way, end.parallelism) == (Phase.VERIFIED, Way.HANDOVER, 2), end
     print("handover: gap", end.downtime_seconds, "beyond the pace", end.outage_seconds, end.details)
     assert job.alive() == [end.submission_id]
     assert end.submission_id != first
@@ -175,35 +177,35 @@ def test_a_stateful_job_is_handed_over(job: CountingJob) -> None:
     (ready,) = (result for result in job.results(command.command_id) if result.phase is Phase.SWITCHING)
     assert ready.details["rehearsed_batches"] == 2
     granted = [app["cores"] for app in job.master()["activeapps"] if app["id"] == end.incarnation]
-    assert granted == [3]
+    assert granted == [2]
     job.check_counts()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_version_that_never_commits_is_taken_back(job: CountingJob) -> None:
+def test_a_version_that_never_commits_is_taken_back(job: HandoverJob) -> None:
     """The first driver goes on by itself, in the same application, and can be handed over later."""
     job.run_first()
     (first,) = job.alive()
     job.mode.write_text("stuck")
-    end = job.hand_over(3, 2)
-    assert (end.phase, end.way, end.parallelism) == (Phase.ROLLED_BACK, Way.HANDOVER, 2), end
+    end = job.hand_over(2, 1)
+    assert (end.phase, end.way, end.parallelism) == (Phase.ROLLED_BACK, Way.HANDOVER, 1), end
     assert job.alive() == [first]
     job.wait_for_batches(3)
     job.mode.write_text("good")
-    end = job.hand_over(3, 2)
+    end = job.hand_over(2, 1)
     assert (end.phase, end.way) == (Phase.VERIFIED, Way.HANDOVER), end
     job.check_counts()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_broken_version_changes_nothing(job: CountingJob) -> None:
+def test_a_broken_version_changes_nothing(job: HandoverJob) -> None:
     """A script that fails while it starts is reported with its error; the job does not miss a batch."""
     job.run_first()
     (first,) = job.alive()
     job.mode.write_text("broken")
-    end = job.hand_over(3, 2)
+    end = job.hand_over(2, 1)
     assert (end.phase, end.code) == (Phase.ROLLED_BACK, "NOT_WARM"), end
     assert "this version is broken" in end.sentence
     assert job.alive() == [first]
@@ -213,11 +215,11 @@ def test_a_broken_version_changes_nothing(job: CountingJob) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kill_9_of_the_second_driver_while_it_warms_up(job: CountingJob) -> None:
+def test_kill_9_of_the_second_driver_while_it_warms_up(job: HandoverJob) -> None:
     """The first driver is not touched."""
     job.run_first()
     (first,) = job.alive()
-    command = job.command(CommandKind.RESCALE, 3, before=2)
+    command = job.command(CommandKind.RESCALE, 2, before=1)
     second = wait_until(lambda: _process_of(job, first), 120)
     assert second is not None
     os.kill(second, signal.SIGKILL)
@@ -229,14 +231,14 @@ def test_kill_9_of_the_second_driver_while_it_warms_up(job: CountingJob) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kill_9_of_the_first_driver_while_it_is_paused(job: CountingJob) -> None:
+def test_kill_9_of_the_first_driver_while_it_is_paused(job: HandoverJob) -> None:
     """The second driver has taken over already; its commit ends the command."""
     job.run_first()
     (first,) = job.alive()
     job.actuators[0].terminate()
     assert job.actuators[0].wait(30) == 0
     actuator = job.start_actuator(pause="before:running")
-    command = job.command(CommandKind.RESCALE, 3, before=2)
+    command = job.command(CommandKind.RESCALE, 2, before=1)
     assert wait_until(lambda: list(job.control.path.glob("paused-*.json")), 200), job.phases(command)
     pids = [facts for t in job.control.runs() if (facts := job.control.running(t)) and facts["submission_id"] == first]
     for name in ("pid", "jvm_pid"):
@@ -254,13 +256,13 @@ def test_kill_9_of_the_first_driver_while_it_is_paused(job: CountingJob) -> None
 @pytest.mark.parametrize(
     "point", ["after:warming", "before:switching", "before:running", "after:running", "after:retiring"]
 )
-def test_kill_9_of_the_actuator(job: CountingJob, point: str) -> None:
+def test_kill_9_of_the_actuator(job: HandoverJob, point: str) -> None:
     """A successor ends the handover: one terminal result, one driver, every record counted once."""
     job.run_first()
     job.actuators[0].terminate()
     assert job.actuators[0].wait(30) == 0
     victim = job.start_actuator(kill=point)
-    command = job.command(CommandKind.RESCALE, 3, before=2)
+    command = job.command(CommandKind.RESCALE, 2, before=1)
     assert victim.wait(300) == -9
     job.start_actuator()
     end = job.wait_for_end(command)
@@ -270,7 +272,7 @@ def test_kill_9_of_the_actuator(job: CountingJob, point: str) -> None:
     job.check_counts()
 
 
-def _process_of(job: CountingJob, first: str) -> int | None:
+def _process_of(job: HandoverJob, first: str) -> int | None:
     """Return the JVM of a second driver that has registered its application; None while there is none."""
     for token in job.control.runs():
         facts = job.control.running(token) or {}

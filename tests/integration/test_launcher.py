@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.environment import LIGHT_JVMS
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
@@ -72,7 +73,7 @@ class Drivers:
                 master="local[2]",
                 script=str(self.folder / "script.py"),
                 args=(str(self.folder / "ck"), str(batch_seconds)),
-                conf={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"},
+                conf={**LIGHT_JVMS, "spark.sql.shuffle.partitions": "2"},
                 checkpoint_location=str(self.folder / "ck"),
                 event_log_dir=str(self.folder / "events"),
                 control_dir=str(self.folder / "control"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.environment import LIGHT_JVMS
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from services.collector.application_run import Interval
@@ -51,7 +52,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSpec]:
             master="local[1]",
             script=str(tmp_path / "script.py"),
             args=(str(tmp_path / "ck"),),
-            conf={"spark.ui.enabled": "false"},
+            conf=LIGHT_JVMS,
             checkpoint_location=str(tmp_path / "ck"),
             event_log_dir=str(tmp_path / "events"),
             control_dir=str(tmp_path / "control"),

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from redis import AuthenticationError, Redis
 from redis import TimeoutError as RedisTimeoutError
 
+from demo.environment import LIGHT_JVMS
 from tests.support.provider import StackProvider
 from tests.support.proxy import TcpProxy
 from tidegate.stack import StackError, StackInfo, down, status, up
@@ -289,7 +290,7 @@ def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(wo
             "spark.master": info.spark_master,
             "spark.app.name": "stack-test",
             "spark.submit.deployMode": "cluster",
-            "spark.driver.cores": "0",
+            **LIGHT_JVMS,
             "spark.driver.memory": "512m",
             "spark.executor.cores": "1",
             "spark.executor.memory": "512m",

@@ -136,6 +136,19 @@ def test_every_path_ends(kind: CommandKind, last_good: int | None) -> None:
     assert not frontier
 
 
+@given(KINDS, LAST_GOOD, EVENTS)
+def test_only_a_start_ends_without_a_commit(
+    kind: CommandKind, last_good: int | None, events: list[ActionEvent]
+) -> None:
+    """A rescale whose new run has not committed goes back, however much of its first batch is done."""
+    for state in _walk(kind, last_good, events):
+        if state.phase is Phase.RUNNING and kind is not CommandKind.START:
+            assert _try(state, ActionEvent.WORKING) is None
+            silent = _try(state, ActionEvent.SILENT)
+            assert silent is not None
+            assert silent.attempt == 2 or last_good is None or state.attempt > 1
+
+
 def _try(state: CommandState, event: ActionEvent) -> CommandState | None:
     try:
         return advance(state, event)

@@ -17,7 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typing_extensions import override
 
+from bench.orders import new_command
+from demo.environment import LIGHT_JVMS
 from services.actuator.app import build
 from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
@@ -73,6 +74,7 @@ class ActuatorRig:
             future.result(timeout=30)
         for name in ("events", "control"):
             (folder / name).mkdir(exist_ok=True)
+        self._http = httpx.Client(trust_env=False, timeout=10)
         self.spec = self._spec(**application)
         self.publisher = Publisher(self.settings)
         self.publisher.publish(self.spec)
@@ -96,7 +98,7 @@ class ActuatorRig:
             "rest_url": info.spark_rest,
             "master_ui_url": info.spark_ui,
             "jars": tuple(str(jar) for jar in info.connector_jars),
-            "conf": {"spark.driver.cores": "0", "spark.ui.enabled": "false"},
+            "conf": LIGHT_JVMS,
             "checkpoint_location": checkpoint,
             "event_log_dir": str(self.folder / "events"),
             "control_dir": str(self.folder / "control"),
@@ -146,7 +148,7 @@ class ActuatorRig:
 
     def kill_driver(self, driver: str) -> None:
         """End a driver by force."""
-        httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{driver}", timeout=10, trust_env=False)
+        self._http.post(f"{self.info.spark_rest}/v1/submissions/kill/{driver}")
 
     def start_actuator(self, kill: str | None = None, pause: str | None = None) -> subprocess.Popen[bytes]:
         """Start an actuator that is killed or paused at a point such as `after:stopping` or `before:running`."""
@@ -172,21 +174,7 @@ class ActuatorRig:
     ) -> ScalingCommand:
         """Publish a command, by default of the next epoch."""
         self.epoch = self.epoch + 1 if epoch is None else epoch
-        now = datetime.now(UTC)
-        command = ScalingCommand(
-            command_id=str(uuid.uuid4()),
-            job_id=self.job_id,
-            pipeline_id=self.spec.pipeline_id,
-            snapshot_id=str(uuid.uuid4()),
-            spec_version=1,
-            kind=kind,
-            from_parallelism=before,
-            to_parallelism=to,
-            epoch=self.epoch,
-            issued_at=now,
-            expires_at=now + timedelta(seconds=ttl_seconds),
-            reason="a test asks for it",
-        )
+        command = new_command(self.spec, kind, to, before=before, epoch=self.epoch, ttl=ttl_seconds)
         self.publisher.publish(command)
         return command
 
@@ -232,8 +220,7 @@ class ActuatorRig:
 
     def master(self) -> dict[str, Any]:
         """Return what the master says about its cluster."""
-        with httpx.Client(trust_env=False, timeout=10) as client:
-            answer: dict[str, Any] = client.get(f"{self.info.spark_ui}/json/").raise_for_status().json()
+        answer: dict[str, Any] = self._http.get(f"{self.info.spark_ui}/json/").raise_for_status().json()
         return answer
 
     @contextlib.contextmanager
@@ -300,6 +287,7 @@ class ActuatorRig:
         alive = [driver for driver, state in self.drivers().items() if state in ("RUNNING", "SUBMITTED")]
         for driver in [*alive, *self.by_hand]:
             self.kill_driver(driver)
+        self._http.close()
 
 
 def _clean_environment() -> dict[str, str]:

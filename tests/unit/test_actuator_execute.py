@@ -153,8 +153,9 @@ class FakeWorld:
                     limits = {"max_parallelism": 8, "executor_cores": 1} if self.resizable else {}
                     self.control.write_running(token, {**facts, "run": token.run, **limits})
                     self._begin(driver)
-            elif self.works(self.sizes[driver]):
-                self.commit()
+            else:
+                if self.works(self.sizes[driver]):
+                    self.commit()
                 self.cluster.tick()
                 if not self.deaf:
                     self.keepers[driver].look()

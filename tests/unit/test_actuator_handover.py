@@ -17,7 +17,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control import Control, HandoverOrder, Token
 
 
 @dataclass
@@ -115,6 +115,26 @@ def world(tmp_path: Path) -> HandoverWorld:
     world = HandoverWorld(tmp_path)
     world.start()
     return world
+
+
+def test_files_that_break_in_the_switch_do_not_leave_the_job_paused(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second driver cannot be let go, so it is ended, and the first one goes on at once."""
+    let_go = Control.let_go
+
+    def cannot_write(control: Control, order: HandoverOrder) -> None:
+        if order.submission_id == SECOND:
+            raise OSError("the disk is full")
+        let_go(control, order)
+
+    monkeypatch.setattr(Control, "let_go", cannot_write)
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases() == ["accepted", "warming", "switching", "resuming", "rolled_back"]
+    assert (world.last().code, world.last().parallelism) == ("BROKEN_FILES", 2)
+    assert "the disk is full" in world.last().sentence
+    assert world.alive() == [FIRST]
+    assert world.seconds < 90
 
 
 def test_a_second_driver_takes_over(world: HandoverWorld) -> None:

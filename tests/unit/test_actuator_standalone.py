@@ -113,6 +113,18 @@ def test_a_submission_carries_script_and_size() -> None:
         _answering({"success": False, "message": "no more drivers"}).submit(run)
 
 
+def test_the_drivers_jvm_gets_the_options_of_the_spec() -> None:
+    """The worker starts that JVM, so it must know them; those of executors are for the application alone."""
+    asked: list[httpx.Request] = []
+    conf = {"spark.driver.extraJavaOptions": "-Xss4m -Dx=y", "spark.executor.extraJavaOptions": "-Xss8m"}
+    spec = _spec()
+    spec = spec.model_copy(update={"application": spec.application.model_copy(update={"conf": conf})})
+    _answering({"success": True, "submissionId": "d"}, asked).submit(Submission(spec, Token(7), 4))
+    properties = json.loads(asked[0].content)["sparkProperties"]
+    assert properties["spark.driver.extraJavaOptions"] == "-Xss4m -Dx=y"
+    assert "spark.executor.extraJavaOptions" not in properties
+
+
 def test_missing_addresses_are_named() -> None:
     """A spec without an address that the backend needs is refused, with the name of the field."""
     with pytest.raises(BackendRefused, match=r"application\.rest_url"):

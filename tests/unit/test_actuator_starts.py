@@ -18,6 +18,7 @@ from tests.unit.test_actuator_rules import command
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 from tidegate.launcher.control import Token
 
 
@@ -62,8 +63,10 @@ class StartingWorld(FakeWorld):
                 self.control.write_running(token, {**facts, **self.says(driver)})
             done = self.tasks(self.seconds - self.asked_at[driver])
             batch = {"query_id": "q", "batch_id": 0, "done": done, "tasks": 100, "since": 0.0}
-            told = {"finished_tasks": done or 0, "committed": {"q": 0} if self.committed else {}}
-            self.control.write_progress(token, {**told, "batches": [] if done is None else [batch]})
+            told: dict[str, Any] = {"finished_tasks": done or 0, "committed": {"q": 0} if self.committed else {}}
+            told["batches"] = [] if done is None else [batch]
+            if self.control.progress(token) != told:
+                self.control.write_progress(token, told)
         super().tick()
 
     def _take_longer(self, driver: str, deadline: float, extension: float) -> None:
@@ -104,6 +107,37 @@ def test_a_slow_first_batch_that_makes_progress_is_waited_for(
     said = [line for line in caplog.messages if "tasks of the first batch have finished" in line]
     assert 10 < len(said) < 50
     assert "job rates: run 7-1 starts: 51 of 100 tasks of the first batch have finished" in said
+
+
+@pytest.mark.parametrize(("every", "code"), [(5.0, "FIRST_BATCH"), (0.04, "OK")])
+def test_a_start_is_over_when_its_first_batch_is_at_work(world: StartingWorld, every: float, code: str) -> None:
+    """Half an interval after a task of a batch of 500 s has finished, the job is measured and may grow in place.
+
+    A batch of four seconds is waited for: its commit says more.
+    """
+    world.resizable = True
+    world.tasks = _one_task_each(every)
+    world.works = lambda _size: bool(world.asked_at) and world.seconds - max(world.asked_at.values()) >= 100 * every
+    assert world.carry(command(CommandKind.START, to=2, epoch=1, command_id="first")) is Phase.VERIFIED
+    end = world.topic[-1]
+    assert (end.code, end.parallelism, end.incarnation) == (code, 2, "app-driver-1-0")
+    assert world.seconds < 25
+    if code == "FIRST_BATCH":
+        assert end.sentence == "The new driver works: 2 of 100 tasks of the first batch have finished."
+    assert world.carry(command(to=4)) is Phase.VERIFIED
+    assert (world.topic[-1].way, len(world.drivers)) == (Way.IN_PLACE, 1)
+    assert world.seconds < 100
+
+
+def test_a_start_whose_tasks_never_finish_is_taken_back(world: StartingWorld) -> None:
+    """A driver that shows no finished task has not worked: its start fails, after one more with the last good size."""
+    world.start()
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=2, command_id="second")) is Phase.VERIFIED
+    world.tasks = lambda _seconds: 0
+    world.works = lambda _size: False
+    assert world.carry(command(CommandKind.START, to=4, from_parallelism=0)) is Phase.FAILED
+    assert list(world.sizes.values()) == [2, 4, 2]
+    assert "0 of 100 tasks of the first batch have finished" in world.topic[-1].sentence
 
 
 def test_a_first_batch_may_take_three_times_as_long_as_expected(world: StartingWorld) -> None:

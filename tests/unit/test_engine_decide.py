@@ -259,6 +259,41 @@ def test_a_job_that_keeps_failing_is_left_to_a_person() -> None:
     assert decision.command is not None
 
 
+def starts_that_die(*, commits: bool) -> list[Decision]:
+    """Return what follows when every run starts well and dies, before its first batch has ended or after it."""
+    state, decisions, spec = JobState.new(), list[Decision](), job()
+    for number in range(0, 16, 2):
+        app = f"app-{number}"
+        dead = snapshot(number, state=ClusterState.STOPPED, incarnation=None, slots=None)
+        state, decision = step(state, dead, spec, observed(dead))
+        decisions.append(decision)
+        if decision.command is None:
+            break
+        works = result(
+            decision.decision_id,
+            Phase.VERIFIED,
+            number,
+            kind=CommandKind.START,
+            parallelism=4,
+            incarnation=app,
+            code="FIRST_BATCH",
+            delay_seconds=8.0,
+        )
+        alive = steady(1, rate=300, capacity=400, first=number + 1, incarnation=app)[0]
+        alive = alive if commits else alive.model_copy(update={"batches": ()})
+        state, _ = step(state, alive, spec, observed(alive, results=(works,)))
+        assert state.run_since == works.at.timestamp() - 8.0
+    return decisions
+
+
+def test_a_start_at_work_is_no_success_until_it_commits() -> None:
+    """Runs that die in their first batch are failed starts; each commit begins the count anew."""
+    decisions = starts_that_die(commits=False)
+    assert codes(decisions[-1]) == ["NEEDS_A_HUMAN"]
+    assert sum(d.command is not None for d in decisions) == MAX_FAILURES
+    assert all(d.command is not None for d in starts_that_die(commits=True))
+
+
 def test_during_a_restart_the_decision_says_so() -> None:
     """While the job is down for its restart, the decision names what is under way, and its direction."""
     spec = job()

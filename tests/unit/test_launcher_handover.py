@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 
 from tests.support.wait import wait_until
 from tidegate.launcher import handover, warm
-from tidegate.launcher.control import Control, HandoverOrder, Token
+from tidegate.launcher.control import Control, ControlError, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
 from tidegate.launcher.waits import patch_waits
 from tidegate.launcher.warm import RECORDS, copy_newest_batch
@@ -269,12 +269,55 @@ def test_a_driver_that_was_forgotten_goes_on(script: Script, monkeypatch: pytest
     script.turn.look()
     assert not script.turn.holding
     assert script.query._jsq.active
+    assert not script.control.take_turn(Token(6, 1), "driver-9-9"), "a second driver may still go"
+
+
+def test_a_forgotten_driver_needs_no_orders(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on although the files of orders cannot be read, and pauses again when there is a new order."""
+    script.order(1, hold=True)
+    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    for name in ("hold", "go", "fence"):
+        (script.control.path / name).write_text("{")
+    with pytest.raises(ControlError):
+        script.turn.look()
+    assert not script.turn.holding
+    assert script.query._jsq.active
+    for name in ("hold", "go", "fence"):
+        (script.control.path / name).unlink()
+    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 60.0)
+    token = script.order(2, hold=True)
+    assert script.control.paused(token) == {"paused": True, "queries": {"q": None}}
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_a_turn_is_taken_once(script: Script, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    """A first driver stays paused if a second one runs under any of its orders; a second one that is late ends."""
+    for run in range(1, held + 1):
+        script.order(run, hold=True)
+    assert script.control.take_turn(Token(6, 1), "driver-9-9")
+    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    script.turn.look()
+    assert script.turn.holding
+
+
+def test_a_second_driver_that_is_let_go_too_late_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first driver was forgotten and goes on: the permission counts no more, and no query is started."""
+    script = Script(tmp_path, monkeypatch, waits=True)
+    monkeypatch.setattr(handover, "warm_up", lambda *_args: 2)
+    context = types.SimpleNamespace(master="local[2]")
+    writer = types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=context))
+    thread = script.wait_in_background(lambda: script.turn.wait(writer, {}))
+    assert script.control.take_turn(Token(6, 1), "driver-0-0")
+    script.order(1, hold=False)
+    thread.join(5)
+    assert script.ended == [False]
+    assert script.run.token == OLD
 
 
 def test_a_driver_that_has_handed_over_stays_paused(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a second driver was let go, only the actuator may tell the first one to go on."""
     token = script.order(1, hold=True)
-    script.control.let_go(HandoverOrder(token, "driver-9-9"))
+    assert script.control.take_turn(token, "driver-9-9")
     monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
     script.turn.look()
     assert script.turn.holding

@@ -151,7 +151,9 @@ def _note_free_slots(state: JobState, snapshot: MetricSnapshot) -> JobState:
 
 
 def _count_end(state: JobState, snapshot: MetricSnapshot) -> JobState:
-    """Count an end that nobody ordered, once per run."""
+    """Count an end that nobody ordered, once per run; a run that has committed a batch ends the count."""
+    if state.failures and snapshot.batches and snapshot.incarnation == state.incarnation:
+        state = state._replace(failures=0)
     if snapshot.state not in DEAD or state.incarnation is None:
         return state
     if state.in_flight is not None:

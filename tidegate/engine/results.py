@@ -29,6 +29,9 @@ LOST_SECONDS = 1800.0
 
 GRANTED_FEWER = "GRANTED_FEWER"
 
+FIRST_BATCH = "FIRST_BATCH"
+"""Code of a start that is at work on its first batch and has committed nothing yet."""
+
 
 def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState:
     """Return the state after the results seen since the last snapshot, oldest first."""
@@ -70,15 +73,18 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
     if result.kind is CommandKind.RESCALE and result.phase is Phase.VERIFIED and result.code != GRANTED_FEWER:
         state = _learn_cost(state, result)
     if result.incarnation is not None and result.incarnation != state.incarnation:
+        # A long first batch is part of the run: the job has had that time to settle.
+        since = at - (result.delay_seconds or 0.0) if result.code == FIRST_BATCH else at
         state = state._replace(
-            incarnation=result.incarnation, run_since=at, window=(), busy_until=0.0, last_batch_id=None
+            incarnation=result.incarnation, run_since=since, window=(), busy_until=0.0, last_batch_id=None
         )
     elif result.way is Way.IN_PLACE:
         # What the old size has shown says nothing about the new one; the counters go on.
         kept = tuple([Slice(piece.at, piece.arrived, piece.committed) for piece in state.window])
         state = state._replace(changes=state.changes._replace(resized_at=at), window=kept)
     # A rollback proves that the last good size still works and the ordered one does not.
-    state = state._replace(parallelism=result.parallelism, failures=0)
+    failures = state.failures if result.code == FIRST_BATCH else 0
+    state = state._replace(parallelism=result.parallelism, failures=failures)
     return _note_limits(state, result, spec)
 
 

@@ -14,6 +14,7 @@ and, when one driver hands over to another:
     <control_dir>/<job_id>/hold                          which driver must pause its queries         (actuator)
     <control_dir>/<job_id>/paused-<epoch>-<run>.json     how it has obeyed; the token is the order's (driver)
     <control_dir>/<job_id>/go                            which driver may start its queries          (actuator)
+    <control_dir>/<job_id>/turn-<epoch>-<run>.json       who runs after an order to pause            (driver)
 
 The name of a run is its *token* (epoch, run): the epoch of the command that started it, and a number that counts the
 starts of that command. A rollback is another start, and so is a start after a crash that left the first one unknown.
@@ -26,11 +27,12 @@ never keeps the running driver from starting its queries.
 `hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the driver it is for.
 The driver that goes on does so under the order's token, and so becomes the newest run.
 
-Files are JSON. They are written under another name and then renamed, so a reader sees a whole file or none.
+Files are JSON. All but `turn-…` are written under another name and then renamed, so a reader sees a whole file or none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -187,6 +189,16 @@ class Control:
         """Write how this driver has obeyed an order to pause."""
         self._write(f"paused-{order}.json", facts)
 
+    def take_turn(self, order: Token, submission_id: str) -> bool:
+        """Take the turn that an order to pause gives away; return False if another driver has taken it.
+
+        Unlike other files, this one is created under its own name, which only one driver can do.
+        """
+        name = f"turn-{order}.json"
+        with contextlib.suppress(FileExistsError), (self.path / name).open("x", encoding="utf-8") as file:
+            json.dump({"submission_id": submission_id}, file)
+        return (self._read(name) or {}).get("submission_id") == submission_id
+
     def write_running(self, token: Token, facts: dict[str, Any]) -> None:
         """Write who runs."""
         self._write(f"running-{token}.json", facts)
@@ -215,7 +227,7 @@ class Control:
     def tidy(self, keep: int = 50) -> None:
         """Remove the files of all but the newest `keep` runs; all but the newest run must have ended."""
         for token in self.runs()[:-keep]:
-            for kind in ("running", "sized", "progress", "stopped", "ready", "paused"):
+            for kind in ("running", "sized", "progress", "stopped", "ready", "paused", "turn"):
                 (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
 
     def running(self, token: Token) -> dict[str, Any] | None:

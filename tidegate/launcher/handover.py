@@ -10,8 +10,10 @@ the script's own handles. If the second one succeeds, the stop marker ends the f
 
 If a query reaches no batch boundary in time, no batch is broken: all queries go on, and `paused-…` says so.
 
-Neither driver waits for ever. A second driver that is not let go ends after `WAIT_SECONDS`. A first driver that is
-forgotten resumes by itself, but only when no second one can start any more: that time is over, and `go` names nobody.
+Neither driver waits for ever. A second driver that is not let go ends after `WAIT_SECONDS`. A first driver that nobody
+lets go for `FORGOTTEN_SECONDS` resumes by itself. Each order to pause is one *turn*, which can be taken once: by the
+second driver when it is let go, or by the first one when it was forgotten. A file that only one of them can create
+decides, so the two never run at the same time, however late a permission comes.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ GO_SECONDS = 0.02
 """Between two looks of the second driver at its turn: they add to the time without commits."""
 WAIT_SECONDS = 900.0
 """How long the second driver waits for its turn before it ends: nobody may be left to give it."""
-FORGOTTEN_SECONDS = WAIT_SECONDS + 60.0
-"""How long the first driver stays paused if nobody is let go. The second one was ready before, so it has ended."""
+FORGOTTEN_SECONDS = 60.0
+"""How long the first driver stays paused if nobody takes its turn: an actuator that goes on needs a moment for that."""
 EXECUTORS_SECONDS = 60.0
 """How long the second driver waits for its executors before it says how many have come."""
 _TRY_SECONDS = 1.0
@@ -92,7 +94,8 @@ class Turn:
         self._started: list[StartedQuery] = []
         self._held: dict[str, StartedQuery] = {}
         self._held_since = 0.0
-        self._held_for: Token | None = None
+        self._held_for: list[Token] = []
+        """The orders under which the queries are paused."""
         self.holding = False
         """Whether the queries are paused for another driver, or being paused."""
         self.resumed = 0
@@ -124,13 +127,16 @@ class Turn:
 
     def look(self) -> None:
         """Obey new orders; to be called several times a second."""
+        if self._was_forgotten():  # first: the files of orders may be broken
+            self._resume()
         order = self._control.hold()
         if order is not None and self._is_new(order) and self._control.paused(order.token) is None:
-            self._held_for = order.token
+            self._held_for.append(order.token)
             self._hold(time.monotonic() + order.deadline_seconds)
+            self._held_since = time.monotonic()
             last = {id_: _last_batch(started.query) for id_, started in self._held.items()}
             self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
-        if not self._waits and (self._may_go() or self._is_forgotten()) and self.holding:
+        if not self._waits and self._may_go() and self.holding:
             self._resume()
 
     def held(self) -> list[Any]:
@@ -208,18 +214,21 @@ class Turn:
         order, fence = self._control.go(), self._control.fence()
         if order is None or not self._is_new(order) or (fence is not None and fence[0] > order.token):
             return False
+        if self._waits and not self._control.take_turn(order.token, self._run.submission_id):
+            self._say(f"run {order.token} comes too late: the first driver goes on")
+            self.end()
+            return False
         self._run.adopt(order.token)
         return True
 
-    def _is_forgotten(self) -> bool:
-        """Whether the queries have been paused for so long, with nobody let go, that nobody will be."""
-        if not self.holding or self._held_for is None or time.monotonic() < self._held_since + FORGOTTEN_SECONDS:
+    def _was_forgotten(self) -> bool:
+        """Take this driver's turn back if nobody has taken it for a while; return whether it is this driver's again."""
+        if not self.holding or time.monotonic() < self._held_since + FORGOTTEN_SECONDS:
             return False
-        order = self._control.go()
-        forgotten = order is None or order.token < self._held_for
-        if forgotten:
-            self._say(f"run {self._run.token} was paused and forgotten: it goes on")
-        return forgotten
+        if not all(self._control.take_turn(token, self._run.submission_id) for token in self._held_for):
+            return False
+        self._say(f"run {self._run.token} was paused and forgotten: it goes on")
+        return True
 
     def _is_new(self, order: HandoverOrder) -> bool:
         """Whether an order is for this driver, and newer than the one under which it runs."""
@@ -235,7 +244,6 @@ class Turn:
         self._held = dict(queries)
         self._say(f"run {self._run.token} pauses {len(queries)} queries")
         running = self._still_running(queries, deadline)
-        self._held_since = time.monotonic()
         if running:
             self._held = {id_: started for id_, started in queries.items() if id_ not in running}
             self._resume()
@@ -267,6 +275,7 @@ class Turn:
         for started in list(self._held.values())[:1]:
             started.writer._spark.streams.resetTerminated()  # or waiting for any query would end now
         self._held = {}
+        self._held_for = []
         self.resumed += 1
         self.holding = False
 

@@ -1,5 +1,8 @@
 """VERIFY: has the new run committed its first batch? If there is no data, it is enough that its queries are idle.
 
+Of a `start`, it is enough that tasks of its first batch have finished and the batch goes on for half an interval more.
+Then the job can be measured, and grow, before that batch ends.
+
 What was there before is in the result of the stop: the newest commit of each query, and its id. Results written by a
 version of Tidegate that did not record it so cannot be verified against. Then the attempt counts as failed, which
 leads to an orderly stop and a start that can be verified.
@@ -22,6 +25,7 @@ from services.actuator.checkpoint import read_checkpoints
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
+from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, CheckpointMark, QueryCommit
 from tidegate.events.wire import Scalar
 from tidegate.launcher.control import Token
@@ -39,6 +43,8 @@ UNKNOWN_SECONDS = 30.0
 """How long the cluster may not know a driver that has not arrived before the attempt is given up."""
 SAY_SECONDS = 15.0
 """Between two log lines about the same start."""
+FIRST_BATCH = "FIRST_BATCH"
+"""Code of a start whose first batch is at work."""
 
 
 def verify(
@@ -83,6 +89,7 @@ class StartWatch:
         self._token = token
         self._check = DriverCheck(drivers, task.clock)
         self._say_at = task.clock.monotonic() + SAY_SECONDS
+        self._at_work_since: float | None = None
         self.deadline = StartDeadline(
             task.spec.application.start_deadline_seconds,
             task.command.first_batch_seconds,
@@ -104,9 +111,9 @@ class StartWatch:
         progress = StartProgress.of(facts, self._drivers.progress(self._token))
         application_id = facts.get("application_id")
         if application_id is not None:
-            committed = self._committed(facts, progress)
-            if committed is not None:
-                return replace(committed, incarnation=application_id, application=facts.get("application"))
+            works = self._committed(facts, progress) or self._working(facts, progress)
+            if works is not None:
+                return replace(works, incarnation=application_id, application=facts.get("application"))
         submission_id = facts.get("submission_id") or self._submission_id
         ended = self._check.failure(submission_id, arrived=bool(facts))
         late = self.deadline.see(progress, self._task.clock.monotonic())
@@ -129,6 +136,18 @@ class StartWatch:
         if found is None or found.event is not ActionEvent.COMMITTED or astray is None:
             return found
         return replace(found, sentence=f"{found.sentence} {astray}", code=CODE)
+
+    def _working(self, facts: dict[str, Any], progress: StartProgress) -> ActionOutcome | None:
+        """Return that the first batch of a start is at work and will not end at once, if that is so."""
+        if self._task.command.kind is not CommandKind.START or not progress.tasks_done:
+            return None
+        now = self._task.clock.monotonic()
+        self._at_work_since = now if self._at_work_since is None else self._at_work_since
+        if now < self._at_work_since + self._task.spec.interval_seconds / 2:
+            return None
+        sentence, astray = f"The new driver works: {progress.text}.", elsewhere(self._task.spec, facts)
+        sentence, code = (sentence, FIRST_BATCH) if astray is None else (f"{sentence} {astray}", CODE)
+        return ActionOutcome(ActionEvent.WORKING, sentence, code, details=progress.details)
 
     def _say(self, progress: StartProgress) -> None:
         """Log now and then how far the run has come."""

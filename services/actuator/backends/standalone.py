@@ -18,6 +18,8 @@ from tidegate.launcher.control import Token
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
 _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
+_OF_THE_DRIVERS_JVM = ("extraClassPath", "extraLibraryPath", "defaultJavaOptions", "extraJavaOptions")
+"""Settings that take effect when a JVM starts. The worker starts the driver's: the inner `spark-submit` is too late."""
 
 
 class Standalone:
@@ -30,6 +32,7 @@ class Standalone:
     def submit(self, submission: Submission) -> str:
         """Start a driver, return its id. After `BackendUnreachable` it may have been started or not."""
         app = submission.spec.application
+        names = [f"spark.driver.{name}" for name in _OF_THE_DRIVERS_JVM]
         answer = self._ask(
             "POST",
             f"{_rest(submission.spec)}/v1/submissions/create",
@@ -46,6 +49,7 @@ class Standalone:
                     "spark.driver.memory": f"{app.driver_memory_mb}m",
                     "spark.driver.cores": app.conf.get("spark.driver.cores", "1"),
                     "spark.driver.supervise": "false",
+                    **{name: app.conf[name] for name in names if name in app.conf},
                 },
             },
         )
