@@ -58,13 +58,16 @@ def _step_scenario(seconds: float = 3600.0, way: Way = Way.RESTART) -> Scenario:
 
 
 def test_the_oracle_grows_for_the_step_and_shrinks_after_it() -> None:
-    """The oracle knows the load: it restarts at the step and after it, is never late, and is cheaper than flip271."""
+    """The oracle knows the load: it restarts at the step and after it, is never late, and is cheaper than flip271.
+
+    The step comes at 900 s. What arrives after it may wait for a minute, so the restart may begin a little later.
+    """
     scenario = _step_scenario()
     best = oracle(scenario)
     assert len(best.moves) == 2
     (up, large), (down, small) = best.moves
-    assert up <= 900
-    assert down >= 2700
+    assert up <= 930
+    assert down >= 2690
     assert small < large
     assert best.score.violated_seconds == 0
     recording = simulate(scenario)[lab_model().job_id]
@@ -83,8 +86,8 @@ def test_the_oracle_knows_what_a_change_of_size_costs_in_each_way() -> None:
 
 
 def test_the_oracle_is_not_afraid_of_noise() -> None:
-    """If single seconds exceed the capacity but no minute does, the oracle keeps its size."""
-    model = lab_model()
+    """If single seconds exceed the capacity but no minute does, the oracle keeps its size where changes cost."""
+    model = lab_model(ways=(Way.RESTART,))
     spec = spec_for(model)
     able = capacity(model, PARTITIONS, 4, batch_bound(spec))
     rates = [1.5 * able if place % 12 in {5, 6} else 0.8 * able for place in range(360)]

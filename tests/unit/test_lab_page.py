@@ -25,7 +25,7 @@ def row(seed: int, kind: str, label: str, cost: float, late: float = 0.0) -> dic
     }
 
 
-RESULT = {
+RESULT: dict[str, Any] = {
     "engine_version": "9",
     "ways": ["restart"],
     "slot_hour": 0.05,
@@ -39,7 +39,7 @@ RESULT = {
         row(1, "few", "pid", 1.01),
     ],
 }
-IN_PLACE = {**RESULT, "ways": ["in_place", "handover", "restart"]}
+IN_PLACE: dict[str, Any] = {**RESULT, "ways": ["in_place", "handover", "restart"]}
 
 
 def test_policies_are_listed_by_their_cost_with_its_spread() -> None:

@@ -95,8 +95,8 @@ def lab(
             errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
             raise typer.Exit(2) from None
         with Progress(*columns, console=errors, transient=True) as progress:
-            done = compare(chosen, entries, allowed, folder=folder, processes=processes)
-            outcomes = list(progress.track(done, total=len(chosen) * len(entries), description="pairs"))
+            compared = compare(chosen, entries, allowed, folder=folder, processes=processes)
+            outcomes = list(progress.track(compared, total=len(chosen) * len(entries), description="pairs"))
         for table in [ablation_table(ablated, outcomes)] if ablate else tables(outcomes):
             wide.print(table)
         if scores is not None:
