@@ -81,7 +81,7 @@ class Pair:
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(EVENTS), max_size=14))
 def test_at_most_one_driver_runs(events: list[str]) -> None:
-    """Permissions may come late, twice or never, and the first driver may lose patience at any moment."""
+    """Permissions may come late, twice or never, and the first driver may stop waiting at any moment."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(handover, "end_at_boundary", return_value=True),

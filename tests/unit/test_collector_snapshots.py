@@ -171,9 +171,9 @@ def test_the_first_batch_has_a_lag() -> None:
     working = logs(replace(IDLE, committed={}))
     assert working.in_first_batch
     assert untold_topics(job(), working) == {"in"}
-    begun: PartitionOffsets = {"in": {0: 3, 1: 7}}
-    assert made(reading=working, view=master(app()), checkpoint=begun).sources[0].committed_offsets == (3, 7)
-    assert made(reading=logs(IDLE), view=master(app()), checkpoint=begun).sources[0].committed_offsets == (5, 20)
+    first: PartitionOffsets = {"in": {0: 3, 1: 7}}
+    assert made(reading=working, view=master(app()), checkpoint=first).sources[0].committed_offsets == (3, 7)
+    assert made(reading=logs(IDLE), view=master(app()), checkpoint=first).sources[0].committed_offsets == (5, 20)
 
 
 def test_a_new_run_first_appears_at_the_master() -> None:
