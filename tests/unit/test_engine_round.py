@@ -167,6 +167,6 @@ def test_jobs_of_a_pipeline_that_share_a_topic_are_linked() -> None:
     ]
     assert find_links(specs) == {
         "raw": (Link("sink", False, ("b", "c")),),
-        "sink": (Link("raw", True, ("b", "c")),),
+        "sink": (Link("raw", True, ("b", "c"), only_reader=True),),
     }
     assert find_links(specs[3:]) == {}
