@@ -77,4 +77,7 @@ def measure(info: StackInfo, folder: Path, kind: JobKind) -> InPlace:
             operator.order(CommandKind.STOP, 0)
             operator.close()
     commits.look()
-    return InPlace(seen.growing, seen.shrinking, seen.outages, failed_tasks(spec) + commits.missing())
+    failed, missing = failed_tasks(spec), commits.missing()
+    sys.stderr.write("".join(f"  {kind.name}: a task failed in {line}\n" for line in failed))
+    sys.stderr.write(f"  {kind.name}: {missing} batches lost\n" if missing else "")
+    return InPlace(seen.growing, seen.shrinking, seen.outages, len(failed) + missing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import threading
 import time
@@ -191,10 +192,11 @@ def settings_for(info: StackInfo, tag: str) -> ActuatorSettings:
     return settings
 
 
-def failed_tasks(spec: JobSpec) -> int:
-    """Return how many tasks of the job's runs did not succeed, by Spark's event logs."""
+def failed_tasks(spec: JobSpec) -> list[str]:
+    """Return why tasks of the job's runs did not succeed, one line for each, by Spark's event logs."""
     runs = sorted(Path(spec.application.event_log_dir).iterdir())
-    return sum(_task_failed(line) for run in runs for line in ApplicationLog(run).lines(1 << 30))
+    ends = (json.loads(line) for run in runs for line in ApplicationLog(run).lines(1 << 30) if _task_failed(line))
+    return [f"stage {end['Stage ID']}: {json.dumps(end['Task End Reason'])[:300]}" for end in ends]
 
 
 def _task_failed(line: bytes) -> bool:
