@@ -2,7 +2,7 @@
 
     make lab                                            run the report set, then write; takes some minutes
     make lab WHOLE=1                                    the same with three rounds of the set, over night
-    python -m tools.lab_page --from FILE IN_PLACE       write what two runs of the lab have found
+    python -m tools.lab_page --from FILE [IN_PLACE]     write what one or two runs of the lab have found
 
 In the first run every policy changes size by restart, in the second a few policies do so in place:
 
@@ -130,10 +130,12 @@ def with_block(text: str, block: str) -> str:
     return written
 
 
-def blocks(restarts: dict[str, Any], in_place: dict[str, Any], commit: str) -> dict[Path, str]:
+def blocks(restarts: dict[str, Any], in_place: dict[str, Any] | None, commit: str) -> dict[Path, str]:
     """Return each document's block."""
-    rows, second, told = restarts["outcomes"], in_place["outcomes"], source(restarts, commit)
-    costs = f"{BY_RESTART}\n\n{policy_table(rows, restarts['slot_hour'])}\n\n{IN_PLACE}\n\n{in_place_table(second)}"
+    rows, told = restarts["outcomes"], source(restarts, commit)
+    costs = f"{BY_RESTART}\n\n{policy_table(rows, restarts['slot_hour'])}"
+    if in_place is not None:
+        costs += f"\n\n{IN_PLACE}\n\n{in_place_table(in_place['outcomes'])}"
     groups = (
         f"By kind of job, by restart:\n\n{group_table(rows, 'kind', lambda row: row['pair']['kind'])}\n\n"
         f"By load, by restart:\n\n{group_table(rows, 'load', lambda row: row['pair']['load'])}"
@@ -181,12 +183,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.lab_page", description=__doc__.splitlines()[0])
     parser.add_argument("--whole", action="store_true", help=f"{WHOLE_ROUNDS} rounds of the set instead of one")
     parser.add_argument(
-        "--from", dest="scores", type=Path, nargs=2, metavar=("FILE", "IN_PLACE"), help="outcomes, instead of running"
+        "--from", dest="scores", type=Path, nargs="+", metavar="FILE", help="one or two files of outcomes, not a run"
     )
     options = parser.parse_args(arguments)
     commit = commit_here()
+    in_place: dict[str, Any] | None
     if options.scores:
-        restarts, in_place = map(read, options.scores)
+        restarts = read(options.scores[0])
+        in_place = read(options.scores[1]) if options.scores[1:] else None
     else:
         rounds = ("--rounds", str(WHOLE_ROUNDS if options.whole else 1))
         restarts = measured("--ways", "restart", *rounds)
