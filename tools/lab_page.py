@@ -133,15 +133,15 @@ def with_block(text: str, block: str) -> str:
 def blocks(restarts: dict[str, Any], in_place: dict[str, Any] | None, commit: str) -> dict[Path, str]:
     """Return each document's block."""
     rows, told = restarts["outcomes"], source(restarts, commit)
-    costs = f"{BY_RESTART}\n\n{policy_table(rows, restarts['slot_hour'])}"
-    if in_place is not None:
-        costs += f"\n\n{IN_PLACE}\n\n{in_place_table(in_place['outcomes'])}"
+    second = "" if in_place is None else f"\n\n{IN_PLACE}\n\n{in_place_table(in_place['outcomes'])}"
+    short = [row for row in rows if not row["label"].endswith("(tuned)")]
+    costs, defaults = (f"{BY_RESTART}\n\n{policy_table(some, restarts['slot_hour'])}{second}" for some in (rows, short))
     groups = (
         f"By kind of job, by restart:\n\n{group_table(rows, 'kind', lambda row: row['pair']['kind'])}\n\n"
         f"By load, by restart:\n\n{group_table(rows, 'load', lambda row: row['pair']['load'])}"
     )
     return {
-        README: f"{costs}\n\n{told}",
+        README: f"{defaults}\n\n{told}",
         LAB: f"{costs}\n\n{groups}\n\n{told}",
         TIDE: f"{groups}\n\n{told}",
     }
