@@ -53,7 +53,8 @@ class OneActuator:
         newest = control.newest_claim()
         if newest is not None and newest[0].epoch > epoch:
             return None
-        return Token(epoch, newest[0].run + 1 if newest is not None and newest[0].epoch == epoch else 1)
+        known = [*control.runs(), *([newest[0]] if newest is not None else [])]
+        return Token(epoch, max((token.run for token in known if token.epoch == epoch), default=0) + 1)
 
 
 class Operator:
