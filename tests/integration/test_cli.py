@@ -8,12 +8,13 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
 import tidegate
@@ -29,7 +30,7 @@ from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase, result_id
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.replay.rebase import moved_snapshot
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 
 SPEC = job(min_parallelism=2, max_parallelism=8)
 
@@ -190,6 +191,20 @@ def test_waiting_follows_a_request_to_its_end(cli: Cli, file: Path, last: Phase,
     assert "noon" in shown
     assert "accepted" in shown
     assert last.value in shown
+
+
+def test_a_reader_loses_no_record_written_while_it_opens(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record written after the broker was asked for the first one since an instant is read, on an empty topic too."""
+
+    class SlowConsumer(Consumer):
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            cli.publish(DECISIONS[0])
+            super().assign(partitions)
+
+    monkeypatch.setattr("tidegate.runtime.kafka.Consumer", SlowConsumer)
+    topic = cli.settings.topic_prefix + "decisions"
+    with closing(TopicReader(cli.settings, [topic], since=datetime.now(UTC))) as reader:
+        assert len(list(reader.read_to_end())) == 1
 
 
 def test_waiting_ends_with_its_time(cli: Cli, file: Path) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from operator import methodcaller
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from tidegate.events.dead_letter import DeadLetter
@@ -154,9 +154,7 @@ class TopicReader:
         )
         partitions = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in self._partitions(t)]
         if since is not None:
-            at = int(since.timestamp() * 1000)
-            asked = [TopicPartition(p.topic, p.partition, at) for p in partitions]
-            partitions = self._consumer.offsets_for_times(asked, timeout=30)
+            partitions = self._first_since(since, partitions)
         self._unread = {(p.topic, p.partition) for p in partitions}
         self._consumer.assign(partitions)
 
@@ -165,6 +163,18 @@ class TopicReader:
         if found.error is not None:
             raise KafkaException(found.error)
         return list(found.partitions)
+
+    def _first_since(self, since: datetime, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        ends = {(p.topic, p.partition): self._consumer.get_watermark_offsets(p, timeout=30)[1] for p in partitions}
+        at = int(since.timestamp() * 1000)
+        asked = [TopicPartition(p.topic, p.partition, at) for p in partitions]
+        found = self._consumer.offsets_for_times(asked, timeout=30)
+        # Where there is no such record, the answer is "the end", which librdkafka looks up only later: records written
+        # until then would be lost.
+        return [
+            TopicPartition(p.topic, p.partition, ends[p.topic, p.partition] if p.offset == OFFSET_END else p.offset)
+            for p in found
+        ]
 
     @property
     def at_end(self) -> bool:
