@@ -7,7 +7,6 @@ per record as the decider wrote on average. Rates are taken from the broker's re
 from __future__ import annotations
 
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from confluent_kafka import Message
 from pydantic import SecretStr
 
-from bench.servers import servers
+from bench.servers import end_group, servers
 from bench.streams import spec_of
 from bench.table import BenchRow
 from services.decider.settings import DeciderSettings
@@ -104,12 +103,7 @@ def _process(settings: DeciderSettings, command: Sequence[str]) -> Iterator[None
     try:
         yield
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=10)
+        end_group(process, 20)
 
 
 def _throughput(info: StackInfo, name: str, command: Sequence[str]) -> tuple[float, int, int]:

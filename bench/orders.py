@@ -53,8 +53,7 @@ class OneActuator:
         newest = control.newest_claim()
         if newest is not None and newest[0].epoch > epoch:
             return None
-        known = [*control.runs(), *([newest[0]] if newest is not None else [])]
-        return Token(epoch, max((token.run for token in known if token.epoch == epoch), default=0) + 1)
+        return control.next_token(epoch)
 
 
 class Operator:

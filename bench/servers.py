@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,3 +28,13 @@ def servers(*, spark: bool) -> Iterator[StackInfo]:
             yield up(folder, spark=spark, worker_memory=WORKER_MEMORY, tied=True)
         finally:
             down(folder)
+
+
+def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process that leads its group, by force after `seconds`."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=10)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 import tidegate
-from bench.servers import servers
+from bench.servers import end_group, servers
 from bench.table import BenchRow
 from tidegate.client import ClientSettings, received
 from tidegate.events.command import CommandKind
@@ -106,13 +105,7 @@ class Rig:
 
     def end(self, name: str) -> None:
         """End a service."""
-        process = self.processes.pop(name)
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=10)
+        end_group(self.processes.pop(name), 30)
 
     def close(self) -> None:
         """End what runs."""

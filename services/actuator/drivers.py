@@ -88,12 +88,6 @@ class JobDrivers:
         """Return the newest run of an epoch whose driver has arrived; None if there is none."""
         return max((token for token in self.control.runs() if token.epoch == epoch), default=None)
 
-    def next_run(self, epoch: int) -> Token:
-        """Return a run of an epoch that is newer than all others and claims; unlike those, it is not reserved."""
-        claim = self.control.newest_claim()
-        known = [*self.control.runs(), *([claim[0]] if claim is not None else [])]
-        return Token(epoch, max((token.run for token in known if token.epoch == epoch), default=0) + 1)
-
     def facts(self, token: Token) -> dict[str, Any]:
         """Return what a run wrote about itself in the control directory; nothing until its driver has arrived."""
         return self.control.running(token) or {}

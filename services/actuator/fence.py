@@ -109,12 +109,9 @@ class RedisFence:
     def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         """Return the next token of `epoch`, which is now this owner's; None if a newer epoch has claimed the job."""
         newest = control.newest_claim()
-        known = [token.run for token in control.runs() if token.epoch == epoch]
-        if newest is not None:
-            if newest[0].epoch > epoch:
-                return None
-            known += [newest[0].run] if newest[0].epoch == epoch else []
-        token = Token(epoch, max(known, default=0) + 1)
+        if newest is not None and newest[0].epoch > epoch:
+            return None
+        token = control.next_token(epoch)
         for _ in range(_TRIES):
             newer = self._ask_redis(job_id, token, owner)
             if newer is None:

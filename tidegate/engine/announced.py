@@ -112,7 +112,7 @@ def announced(
             return None
         others = max(0.0, arriving - sum(filter(None, emitted)))
     times = sorted({since for plan in plans for since, _ in plan.path})
-    steps = tuple([(time, others + math.fsum(_rate(plan.path, time) for plan in plans)) for time in times])
+    steps = tuple([(time, others + math.fsum(rate_at(plan.path, time) for plan in plans)) for time in times])
     return Announced(steps, arriving or 0.0, _cause(plans, at))
 
 
@@ -152,7 +152,8 @@ def _path(emits: Emission, share: float, at: float) -> Path:
     return ((0.0, started[-1] if started else steps[0][1]), *(step for step in steps if step[0] > 0.0))
 
 
-def _rate(path: Path, time: float) -> float:
+def rate_at(path: Path, time: float) -> float:
+    """Return the rate of a path at a time, records/s."""
     return next(rate for since, rate in reversed(path) if since <= time)
 
 

@@ -14,11 +14,10 @@ change says nothing new: the plan of the decision that ordered it goes on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from tidegate.engine.announced import Path
+from tidegate.engine.announced import Path, rate_at
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.ways import assumed, measured, way_to
 from tidegate.events.decision import Emission, EmissionStep
@@ -100,7 +99,7 @@ def reads(arrivals: Path, capacities: Path, backlog: float) -> Path:
     times = sorted({at for at, _ in (*arrivals, *capacities) if at < HORIZON_SECONDS})
     path: list[tuple[float, float]] = []
     for at, end in zip(times, [*times[1:], math.inf], strict=True):
-        rate, capacity = _at(arrivals, at), _at(capacities, at)
+        rate, capacity = rate_at(arrivals, at), rate_at(capacities, at)
         if backlog <= BRIEF_SECONDS * (capacity - rate):
             backlog = 0.0
         if backlog <= 0.0 and rate <= capacity:
@@ -115,10 +114,6 @@ def reads(arrivals: Path, capacities: Path, backlog: float) -> Path:
         elif end < math.inf:
             backlog += (rate - capacity) * (end - at)
     return tuple(path)
-
-
-def _at(path: Sequence[tuple[float, float]], time: float) -> float:
-    return next(rate for since, rate in reversed(path) if since <= time)
 
 
 def _add(path: list[tuple[float, float]], at: float, rate: float) -> None:

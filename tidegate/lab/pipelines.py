@@ -35,6 +35,7 @@ from tidegate.events.decision import Neighbour
 from tidegate.events.job import JobSpec
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.lab.jobs import batch_bound, sizes_of, spec_for
+from tidegate.lab.scenarios import ScenarioCase
 from tidegate.lab.simulate import EngineDecider, JobRecording, Scenario, Tick, TopicPlan, simulate
 from tidegate.lab.suite import UnknownName, ways_of
 from tidegate.twin.load import Load
@@ -76,15 +77,6 @@ class HopByHop(EngineDecider):
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A pipeline's scenario, and what each job needs after the step."""
-
-    name: str
-    scenario: Scenario
-    right: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class JobReach:
     """How one job took the step."""
 
@@ -102,7 +94,7 @@ class JobReach:
 
 def pipeline(
     name: str, *, ways: tuple[Way, ...] = ALL_WAYS, seed: int = 0, policy: str = "tide", late_upstream: float = 0.0
-) -> Pipeline:
+) -> ScenarioCase:
     """Return a pipeline by its name, or raise `UnknownName`.
 
     Snapshots arrive `late_upstream` seconds later per job further down the pipeline that is decided before them.
@@ -147,7 +139,7 @@ def pipeline(
         seconds=SECONDS,
         seed=seed,
     )
-    return Pipeline(name, scenario, right)
+    return ScenarioCase(name, scenario, right)
 
 
 def _model(
@@ -171,7 +163,7 @@ def _model(
     )
 
 
-def reaches(case: Pipeline, *, hop_by_hop: bool = False) -> list[JobReach]:
+def reaches(case: ScenarioCase, *, hop_by_hop: bool = False) -> list[JobReach]:
     """Simulate a pipeline; return how each job took the step, in the order of the specs."""
     specs = case.scenario.specs
     recordings = simulate(case.scenario, HopByHop(specs) if hop_by_hop else None)

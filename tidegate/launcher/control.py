@@ -37,6 +37,7 @@ import json
 import os
 import re
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,6 +136,12 @@ class Control:
         order = self.size_order()
         claims = [claim for claim in (self.fence(), order and (order.token, order.owner)) if claim is not None]
         return max(claims, default=None)
+
+    def next_token(self, epoch: int) -> Token:
+        """Return a token of an epoch that is newer than all its runs and claims; nothing reserves it yet."""
+        claim = self.newest_claim()
+        known = [*self.runs(), *([claim[0]] if claim is not None else [])]
+        return Token(epoch, max((token.run for token in known if token.epoch == epoch), default=0) + 1)
 
     def stop_marker(self) -> tuple[Token, float] | None:
         """Return the oldest run that may stay and the seconds the others have to reach a batch boundary, or None."""
@@ -290,6 +297,11 @@ class Control:
         except BaseException:
             Path(temporary).unlink()
             raise
+
+
+def utc_now() -> str:
+    """Return the time of this machine's clock, as the files have it."""
+    return datetime.now(timezone.utc).isoformat()  # noqa: UP017 - drivers may run Python 3.10, Spark's oldest
 
 
 def _number(place: Path, data: dict[str, Any], field: str) -> float:

@@ -22,8 +22,8 @@ from typing import Any
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.run import FENCED, Fenced, Launch, now
+from tidegate.launcher.control import Control, Token, utc_now
+from tidegate.launcher.run import FENCED, Fenced, Launch
 from tidegate.launcher.waits import patch_waits
 
 
@@ -100,4 +100,4 @@ def _make_way(script: str, args: list[str]) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"{now()} tidegate launcher: {text}", file=sys.stderr, flush=True)
+    print(f"{utc_now()} tidegate launcher: {text}", file=sys.stderr, flush=True)

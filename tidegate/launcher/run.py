@@ -14,13 +14,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from tidegate.launcher.boundary import stop_at_boundary
 from tidegate.launcher.checkpoints import CheckpointPlaces
-from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Token
+from tidegate.launcher.control import STOP_EXTENSION, Control, ControlError, Token, utc_now
 from tidegate.launcher.event_log import EventLogFlusher
 from tidegate.launcher.executors import active_context, active_executors, size_limits
 from tidegate.launcher.failure import explanation, secrets_of
@@ -80,7 +79,7 @@ class Launch:
             "pid": os.getpid(),
             "jvm_pid": os.getppid(),
             "host": socket.gethostname(),
-            "arrived_at": now(),
+            "arrived_at": utc_now(),
         }
 
     def report(self, **facts: Any) -> None:
@@ -154,7 +153,9 @@ class Launch:
         if application_id != self._facts.get("application_id"):  # a script may start a new session
             application = dict(self._context.getConf().getAll()).get("spark.tidegate.application")
             limits = size_limits(self._context)
-            self.report(application_id=application_id, application=application, started_at=now(), queries=[], **limits)
+            self.report(
+                application_id=application_id, application=application, started_at=utc_now(), queries=[], **limits
+            )
         self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
 
     def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -244,7 +245,7 @@ class Launch:
         while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline + self._extension + 10.0:
             time.sleep(_WATCH_SECONDS)
         clean = len(outcomes) == len(queries) and all(facts["clean"] for facts in outcomes.values())
-        self._control.write_stopped(self._token, {"clean": clean, "queries": outcomes, "stopped_at": now()})
+        self._control.write_stopped(self._token, {"clean": clean, "queries": outcomes, "stopped_at": utc_now()})
 
     def _extend(self, query: Any, seconds: float) -> float:
         """Return how much longer than `seconds` the running batch may take: something only if it is nearly done."""
@@ -268,7 +269,7 @@ class Launch:
     def _report_idle(self) -> None:
         """Report once that all queries are idle: without data, no batch will show that this run works."""
         if "idle_at" not in self._facts and self._all_idle():
-            self.report(idle_at=now())
+            self.report(idle_at=utc_now())
 
     def _report_progress(self) -> None:
         """Report now and then how far the queries have come, and why those that have failed did."""
@@ -307,11 +308,6 @@ class Launch:
         with self._lock:
             queries = list(self._queries)
         return bool(queries) and all(query.status["message"].startswith("Waiting for") for query in queries)
-
-
-def now() -> str:
-    """Return the time of this machine's clock."""
-    return datetime.now(timezone.utc).isoformat()  # noqa: UP017 - drivers may run Python 3.10, Spark's oldest
 
 
 def _process_id(pid: int) -> str:

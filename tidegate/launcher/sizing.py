@@ -27,12 +27,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
 from tidegate.launcher.boundary import between_batches
-from tidegate.launcher.control import Control, SizeOrder, Token
+from tidegate.launcher.control import Control, SizeOrder, Token, utc_now
 from tidegate.launcher.executors import Executor, Executors
 
 LOOK_SECONDS = 0.25
@@ -152,7 +151,7 @@ class _Change:
             "epoch": order.token.epoch,
             "run": order.token.run,
             "parallelism": order.parallelism,
-            "obeyed_at": _now(),
+            "obeyed_at": utc_now(),
         }
 
     @property
@@ -173,7 +172,7 @@ class _Change:
         if len(alive) != self.count:
             self._facts.pop("registered_at", None)
         elif "registered_at" not in self._facts:
-            self._facts["registered_at"] = _now()
+            self._facts["registered_at"] = utc_now()
             self.must_spread = self.count > self._alive or bool(lost)
             self.spread.clear()
             self._batches = {query.runId: _batch(query) for query in queries}
@@ -191,7 +190,7 @@ class _Change:
         # the batch after the last one may have started before the executors came; the next one started with all of them
         used = any(_batch(query) >= self._batches.get(query.runId, -1) + 2 for query in queries)
         if not unused or used or idle:
-            self._facts |= {"working_at": _now(), "unused": unused, "idle": bool(unused) and not used}
+            self._facts |= {"working_at": utc_now(), "unused": unused, "idle": bool(unused) and not used}
 
     def report(self, control: Control, token: Token) -> None:
         """Write what has changed."""
@@ -205,7 +204,3 @@ def _batch(query: Any) -> int:
     """Return the id of the newest batch that a query has ended; -1 before the first."""
     last = query.lastProgress
     return -1 if last is None else int(last["batchId"])
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat()  # noqa: UP017 - drivers may run Python 3.10, Spark's oldest

@@ -37,7 +37,7 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
     token = _adopt(task, drivers) if maybe_submitted else None
     submission_id = None if token is None else str(drivers.facts(token)["submission_id"])
     if token is None or submission_id is None:
-        token = drivers.next_run(task.command.epoch)
+        token = drivers.control.next_token(task.command.epoch)
         try:
             submission_id = drivers.submit(token, parallelism, handover=True)
         except BackendRefused as error:
