@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker faults check bench compiled lab up down lock schemas setup
+.PHONY: help demo test test-docker faults check bench compiled lab up down lock schemas setup prometheus
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,7 +19,7 @@ help:  ## what there is to make
 demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
 	$(BIN)/python -m demo
 
-test: setup  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
+test: setup prometheus  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 test-docker: setup  ## the Compose file and the stack's tests in containers; needs a Docker daemon
@@ -70,6 +70,13 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 
 setup: $(INSTALLED)
 	@$(BIN)/python -m tidegate.stack.setup
+
+prometheus:  # Debian's: the tests run the dashboards' queries and the alerts on it
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+			|| { echo "the tests need Prometheus 2.42 or later: install Debian's package prometheus" >&2; exit 1; }; \
+		echo "installing Debian's prometheus"; \
+		apt-get update -q >/dev/null; apt-get install -q -y --no-install-recommends prometheus >/dev/null; }
 
 $(UV):
 	$(PYTHON) -m venv .tidegate/uv

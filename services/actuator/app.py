@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Mapping
 
 import redis
-from prometheus_client import CollectorRegistry
 
 from services.actuator.backends import Backend
 from services.actuator.backends.local import Local
@@ -16,12 +15,15 @@ from services.actuator.command_log import CommandLog
 from services.actuator.consumer import Actuator, Producer
 from services.actuator.execute import CommandRunner
 from services.actuator.fence import RedisFence
+from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher, check_topics, group_consumer
+from tidegate.runtime.metrics import ACTUATOR, new_registry
 
 
 def build(
@@ -34,12 +36,13 @@ def build(
 ) -> Actuator:
     """Build the service; what is not passed in is made from the settings."""
     check_topics(settings)
-    registry = CollectorRegistry()
+    registry = new_registry(ACTUATOR)
+    redis_client = redis_client or redis.Redis.from_url(**settings.redis())
     publisher = _OneAtATime(producer or Publisher(settings))
     runner = CommandRunner(
         clock=clock,
         log=CommandLog(),
-        fence=RedisFence(redis_client or redis.Redis.from_url(**settings.redis()), settings.redis_prefix),
+        fence=RedisFence(redis_client, settings.redis_prefix),
         backends=backends or {"standalone": Standalone(), "local": Local(settings.driver_log_dir)},
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
         owner=uuid.uuid4().hex,
@@ -53,7 +56,8 @@ def build(
         JobsView(settings),
         runner,
         Health(clock, registry),
-        registry,
+        ActuatorMetrics(registry),
+        Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": redis_client.ping}),
     )
 
 

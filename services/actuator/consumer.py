@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from prometheus_client import CollectorRegistry, Counter
 
 from services.actuator.execute import CommandRunner
+from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
 from services.actuator.task import Abandoned
 from tidegate.events.command import ScalingCommand
@@ -31,6 +31,7 @@ from tidegate.events.topics import COMMANDS, RESULTS
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import DeadLetterLimit, send_to_dead_letters
+from tidegate.runtime.dependencies import Dependencies
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import TopicReader, headers_of, record_of
@@ -75,7 +76,8 @@ class Actuator:
     jobs: JobsView
     runner: CommandRunner
     health: Health
-    registry: CollectorRegistry
+    metrics: ActuatorMetrics
+    dependencies: Dependencies
 
     def __post_init__(self) -> None:
         self._lanes: dict[int, _Lane] = {}
@@ -83,9 +85,6 @@ class Actuator:
         self._pool = ThreadPoolExecutor(self.settings.concurrent_commands, thread_name_prefix="command")
         self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
         self._topic = COMMANDS.named(self.settings.topic_prefix)
-        self._ended = Counter(
-            "tidegate_commands", "Commands that ended, by last phase.", ["phase"], registry=self.registry
-        )
 
     def stop(self) -> None:
         """Start no other command; leave those that run where the next actuator can go on."""
@@ -99,6 +98,7 @@ class Actuator:
         error, for the same reason.
         """
         self.health.serve(self.settings.health_host, self.settings.health_port)
+        self.dependencies.start()
         self.jobs.load()
         self.consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         try:
@@ -111,6 +111,9 @@ class Actuator:
                     self._take(message)
                 for partition in list(self._lanes):
                     self._serve(partition)
+                lanes = self._lanes.values()
+                self.metrics.running.set(sum(lane.future is not None for lane in lanes))
+                self.metrics.waiting.set(sum(len(lane.waiting) for lane in lanes))
         except Abandoned as overtaken:
             log.warning("%s; this process ends, and its successor reads the results again", overtaken)
             return os.EX_TEMPFAIL
@@ -156,7 +159,7 @@ class Actuator:
             future, message = lane.future, lane.message
             lane.future = lane.message = None
             phase = future.result()  # an error ends the process; the next one starts from the results
-            self._ended.labels(phase or "repeated").inc()
+            self.metrics.ended.labels(phase or "repeated").inc()
             self._store(message)
         while lane.message is None and lane.waiting and not self._stopping.is_set():
             self._read(lane, lane.waiting.popleft())
@@ -189,6 +192,7 @@ class Actuator:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
         publish, seen_at = self.producer.publish, self.clock.now()
         send_to_dead_letters(publish, record_of(message), error, consumer="actuator", seen_at=seen_at)
+        self.metrics.dead_letters.labels(COMMANDS.suffix, error.code).inc()
         self._limit.bad()
 
     def _store(self, message: Any) -> None:
@@ -212,4 +216,5 @@ class Actuator:
         self._pool.shutdown(wait=not late, cancel_futures=True)
         self.consumer.close()
         self.jobs.close()
+        self.dependencies.stop()
         self.health.close()

@@ -11,8 +11,10 @@ from services.collector.master import HttpMaster
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher, check_topics
+from tidegate.runtime.metrics import COLLECTOR, new_registry
 from tidegate.runtime.service import run_service
 
 
@@ -23,19 +25,24 @@ async def serve(settings: CollectorSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     master = HttpMaster(settings.master_timeout_seconds)
+    clock, registry = SystemClock(), new_registry(COLLECTOR)
     collector, health = build(
         settings,
-        clock=SystemClock(),
+        clock=clock,
         publisher=Publisher(settings),
         jobs=lambda on_unreadable: JobsView(settings, on_unreadable),
         offsets=KafkaOffsets(settings, settings.kafka_timeout_seconds),
         master=master,
+        registry=registry,
     )
     health.serve(settings.health_host, settings.health_port)
+    dependencies = Dependencies(clock, registry, {"kafka": kafka_probe(settings)})
+    dependencies.start()
     try:
         await collector.run(stop)
     finally:
         collector.close()
+        dependencies.stop()
         health.close()
         await master.close()
 

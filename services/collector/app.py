@@ -31,6 +31,7 @@ from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import JOBS
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.health import Health
@@ -100,7 +101,7 @@ class Collector:
     def turn(self) -> None:
         """One pass of the main loop: start a round for the jobs that are due, follow jobs and logs. Never waits."""
         due = self._schedule.due(self._specs.values(), self.clock.now())
-        self.metrics.skipped.set(self._schedule.skipped)
+        self.metrics.overdue.inc(self._schedule.take_skipped())
         if due:
             # a separate task: a round that waits for a dead source must not delay the next one
             task = asyncio.create_task(self.round(due))
@@ -176,14 +177,13 @@ class Collector:
         made = snapshot(spec, seen, self.settings.silence_seconds)
         if made.incarnation is not None:
             self._app_ids[spec.job_id] = made.incarnation
-        self.metrics.snapshots.inc()
-        for part in made.missing:
-            self.metrics.missing.labels(part).inc()
+        if spec.job_id in self._specs:  # it may have been removed during the round
+            self.metrics.made(made)
         return made
 
     async def _follow(self, *, logs: bool) -> None:
         """Apply changed specs; between rounds also read what was added to the logs."""
-        specs = await self.sources.bounded("jobs topic", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
+        specs = await self.sources.bounded("jobs topic", "", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
         self._take_jobs(specs)
         if logs:
             places = {spec.application.event_log_dir for spec in self._specs.values()}
@@ -199,12 +199,15 @@ class Collector:
             self._specs = {spec.job_id: spec for spec in upstream_first(specs)}
             self._app_ids = {job_id: app for job_id, app in self._app_ids.items() if job_id in self._specs}
             self._schedule.forget(self._specs)
-            self.metrics.jobs.set(len(specs))
+            self.metrics.keep(self._specs)
+            applications = [spec.application for spec in specs]
+            self.sources.keep({a.event_log_dir for a in applications} | {a.master_ui_url or "" for a in applications})
             self._limit.good()
         letters = [self.letters.pop(0) for _ in range(len(self.letters))]
         self.deliveries.put(letters)
-        self.metrics.unreadable_specs.inc(len(letters))
-        for _ in letters:
+        for letter, _ in letters:
+            if isinstance(letter, DeadLetter):
+                self.metrics.dead_letters.labels(JOBS.suffix, letter.code).inc()
             self._limit.bad()
 
     def _round_ended(self, task: asyncio.Task[None]) -> None:
@@ -221,11 +224,10 @@ def build(
     jobs: Callable[[Callable[[ConsumedRecord, Unreadable], None]], JobSource],
     offsets: OffsetSource,
     master: MasterSource,
+    registry: CollectorRegistry,
     logs: Callable[[Path], LogSource] | None = None,
-    registry: CollectorRegistry | None = None,
 ) -> tuple[Collector, Health]:
     """Return the collector and its health page. `jobs` is given the function that handles unreadable specs."""
-    registry = registry or CollectorRegistry()
     metrics = CollectorMetrics(registry)
     health = Health(clock, registry)
     letters: list[Outgoing] = []

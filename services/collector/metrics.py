@@ -1,28 +1,48 @@
-"""The collector's metrics, one table of names."""
+"""The collector's metrics."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from collections.abc import Collection
 
-PREFIX = "tidegate_collector_"
+from prometheus_client import CollectorRegistry
+
+from tidegate.events.snapshot import MetricSnapshot, Part
+from tidegate.events.topics import JOBS
+from tidegate.runtime import metrics
 
 
 class CollectorMetrics:
     """Counters and gauges of one collector process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, what: str, *labels: str) -> Counter:
-            return Counter(PREFIX + name, what, labels, registry=registry)
+        self.jobs = metrics.COLLECTED_JOBS.gauge(registry)
+        self.snapshots = metrics.COLLECTED.counter(registry)
+        self.missing = metrics.MISSING.counter(registry)
+        self.part_at = metrics.PART_AT.gauge(registry)
+        self.source_at = metrics.SOURCE_AT.gauge(registry)
+        self.source_failures = metrics.SOURCE_FAILURES.counter(registry)
+        self.delivered = metrics.DELIVERED.counter(registry)
+        self.undelivered = metrics.UNDELIVERED.counter(registry)
+        self.broken_lines = metrics.BROKEN_LINES.counter(registry)
+        self.overdue = metrics.OVERDUE.counter(registry)
+        self.round_seconds = metrics.ROUND_SECONDS.histogram(registry)
+        self.dead_letters = metrics.DEAD_LETTERS.counter(registry)
+        metrics.count_from_zero(self.dead_letters, [JOBS.suffix])
+        self._measured: set[str] = set()
 
-        self.snapshots = counter("snapshots", "Snapshots made")
-        self.missing = counter("missing_parts", "Parts missing from snapshots", "part")
-        self.delivered = counter("delivered", "Events acknowledged by the broker")
-        self.undelivered = counter("undelivered", "Events that did not reach the broker")
-        self.source_failures = counter("source_failures", "Calls to a source that failed or took too long", "source")
-        self.broken_lines = counter("broken_lines", "Unreadable lines of event logs")
-        self.unreadable_specs = counter("unreadable_specs", "Records of the jobs topic sent to the dead letters")
-        self.skipped = Gauge(PREFIX + "skipped", "Snapshots skipped because they were overdue", registry=registry)
-        self.jobs = Gauge(PREFIX + "jobs", "Measured jobs", registry=registry)
-        self.round_seconds = Histogram(
-            PREFIX + "round_seconds", "Duration of a round, until its last snapshot is queued", registry=registry
-        )
+    def made(self, snapshot: MetricSnapshot) -> None:
+        """Count a snapshot, the parts that it lacks, and when the others were measured."""
+        self._measured.add(snapshot.job_id)
+        self.snapshots.inc()
+        for part in Part:
+            if part in snapshot.missing:
+                self.missing.labels(part.value).inc()
+            else:
+                self.part_at.labels(snapshot.job_id, part.value).set(snapshot.observed_at.timestamp())
+
+    def keep(self, job_ids: Collection[str]) -> None:
+        """Forget all other jobs, with their series."""
+        self.jobs.set(len(job_ids))
+        for job_id in self._measured.difference(job_ids):
+            self.part_at.remove_by_labels({"job_id": job_id})
+        self._measured.intersection_update(job_ids)

@@ -26,8 +26,7 @@ class Schedule:
         self._newest: dict[str, int] = {}
         self._fresh: set[str] = set()
         self._stepped_back: set[str] = set()
-        self.skipped = 0
-        """Snapshots skipped because they were overdue."""
+        self._skipped = 0
 
     def due(self, specs: Iterable[JobSpec], now: datetime) -> dict[str, tuple[int, Interval]]:
         """Return sequence and interval of the jobs whose snapshot is due, and mark them as done."""
@@ -55,7 +54,7 @@ class Schedule:
                 end = datetime.fromtimestamp(sequence, UTC)
                 due[spec.job_id] = sequence, Interval(start, end, first=first or missed > 0)
             if missed:
-                self.skipped += missed
+                self._skipped += missed
                 log.warning("job %s: skipped %d overdue snapshots", spec.job_id, missed)
         return due
 
@@ -64,6 +63,11 @@ class Schedule:
         epoch = now.timestamp()
         waits = ((epoch // spec.interval_seconds + 1) * spec.interval_seconds - epoch for spec in specs)
         return min(waits, default=float("inf"))
+
+    def take_skipped(self) -> int:
+        """Return how many snapshots were skipped because they were overdue, since the last call."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped
 
     def forget(self, present: Mapping[str, object]) -> None:
         """Drop jobs that no longer exist."""

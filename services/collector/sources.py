@@ -73,17 +73,18 @@ class Sources:
         self._checkpoint_workers: dict[str, WorkerThread] = {}
         self._directories: dict[str, _Directory] = {}
         self._silent: set[str] = set()
+        self._asked: set[tuple[str, str]] = set()
 
     async def kafka(self, topics: Collection[str]) -> tuple[EndOffsets | None, datetime]:
         """Return the end offsets and the time of the measurement."""
         call = self._kafka_worker.call(self.settings.kafka_timeout_seconds, self.offsets.end_offsets, topics)
-        ends = await self.bounded("kafka", call)
+        ends = await self.bounded("kafka", "", call)
         return ends, self.clock.now()
 
     async def master(self, url: str) -> MasterView | None:
         """Return the state of the master at `url`."""
         view = asyncio.wait_for(self.masters.view(url), self.settings.master_timeout_seconds)
-        return await self.bounded(f"master {url}", view)
+        return await self.bounded("master", url, view)
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
@@ -92,7 +93,7 @@ class Sources:
             directory = _Directory(self.open_logs(local_path(where)), WorkerThread(f"logs {where}"))
             self._directories[where] = directory
         call = directory.worker.call(self.settings.log_timeout_seconds, directory.logs.read, wanted)
-        return await self.bounded(f"logs {where}", call)
+        return await self.bounded("logs", where, call)
 
     async def checkpoints(
         self, where: str, topics: Mapping[str, Collection[str]]
@@ -102,14 +103,15 @@ class Sources:
         if worker is None:
             worker = self._checkpoint_workers[where] = WorkerThread(f"checkpoints {where}")
         call = worker.call(self.settings.log_timeout_seconds, _read_checkpoints, topics)
-        return await self.bounded(f"checkpoints of {where}", call)
+        return await self.bounded("checkpoints", where, call)
 
-    async def bounded(self, source: str, answer: Awaitable[T]) -> T | None:
-        """Return an answer, or None when the source fails or is too slow."""
+    async def bounded(self, kind: str, place: str, answer: Awaitable[T]) -> T | None:
+        """Return an answer, or None when the source, of a kind and at a place, fails or is too slow."""
+        source = f"{kind} {place}".rstrip()
         try:
             result = await answer
         except Exception as error:  # noqa: BLE001 - one source must not stop the others
-            self.metrics.source_failures.labels(source.partition(" ")[0]).inc()
+            self.metrics.source_failures.labels(kind).inc()
             if source not in self._silent:
                 self._silent.add(source)
                 log.warning("%s does not answer: %s: %s", source, type(error).__name__, error)
@@ -117,7 +119,15 @@ class Sources:
         if source in self._silent:
             self._silent.discard(source)
             log.info("%s answers again", source)
+        self._asked.add((kind, place))
+        self.metrics.source_at.labels(kind, place).set(self.clock.now().timestamp())
         return result
+
+    def keep(self, places: Collection[str]) -> None:
+        """Forget the metrics of masters and directories that no job has any more."""
+        for kind, place in [asked for asked in self._asked if asked[1] and asked[1] not in places]:
+            self._asked.discard((kind, place))
+            self.metrics.source_at.remove(kind, place)
 
     def close(self) -> None:
         """End the threads."""

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import faust
-from prometheus_client import CollectorRegistry
+from redis import Redis
 
 from services.decider.faust_app import RAW, drop, new_app, prepare_topics, still_assigned
 from services.decider.handler import Handler
@@ -33,11 +33,13 @@ from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs
 from services.decider.watchdog import Watchdog
 from tidegate.events.decision import RedisView
-from tidegate.events.topics import RESULTS, SNAPSHOTS
+from tidegate.events.topics import JOBS, RESULTS, SNAPSHOTS
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit
+from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import log_stopped
+from tidegate.runtime.metrics import DECIDER, new_registry
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +106,7 @@ def build(
 
     async def revoked(*_: Any, **__: Any) -> None:
         outbox.states.forget()
+        metrics.jobs.forget()
 
     app.on_partitions_revoked.connect(revoked, weak=False)
 
@@ -112,6 +115,7 @@ def build(
         """Every second: signal health, refresh the cached views, and rebuild the reservations if Redis lost them."""
         while True:
             beat()
+            metrics.jobs.forget(lambda job_id: specs.get(job_id) is None)
             await rebuild_reservations(settings, specs, reservations, clock, metrics)
             await asyncio.sleep(1.0)
 
@@ -150,12 +154,20 @@ async def rebuild_reservations(
 def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox) -> NoReturn:
     """Run the decider until SIGTERM or SIGINT."""
     clock = SystemClock()
-    registry = CollectorRegistry()
+    registry = new_registry(DECIDER)
+    metrics = DeciderMetrics(registry)
     health = Health(clock, registry)
     health.serve(settings.health_host, settings.health_port)
     partitions = prepare_topics(settings)
-    specs = CurrentSpecs(settings, clock, poll_seconds=settings.jobs_poll_seconds)
+    specs = CurrentSpecs(
+        settings,
+        clock,
+        poll_seconds=settings.jobs_poll_seconds,
+        on_refused=lambda error: metrics.dead_letters.labels(JOBS.suffix, error.code).inc(),
+    )
     specs.start(on_failure=lambda error: exit_at_once("cannot follow the jobs topic", error))
+    redis_client = Redis.from_url(**settings.redis())
+    Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": redis_client.ping}).start()
     reservations = RedisReservations(
         connect(settings),
         clock,
@@ -165,7 +177,6 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     )
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    metrics = DeciderMetrics(registry)
     # Before the first snapshot, so that the very first decision finds Redis ready.
     loop.run_until_complete(rebuild_reservations(settings, specs, reservations, clock, metrics))
     app = build(

@@ -27,6 +27,7 @@ from tidegate.events.envelope import Unreadable, decode, trace_from
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import RESULTS, SNAPSHOTS, Topic
 from tidegate.installed import engine
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
@@ -67,7 +68,7 @@ class Handler:
             spec = await self._spec_of(snapshot, record.partition)
         except Unreadable as error:
             self.metrics.snapshots.labels("dead_lettered").inc()
-            await self._send_to_dead_letters(record, error)
+            await self._send_to_dead_letters(SNAPSHOTS, record, error)
             return
         self.limit.good()
         key = key_of(spec.pipeline_id, spec.job_id)
@@ -80,8 +81,8 @@ class Handler:
         await self.outbox.publish(decision, trace_id=trace)
         if decision.command is not None:
             await self.outbox.publish(decision.command, trace_id=trace)
-            self.metrics.commands.labels(decision.command.kind.value).inc()
         await self._keep(record.partition, key, memory.after(state, decision, spec))
+        self.metrics.jobs.decided(spec, snapshot, state, decision)
         self.metrics.snapshots.labels("decided").inc()
         self.metrics.decide_seconds.observe(self.clock.monotonic() - started)
 
@@ -91,7 +92,7 @@ class Handler:
             result = decode(ActionResult, record.value, record.headers, record.key)
         except Unreadable as error:
             self.metrics.results.labels("dead_lettered").inc()
-            await self._send_to_dead_letters(record, error)
+            await self._send_to_dead_letters(RESULTS, record, error)
             return
         self.limit.good()
         spec = self.specs.get(result.job_id)
@@ -109,6 +110,7 @@ class Handler:
             self.metrics.results.labels("dropped").inc()
             return
         await self._keep(record.partition, key, memory.with_result(result))
+        self.metrics.jobs.result(result)
         self.metrics.results.labels("taken").inc()
 
     def _refuse_the_future(self, snapshot: MetricSnapshot) -> None:
@@ -180,7 +182,7 @@ class Handler:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             # Continuing without it is safe, because cooldown and fence are kept elsewhere; standing still is not.
             log.warning("cannot read the state of %s, which starts from scratch: %s", key.decode(), error)
-            self.metrics.states_lost.inc()
+            self.metrics.lost_states.inc()
             return JobMemory(JobState.new())
         self._live[key] = (kept, memory)
         return memory
@@ -190,12 +192,13 @@ class Handler:
         await self.outbox.keep(partition, key, raw)
         self._live[key] = (raw, memory)
 
-    async def _send_to_dead_letters(self, record: ConsumedRecord, error: Unreadable) -> None:
+    async def _send_to_dead_letters(self, topic: Topic, record: ConsumedRecord, error: Unreadable) -> None:
         """Publish the record to the dead letters; past the limit raise `TooManyDeadLetters` instead."""
         if not isinstance(error, _Unwanted):
             self.limit.bad()
         publish = self.outbox.publish
         await send_to_dead_letters(publish, record, error, consumer=CONSUMER, seen_at=self.clock.now())
+        self.metrics.dead_letters.labels(topic.suffix, error.code).inc()
 
     def _may_wait(self, partition: int) -> bool:
         """Return whether to wait for newer specs: at most every five seconds, so that unknown jobs delay nobody.

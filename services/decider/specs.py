@@ -53,7 +53,15 @@ class SpecBook:
 class CurrentSpecs:
     """The `Specs` of a running decider."""
 
-    def __init__(self, settings: ServiceSettings, clock: Clock, *, poll_seconds: float) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        clock: Clock,
+        *,
+        poll_seconds: float,
+        on_refused: Callable[[Unreadable], None] = lambda _: None,
+    ) -> None:
+        self._on_refused = on_refused
         self._settings = settings
         self._clock = clock
         self._poll_seconds = poll_seconds
@@ -126,3 +134,4 @@ class CurrentSpecs:
         if self._publisher is None:
             self._publisher = Publisher(self._settings)
         send_to_dead_letters(self._publisher.publish, record, error, consumer=CONSUMER, seen_at=self._clock.now())
+        self._on_refused(error)

@@ -423,7 +423,7 @@ def test_an_undelivered_snapshot_is_a_gap_and_the_next_is_sent(
 
     with caplog.at_level(logging.WARNING):
         world = asyncio.run(play())
-    assert (world.figure("undelivered_total"), world.figure("delivered_total")) == (1, 1)
+    assert (world.figure("undelivered_events_total"), world.figure("delivered_events_total")) == (1, 1)
     assert "not delivered, so there is a gap: 1 events not acknowledged" in caplog.text
 
 
@@ -444,8 +444,8 @@ def test_the_backlog_for_a_slow_broker_is_bounded(tmp_path: Path, caplog: pytest
 
     with caplog.at_level(logging.WARNING):
         world = asyncio.run(play())
-    assert world.figure("delivered_total") == 3
-    assert world.figure("undelivered_total") == 7
+    assert world.figure("delivered_events_total") == 3
+    assert world.figure("undelivered_events_total") == 7
     assert "dropped 1 events: 3 already wait for the broker" in caplog.text
 
 
@@ -460,7 +460,7 @@ def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
         await world.turn(-40)  # 14:34:20
         await world.turn(8)  # paused until 14:35:08, too late for :00
         await world.turn(10)
-        assert world.figure("skipped") == 4
+        assert world.figure("overdue_snapshots_total") == 4
         return await world.snapshots(2)
 
     made = asyncio.run(play())

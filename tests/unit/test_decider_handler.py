@@ -418,7 +418,7 @@ def test_an_unreadable_state_starts_from_scratch() -> None:
     bench.outbox.table[key_of("rates", "rates")] = b'{"state": 3}'
     bench.take(*overloaded(1))
     assert len(bench.decisions()) == 1
-    assert bench.count("states_lost") == 1
+    assert bench.count("lost_states") == 1
 
 
 def test_a_state_changed_by_a_rebalance_is_read_again() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 
+from tidegate.runtime import metrics
 from tidegate.runtime.clock import Clock
 
 STUCK_AFTER_SECONDS = 30.0
@@ -21,15 +23,26 @@ class Health:
         self._registry = registry
         self._last = clock.monotonic()
         self._server: ThreadingHTTPServer | None = None
+        metrics.LOOP_AGE.gauge(registry).set_function(lambda: self.idle_seconds)
 
     def beat(self) -> None:
         """Record that the main loop is running."""
         self._last = self._clock.monotonic()
 
     @property
+    def idle_seconds(self) -> float:
+        """The time since the last `beat`."""
+        return self._clock.monotonic() - self._last
+
+    @property
     def alive(self) -> bool:
         """Whether the main loop has called `beat` recently."""
-        return self._clock.monotonic() - self._last <= STUCK_AFTER_SECONDS
+        return self.idle_seconds <= STUCK_AFTER_SECONDS
+
+    @property
+    def port(self) -> int | None:
+        """The port that is served; None before `serve` and after port 0."""
+        return None if self._server is None else self._server.server_port
 
     def serve(self, host: str, port: int) -> None:
         """Serve in a daemon thread; port 0 serves nothing."""
@@ -40,7 +53,8 @@ class Health:
         class HealthRequest(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path == "/metrics":
-                    self._answer(200, generate_latest(health._registry), CONTENT_TYPE_LATEST)
+                    encode, kind = choose_encoder(self.headers.get("Accept", ""))
+                    self._answer(200, encode(health._registry), kind)
                 elif self.path == "/healthz":
                     self._answer(200, b"ok\n") if health.alive else self._answer(503, b"the main loop is stuck\n")
                 else:

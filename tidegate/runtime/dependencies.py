@@ -1,0 +1,87 @@
+"""Kafka and Redis as a service sees them: each is asked something small every few seconds, and the answer is timed.
+
+Asking on purpose, next to what the service does anyway, also tells how they are while the service has nothing to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from confluent_kafka.admin import AdminClient
+from prometheus_client import CollectorRegistry
+
+from tidegate.events.topics import JOBS
+from tidegate.runtime import metrics
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.settings import ServiceSettings
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 5.0
+KAFKA_SECONDS = 5.0
+
+Probe = Callable[[], object]
+"""Asks one server something; returns when it has answered, and raises if it does not."""
+
+
+class Dependencies:
+    """Asks each server in a daemon thread of its own, so that one that hangs does not hide the others."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        registry: CollectorRegistry,
+        probes: Mapping[str, Probe],
+        *,
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
+        self._clock = clock
+        self._probes = probes
+        self._every = every_seconds
+        self._up = metrics.DEPENDENCY_UP.gauge(registry)
+        self._seconds = metrics.DEPENDENCY_SECONDS.histogram(registry)
+        self._errors = metrics.DEPENDENCY_ERRORS.counter(registry)
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Start the threads."""
+        for name, probe in self._probes.items():
+            self._errors.labels(name)
+            threading.Thread(target=self._run, args=(name, probe), name=f"ask {name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the threads after their present question."""
+        self._stopping.set()
+
+    def ask(self, name: str, probe: Probe) -> None:
+        """Ask once and note the answer."""
+        started = self._clock.monotonic()
+        try:
+            probe()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the server did not answer
+            log.debug("%s does not answer: %s", name, error)
+            self._up.labels(name).set(0)
+            self._errors.labels(name).inc()
+        else:
+            self._up.labels(name).set(1)
+            self._seconds.labels(name).observe(self._clock.monotonic() - started)
+
+    def _run(self, name: str, probe: Probe) -> None:
+        while True:
+            self.ask(name, probe)
+            if self._stopping.wait(self._every):
+                return
+
+
+def kafka_probe(settings: ServiceSettings) -> Probe:
+    """Return a probe that asks the broker for the partitions of the jobs topic."""
+    admin = AdminClient(settings.kafka())
+    topic = JOBS.named(settings.topic_prefix)
+
+    def ask() -> object:
+        admin.poll(0)  # hands librdkafka's log lines to Python's logging
+        return admin.list_topics(topic, timeout=KAFKA_SECONDS)
+
+    return ask
