@@ -44,6 +44,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions, words, generated
 		--ignore-regex '\{\w+[^}]*\}|formerly.{0,2}["`]\w+' $(PROSE)
 	$(BIN)/python -m tools.schemas --check
 	$(BIN)/python -m tools.policy_pages --check
+	$(BIN)/python -m tools.observe --check
 
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
@@ -57,9 +58,10 @@ up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 down: $(INSTALLED)  ## end them and everything they launched
 	$(BIN)/tidegate down
 
-schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies/
+schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies/, metrics, dashboards
 	$(BIN)/python -m tools.schemas
 	$(BIN)/python -m tools.policy_pages
+	$(BIN)/python -m tools.observe
 
 lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock

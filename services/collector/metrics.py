@@ -10,6 +10,9 @@ from tidegate.events.snapshot import MetricSnapshot, Part
 from tidegate.events.topics import JOBS
 from tidegate.runtime import metrics
 
+SOURCES = ("kafka", "master", "logs", "checkpoints", "jobs topic")
+"""The kinds of sources of a round."""
+
 
 class CollectorMetrics:
     """Counters and gauges of one collector process."""
@@ -21,6 +24,8 @@ class CollectorMetrics:
         self.part_at = metrics.PART_AT.gauge(registry)
         self.source_at = metrics.SOURCE_AT.gauge(registry)
         self.source_failures = metrics.SOURCE_FAILURES.counter(registry)
+        for kind in SOURCES:  # from zero: a counter that appears with a value shows no increase
+            self.source_failures.labels(kind)
         self.delivered = metrics.DELIVERED.counter(registry)
         self.undelivered = metrics.UNDELIVERED.counter(registry)
         self.broken_lines = metrics.BROKEN_LINES.counter(registry)

@@ -1,0 +1,306 @@
+"""The Grafana dashboards: the fleet, one job, the services themselves.
+
+Made with Grafana's own Foundation SDK, whose types come from Grafana's schema. `python -m tools.observe` writes them to
+deploy/grafana/dashboards. Every query uses names from the one table of metrics, and a test runs it on a Prometheus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.models.common import BigValueGraphMode, LegendDisplayMode, LegendPlacement
+from grafana_foundation_sdk.models.dashboard import Dashboard, DashboardLinkType, DataSourceRef, VariableRefresh
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from tidegate.runtime import metrics as m
+from tidegate.runtime.metrics import Metric
+
+SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
+RATE = "$__rate_interval"
+ONE_JOB = '{job_id="$job_id"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel: its title, its queries with their legends, its unit."""
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    kind: Literal["lines", "stat", "states", "table"] = "lines"
+    width: int = 8
+
+
+def each(title: str, expr: str, legend: str, unit: str = "short", *, width: int = 8) -> Panel:
+    """Return a panel of lines of one query."""
+    return Panel(title, ((expr, legend),), unit, width=width)
+
+
+def number(title: str, expr: str, unit: str = "short") -> Panel:
+    """Return a panel of one number."""
+    return Panel(title, ((expr, ""),), unit, "stat", width=4)
+
+
+def _job(metric: Metric, **labels: str) -> str:
+    """Return the query of one job's gauge, whichever decider has it."""
+    more = "".join(f',{name}="{value}"' for name, value in labels.items())
+    return f'max({metric.name}{{job_id="$job_id"{more}}})'
+
+
+def _by_job(metric: Metric) -> str:
+    return f"max by (job_id) ({metric.name})"
+
+
+def _rate(metric: Metric, by: str, where: str = "") -> str:
+    return f"sum by ({by}) (rate({metric.name}{where}[{RATE}]))"
+
+
+def _count(metric: Metric, by: str, where: str = "", span: str = "1h") -> str:
+    return f"sum by ({by}) (increase({metric.name}{where}[{span}]))"
+
+
+def _mean(metric: Metric, by: str, where: str = "", span: str = "1h") -> str:
+    total = f"sum by ({by}) (increase({metric.name}_sum{where}[{span}]))"
+    return f"{total} / sum by ({by}) (increase({metric.name}_count{where}[{span}]))"
+
+
+def _slowest(metric: Metric, by: str) -> str:
+    """Return the 95th percentile."""
+    return f"histogram_quantile(0.95, sum by (le, {by}) (rate({metric.name}_bucket[{RATE}])))"
+
+
+FLEET: dict[str, tuple[Panel, ...]] = {
+    "Now": (
+        number("Jobs", f"count({_by_job(m.JOB_INTERVAL)})"),
+        number("Late jobs", f"count({_by_job(m.JOB_DELAY)} > {_by_job(m.JOB_OBJECTIVE)}) or vector(0)"),
+        number("Longest delay", f"max({m.JOB_DELAY.name})", "s"),
+        number("Slots in use", f"sum({_by_job(m.JOB_CURRENT)})"),
+        number("Jobs down after failed starts", f"count({_by_job(m.JOB_FAILED_STARTS)} >= 3) or vector(0)"),
+        number("Changes under way", f"count({_by_job(m.JOB_CHANGE_SINCE)}) or vector(0)"),
+    ),
+    "Jobs": (
+        Panel(
+            "Delay, longest first",
+            ((f"sort_desc({_by_job(m.JOB_DELAY)})", "delay"),),
+            "s",
+            "table",
+        ),
+        each("Delay over objective, worst ten", f"topk(10, {_by_job(m.JOB_DELAY)} / {_by_job(m.JOB_OBJECTIVE)})",
+             "{{job_id}}", "percentunit"),
+        each("Jobs by status", f"sum by (status) (max by (job_id, status) ({m.JOB_STATUS.name}))", "{{status}}"),
+        Panel(
+            "Records",
+            ((f"sum({_by_job(m.JOB_ARRIVAL)})", "arriving"), (f"sum({_by_job(m.JOB_CAPACITY)})", "capacity")),
+            "cps",
+        ),
+        each("Lag, worst ten", f"topk(10, {_by_job(m.JOB_LAG)})", "{{job_id}}"),
+        each("Lowest restart budgets", f"bottomk(10, {_by_job(m.JOB_RESTARTS_LEFT)})", "{{job_id}}"),
+    ),
+    "Slots": (
+        Panel(
+            "Pools",
+            (
+                (f"max by (pool_id) ({m.POOL_SLOTS.name})", "{{pool_id}}: all"),
+                (f"max by (pool_id) ({m.POOL_USED.name})", "{{pool_id}}: used"),
+            ),
+        ),
+        Panel(
+            "Slots of all jobs",
+            (
+                (f"sum({_by_job(m.JOB_PROPOSED)})", "proposed"),
+                (f"sum({_by_job(m.JOB_FINAL)})", "final"),
+                (f"sum({_by_job(m.JOB_GRANTED)})", "granted"),
+            ),
+        ),
+        each("Slots by job, ten largest", f"topk(10, {_by_job(m.JOB_CURRENT)})", "{{job_id}}"),
+    ),
+    "Decisions and changes": (
+        each("Decisions by reason code, an hour", _count(m.JOB_REASONS, "code"), "{{code}}"),
+        each("Changes held by guards, an hour", _count(m.JOB_HOLDS, "guard"), "{{guard}}"),
+        each("Commands, an hour", _count(m.JOB_COMMANDS, "kind, way"), "{{kind}} {{way}}"),
+        each("Ended commands, an hour", _count(m.JOB_RESULTS, "phase, code",
+             '{phase=~"verified|rolled_back|failed|rejected"}'), "{{phase}} {{code}}"),
+        each("Outage of a change, mean of an hour", _mean(m.JOB_OUTAGE, "way"), "{{way}}", "s"),
+        each("Delay of a change, mean of an hour", _mean(m.JOB_CHANGE_DELAY, "way"), "{{way}}", "s"),
+    ),
+}  # fmt: skip
+
+JOB: dict[str, tuple[Panel, ...]] = {
+    "Now": (
+        number("Delay", _job(m.JOB_DELAY), "s"),
+        number("Lag", _job(m.JOB_LAG)),
+        number("Slots", _job(m.JOB_CURRENT)),
+        number("Since the newest snapshot", f"time() - {_job(m.JOB_SNAPSHOT_AT)}", "s"),
+        number("Failed starts in a row", _job(m.JOB_FAILED_STARTS)),
+        number("Restarts left today", _job(m.JOB_RESTARTS_LEFT)),
+    ),
+    "Load": (
+        Panel("Delay", ((_job(m.JOB_DELAY), "delay"), (_job(m.JOB_OBJECTIVE), "objective")), "s"),
+        Panel("Rate", ((_job(m.JOB_ARRIVAL), "arriving"), (_job(m.JOB_CAPACITY), "capacity")), "cps"),
+        each("Lag", _job(m.JOB_LAG), "records"),
+        Panel(
+            "Size",
+            (
+                (_job(m.JOB_PROPOSED), "proposed"),
+                (_job(m.JOB_FINAL), "final"),
+                (_job(m.JOB_GRANTED), "granted"),
+                (_job(m.JOB_MINIMUM), "minimum"),
+                (_job(m.JOB_MAXIMUM), "maximum"),
+            ),
+        ),
+        each("Utilization", _job(m.JOB_UTILIZATION), "share of time in batches", "percentunit"),
+        each("State", _job(m.JOB_STATE), "state", "bytes"),
+    ),
+    "Decisions": (
+        Panel("Status", ((f"max by (status) ({m.JOB_STATUS.name}{ONE_JOB}) == 1", "{{status}}"),), kind="states",
+              width=12),
+        Panel("Change under way", ((f"max by (kind, phase) ({m.JOB_PHASE.name}{ONE_JOB})", "{{kind}}: {{phase}}"),),
+              kind="states", width=12),
+        each("Reasons, ten minutes", _count(m.JOB_REASONS, "by, code", ONE_JOB, "10m"), "{{by}}: {{code}}"),
+        each("Held by guards, ten minutes", _count(m.JOB_HOLDS, "guard", ONE_JOB, "10m"), "{{guard}}"),
+        each("Decisions by status, ten minutes", _count(m.JOB_DECISIONS, "status", ONE_JOB, "10m"), "{{status}}"),
+    ),
+    "Changes": (
+        each("Commands, an hour", _count(m.JOB_COMMANDS, "kind, way", ONE_JOB), "{{kind}} {{way}}"),
+        each("Results, an hour", _count(m.JOB_RESULTS, "phase, code", ONE_JOB), "{{phase}} {{code}}"),
+        each("Outage, mean of an hour", _mean(m.JOB_OUTAGE, "way", ONE_JOB), "{{way}}", "s"),
+        each("Delay of changes, mean of an hour", _mean(m.JOB_CHANGE_DELAY, "way", ONE_JOB), "{{way}}", "s"),
+        each("Age of each part of the snapshots", f"time() - max by (part) ({m.PART_AT.name}{ONE_JOB})", "{{part}}",
+             "s"),
+    ),
+}  # fmt: skip
+
+OURS = f'{{service=~"{"|".join(m.SERVICES)}"}}'
+SERVICES: dict[str, tuple[Panel, ...]] = {
+    "All": (
+        Panel("Up", ((f"max by (service) (up{OURS})", "{{service}}"),), kind="states", width=12),
+        each("Main loop: time since its last pass", f"max by (service) ({m.LOOP_AGE.name})", "{{service}}", "s",
+             width=12),
+        each("CPU", f"sum by (service) (rate(process_cpu_seconds_total{OURS}[{RATE}]))", "{{service}}", "percentunit"),
+        each("Memory", f"sum by (service) (process_resident_memory_bytes{OURS})", "{{service}}", "bytes"),
+        each("Dead letters, an hour", _count(m.DEAD_LETTERS, "service, topic, code"), "{{service}} {{topic}} {{code}}"),
+    ),
+    "Kafka and Redis": (
+        Panel("Reachable", ((f"min by (service, dependency) ({m.DEPENDENCY_UP.name})",
+                             "{{dependency}} for {{service}}"),), kind="states"),
+        each("Time to answer, 95 %", _slowest(m.DEPENDENCY_SECONDS, "service, dependency"),
+             "{{dependency}} for {{service}}", "s"),
+        each("Errors", _rate(m.DEPENDENCY_ERRORS, "service, dependency"), "{{dependency}} for {{service}}", "cps"),
+    ),
+    "Collector": (
+        each("Measured jobs", f"sum({m.COLLECTED_JOBS.name})", "jobs"),
+        each("Duration of a round, 95 %", _slowest(m.ROUND_SECONDS, "service"), "round", "s"),
+        Panel(
+            "Events",
+            (
+                (f"sum(rate({m.COLLECTED.name}[{RATE}]))", "snapshots made"),
+                (f"sum(rate({m.DELIVERED.name}[{RATE}]))", "delivered"),
+                (f"sum(rate({m.UNDELIVERED.name}[{RATE}]))", "not delivered"),
+                (f"sum(rate({m.OVERDUE.name}[{RATE}]))", "overdue"),
+            ),
+            "cps",
+        ),
+        each("Time since a source answered", f"time() - max by (source, place) ({m.SOURCE_AT.name})",
+             "{{source}} {{place}}", "s"),
+        each("Failures of sources", _rate(m.SOURCE_FAILURES, "source"), "{{source}}", "cps"),
+        Panel(
+            "Missing",
+            (
+                (_rate(m.MISSING, "part"), "{{part}}"),
+                (f"sum(rate({m.BROKEN_LINES.name}[{RATE}]))", "broken lines of event logs"),
+            ),
+            "cps",
+        ),
+    ),
+    "Decider": (
+        each("Snapshots by outcome", _rate(m.DECIDED, "outcome"), "{{outcome}}", "cps"),
+        each("Time to decide and store, 95 %", _slowest(m.DECIDE_SECONDS, "service"), "decision", "s"),
+        each("Not yet handled", f"sum({m.DECIDER_LAG.name})", "records"),
+        each("Results by outcome", _rate(m.TAKEN, "outcome"), "{{outcome}}", "cps"),
+        each("Reservations by answer, an hour", _count(m.RESERVATIONS, "answer"), "{{answer}}"),
+        Panel(
+            "Recoveries, a day",
+            (
+                (f"sum(increase({m.REBUILDS.name}[1d]))", "Redis rebuilt"),
+                (f"sum(increase({m.LOST_STATES.name}[1d]))", "states lost"),
+            ),
+        ),
+    ),
+    "Actuator": (
+        Panel(
+            "Commands",
+            ((f"sum({m.RUNNING.name})", "being carried out"), (f"sum({m.WAITING.name})", "waiting")),
+            width=12,
+        ),
+        each("Ended commands, an hour", _count(m.ENDED, "phase"), "{{phase}}", width=12),
+    ),
+}  # fmt: skip
+
+
+def dashboards() -> dict[str, Dashboard]:
+    """Return the dashboards by the name of their file."""
+    one_job = (
+        dashboard.QueryVariable("job_id")
+        .label("Job")
+        .datasource(SOURCE)
+        .query(f"label_values({m.JOB_INTERVAL.name}, job_id)")
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+    )
+    return {
+        "fleet": _dashboard("fleet", "Tidegate: fleet", FLEET).build(),
+        "job": _dashboard("job", "Tidegate: one job", JOB).with_variable(one_job).build(),
+        "services": _dashboard("services", "Tidegate: services", SERVICES).build(),
+    }
+
+
+def _dashboard(name: str, title: str, rows: dict[str, tuple[Panel, ...]]) -> dashboard.Dashboard:
+    others = dashboard.DashboardLink("Tidegate").type(DashboardLinkType.DASHBOARDS)
+    made = (
+        dashboard.Dashboard(title)
+        .uid(f"tidegate-{name}")
+        .tags(["tidegate"])
+        .refresh("10s")
+        .time("now-1h", "now")
+        .timezone("browser")
+        .readonly()
+        .link(others.tags(["tidegate"]).keep_time(keep_time=True))
+    )
+    ids = count(1)
+    for row, panels in rows.items():
+        made = made.with_row(dashboard.Row(row).id(next(ids)))
+        for panel in panels:
+            made = made.with_panel(_panel(panel).id(next(ids)))
+    return made
+
+
+ONE = dashboard.DashboardLink("This job").url("/d/tidegate-job?var-job_id=${__data.fields.job_id}")
+
+_Built = timeseries.Panel | stat.Panel | statetimeline.Panel | table.Panel
+
+
+def _panel(panel: Panel) -> _Built:
+    built: _Built
+    if panel.kind == "stat":
+        built = stat.Panel().graph_mode(BigValueGraphMode.AREA).height(4)
+    elif panel.kind == "states":
+        built = statetimeline.Panel().height(6).fill_opacity(60)
+    elif panel.kind == "table":
+        built = table.Panel().height(8).data_links([ONE])
+    else:
+        legend = (
+            common.VizLegendOptions()
+            .show_legend(show_legend=True)
+            .display_mode(LegendDisplayMode.LIST)
+            .placement(LegendPlacement.BOTTOM)
+        )
+        built = timeseries.Panel().height(8).fill_opacity(8).min(0).legend(legend)
+    built = built.title(panel.title).unit(panel.unit).span(panel.width).datasource(SOURCE)
+    for place, (expr, legend_format) in enumerate(panel.queries):
+        query = prometheus.Dataquery().expr(expr).legend_format(legend_format).ref_id(chr(ord("A") + place))
+        if panel.kind == "table":
+            query = query.instant().format(PromQueryFormat.TABLE)
+        built = built.with_target(query)
+    return built

@@ -1,0 +1,94 @@
+"""Writes what an operator sees: docs/metrics.md, the dashboards and the alert rules.
+
+python -m tools.observe            writes
+python -m tools.observe --check    fails if a file is not what it would write; for `make check`
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from tidegate.runtime.metrics import TABLE, Metric
+from tools.alerts import ALERTS, rules
+from tools.dashboards import dashboards
+
+ROOT = Path(__file__).resolve().parents[1]
+WRITTEN = "# Written by `python -m tools.observe`; change tools/alerts.py instead.\n"
+
+
+def files() -> dict[Path, str]:
+    """Return the content of every file."""
+    made = {
+        Path("docs/metrics.md"): metrics_page(),
+        Path("deploy/prometheus/rules/tidegate.yaml"): WRITTEN
+        + yaml.safe_dump(rules(), sort_keys=False, allow_unicode=True, width=1000),
+    }
+    for name, dashboard in dashboards().items():
+        text = JSONEncoder(sort_keys=True, indent=2).encode(dashboard)
+        made[Path(f"deploy/grafana/dashboards/{name}.json")] = text + "\n"
+    return made
+
+
+def metrics_page() -> str:
+    """Return docs/metrics.md."""
+    lines = [
+        "# Metrics, traces and logs",
+        "",
+        "<!-- Written by `python -m tools.observe` from tidegate/runtime/metrics.py and tools/alerts.py. -->",
+        "",
+        TEXT.strip(),
+        "",
+        "## Alerts",
+        "",
+        "| alert | after | severity | condition |",
+        "| --- | --- | --- | --- |",
+    ]
+    for alert in ALERTS:
+        link = f"[{alert.name}](runbook.md#{alert.section.lower()})"
+        lines.append(f"| {link} | {alert.wait} | {alert.severity} | `{alert.expr.replace('|', chr(92) + '|')}` |")
+    lines += ["", "## Metrics", "", "| metric | labels | of | meaning |", "| --- | --- | --- | --- |"]
+    lines += [_row(metric) for metric in TABLE]
+    return "\n".join(lines) + "\n"
+
+
+TEXT = """
+Each service serves its metrics at `/metrics` on `health_host` and `health_port`, in OpenMetrics where the reader asks
+for it. `docker compose --profile observe` brings a Prometheus that reads them, an Alertmanager, and a Grafana with the
+dashboards. With a Prometheus of your own, take `deploy/prometheus/rules` and `deploy/grafana/dashboards`, and give each
+service's targets the label `service`: `collector`, `decider` or `actuator`.
+
+A figure that is not known has no sample; it is never zero. The decider that handles a job has the job's series; if
+there are several deciders, ask with `max by (job_id) (…)`. The series of a removed job go away within a second or two.
+"""
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    kind = "" if metric.kind == "gauge" else f" ({metric.kind})"
+    services = "all" if len(metric.services) > 1 else metric.services[0]
+    return f"| `{metric.name}`{kind} | {labels} | {services} | {metric.says} |"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or check them; return the exit code."""
+    wrong = []
+    for path, text in files().items():
+        place = ROOT / path
+        if place.exists() and place.read_text("utf-8") == text:
+            continue
+        wrong.append(str(path))
+        if "--check" not in arguments:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, "utf-8")
+    if wrong and "--check" in arguments:
+        print(f"not as `python -m tools.observe` writes them: {', '.join(wrong)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
