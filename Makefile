@@ -66,7 +66,7 @@ schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI do
 lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
 	for service in collector decider actuator; do \
-		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
+		$(COMPILE) pyproject.toml --extra $$service --extra traces -o deploy/requirements/$$service.lock; done
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
 		| $(COMPILE) - -o deploy/requirements/build.lock
 

@@ -107,7 +107,7 @@ ALERTS = (
         f"{_by_job(m.JOB_FAILED_STARTS)} > 0",
         "0m",
         "warning",
-        f"{JOB} did not start: {{{{ $value }}}} times in a row.",
+        f"{JOB} did not start. Failed starts in a row: {{{{ $value }}}}.",
         f"Tidegate tries {MAX_FAILURES} times. `tidegate tail results --job {{{{ $labels.job_id }}}}` says what the "
         "new run died of; fix that.",
     ),

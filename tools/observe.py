@@ -52,6 +52,7 @@ def metrics_page() -> str:
         lines.append(f"| {link} | {alert.wait} | {alert.severity} | `{alert.expr.replace('|', chr(92) + '|')}` |")
     lines += ["", "## Metrics", "", "| metric | labels | of | meaning |", "| --- | --- | --- | --- |"]
     lines += [_row(metric) for metric in TABLE]
+    lines += ["", MORE.strip()]
     return "\n".join(lines) + "\n"
 
 
@@ -63,6 +64,35 @@ service's targets the label `service`: `collector`, `decider` or `actuator`.
 
 A figure that is not known has no sample; it is never zero. The decider that handles a job has the job's series; if
 there are several deciders, ask with `max by (job_id) (…)`. The series of a removed job go away within a second or two.
+"""
+
+MORE = """
+## Traces
+
+With the setting `otlp_endpoint` (`TIDEGATE_OTLP_ENDPOINT=http://tempo:4318`) decider and actuator send a trace of each
+change to an OpenTelemetry collector, over OTLP/HTTP: from the snapshot over the decision and the command to each phase
+and the first committed batch.
+
+    snapshot
+      decision                 what was decided, with its reason codes
+        rescale                from the order to the last result
+          accepted
+          stopping
+          stopped
+          starting
+          running
+          verified
+            first batch
+
+The spans are a function of the events: ids come from the events' ids, times from their times. So the `traceparent` of
+each record on the topics belongs to the same trace, a restarted service goes on with it, and a replay gives the same
+one. Decisions without a command have no trace. The images have the packages; elsewhere install `tidegate[traces]`.
+
+## Logs
+
+The services write one JSON object per line to standard error: `at`, `level`, `logger`, `message`, an `exception` where
+there is one, and `job_id` and `decision_id` in every line that is about a job or a decision. A command has the id of its
+decision, so one search finds a change in the decider's and in the actuator's log. librdkafka's lines look the same.
 """
 
 

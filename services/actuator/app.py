@@ -24,6 +24,7 @@ from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher, check_topics, group_consumer
 from tidegate.runtime.metrics import ACTUATOR, new_registry
+from tidegate.runtime.spans import tracer
 
 
 def build(
@@ -46,6 +47,7 @@ def build(
         backends=backends or {"standalone": Standalone(), "local": Local(settings.driver_log_dir)},
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
         owner=uuid.uuid4().hex,
+        trace=tracer(settings),
     )
     session = int(settings.session_timeout_seconds * 1000)
     return Actuator(

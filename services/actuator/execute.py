@@ -32,7 +32,9 @@ from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_i
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, ControlError
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.logs import about
 from tidegate.runtime.poll import poll_until
+from tidegate.runtime.spans import Trace, no_trace, spans_of_result
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ class CommandRunner:
     publish: Publish
     owner: str
     """This process: only one actuator at a time may act for a job."""
+    trace: Trace = no_trace
+    """Exports the spans of results."""
 
     def run(
         self, command: ScalingCommand, spec: JobSpec | None, cancelled: threading.Event, trace_id: str | None = None
@@ -66,6 +70,12 @@ class CommandRunner:
 
         Returns None if the command had ended before. Raises `Abandoned` if another actuator must go on with it.
         """
+        with about(job_id=command.job_id, decision_id=command.command_id):
+            return self._carry_out(command, spec, cancelled, trace_id)
+
+    def _carry_out(
+        self, command: ScalingCommand, spec: JobSpec | None, cancelled: threading.Event, trace_id: str | None
+    ) -> Phase | None:
         if self.log.ended(command.command_id):
             log.info("job %s: command %s has already ended", command.job_id, command.command_id)
             return None
@@ -213,6 +223,7 @@ class CommandRunner:
             way=moved.way,
         )
         self.publish(result, trace_id)
+        self.trace(spans_of_result(command, self.log.results(command.command_id), result, trace_id))
         self.log.add(result)
         log.info("job %s: %s at size %d. %s", command.job_id, moved.phase, result.parallelism, outcome.sentence)
         return moved

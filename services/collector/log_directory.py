@@ -21,6 +21,7 @@ from pathlib import Path
 from services.collector.application_run import ApplicationRun, Interval, Reading
 from services.collector.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, UnreadableLog, log_stem
 from services.collector.parse import BrokenLine, parse
+from tidegate.runtime.logs import about
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +68,15 @@ class _Followed:
 
     def read_on(self, limit_bytes: int) -> None:
         """Read what was added."""
-        try:
-            self._take(limit_bytes)
-            self.complete = self.log.caught_up()
-        except OSError as error:
-            self.complete = self.run.ended is not None  # the log of an ended run may be deleted
-            if str(error) != self._problem:
-                log.warning("cannot follow an event log: %s", error)
-            self._problem = str(error)
+        with about(job_id=str(self.run.job_id)):
+            try:
+                self._take(limit_bytes)
+                self.complete = self.log.caught_up()
+            except OSError as error:
+                self.complete = self.run.ended is not None  # the log of an ended run may be deleted
+                if str(error) != self._problem:
+                    log.warning("cannot follow an event log: %s", error)
+                self._problem = str(error)
 
     def _take(self, limit_bytes: int) -> int:
         """Return how many bytes were read; a step may end inside its first line."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from services.collector.application_run import Interval
 from tidegate.events.job import JobSpec
+from tidegate.runtime.logs import about
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ class Schedule:
                 due[spec.job_id] = sequence, Interval(start, end, first=first or missed > 0)
             if missed:
                 self._skipped += missed
-                log.warning("job %s: skipped %d overdue snapshots", spec.job_id, missed)
+                with about(job_id=spec.job_id):
+                    log.warning("job %s: skipped %d overdue snapshots", spec.job_id, missed)
         return due
 
     def seconds_to_next(self, specs: Iterable[JobSpec], now: datetime) -> float:
@@ -78,4 +80,6 @@ class Schedule:
         if sequence < newest - spec.interval_seconds and spec.job_id not in self._stepped_back:
             self._stepped_back.add(spec.job_id)
             until = datetime.fromtimestamp(newest, UTC)
-            log.warning("job %s: the clock stepped back to %s; nothing is measured until %s", spec.job_id, now, until)
+            text = "job %s: the clock stepped back to %s; nothing is measured until %s"
+            with about(job_id=spec.job_id):
+                log.warning(text, spec.job_id, now, until)

@@ -40,6 +40,7 @@ from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import log_stopped
 from tidegate.runtime.metrics import DECIDER, new_registry
+from tidegate.runtime.spans import tracer
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ def build(
         clock=clock,
         metrics=metrics,
         limit=DeadLetterLimit(settings.dead_letter_limit),
+        trace=tracer(settings),
     )
     handle = dict(zip(names, (handler.snapshot, handler.result), strict=True))
 

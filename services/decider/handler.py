@@ -31,6 +31,8 @@ from tidegate.events.topics import RESULTS, SNAPSHOTS, Topic
 from tidegate.installed import engine
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
+from tidegate.runtime.logs import about
+from tidegate.runtime.spans import Trace, no_trace, spans_of_decision
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Handler:
     clock: Clock
     metrics: DeciderMetrics
     limit: DeadLetterLimit
+    trace: Trace = no_trace
+    """Exports the spans of decisions with a command."""
 
     def __post_init__(self) -> None:
         self._live: dict[bytes, tuple[bytes, JobMemory]] = {}
@@ -64,13 +68,19 @@ class Handler:
         started = self.clock.monotonic()
         try:
             snapshot = decode(MetricSnapshot, record.value, record.headers, record.key)
-            self._refuse_the_future(snapshot)
-            spec = await self._spec_of(snapshot, record.partition)
+            with about(job_id=snapshot.job_id):
+                self._refuse_the_future(snapshot)
+                spec = await self._spec_of(snapshot, record.partition)
         except Unreadable as error:
             self.metrics.snapshots.labels("dead_lettered").inc()
             await self._send_to_dead_letters(SNAPSHOTS, record, error)
             return
         self.limit.good()
+        with about(job_id=spec.job_id):
+            await self._decided(record, snapshot, spec, started)
+
+    async def _decided(self, record: ConsumedRecord, snapshot: MetricSnapshot, spec: JobSpec, started: float) -> None:
+        """Decide on a snapshot of a known job, publish what comes of it, and store the state."""
         key = key_of(spec.pipeline_id, spec.job_id)
         memory = self._memory_of(key)
         if snapshot.sequence <= memory.state.last_sequence:
@@ -78,10 +88,13 @@ class Handler:
             return
         state, decision = await self._decide(memory, snapshot, spec)
         trace = trace_from(record.headers)
-        await self.outbox.publish(decision, trace_id=trace)
-        if decision.command is not None:
-            await self.outbox.publish(decision.command, trace_id=trace)
-        await self._keep(record.partition, key, memory.after(state, decision, spec))
+        with about(decision_id=decision.decision_id):
+            await self.outbox.publish(decision, trace_id=trace)
+            if (command := decision.command) is not None:
+                await self.outbox.publish(command, trace_id=trace)
+                log.info("%s ordered, to size %d. %s", command.kind.value, command.to_parallelism, decision.sentence)
+                self.trace(spans_of_decision(snapshot, decision, command, trace))
+            await self._keep(record.partition, key, memory.after(state, decision, spec))
         self.metrics.jobs.decided(spec, snapshot, state, decision)
         self.metrics.snapshots.labels("decided").inc()
         self.metrics.decide_seconds.observe(self.clock.monotonic() - started)
@@ -95,6 +108,11 @@ class Handler:
             await self._send_to_dead_letters(RESULTS, record, error)
             return
         self.limit.good()
+        with about(job_id=result.job_id, decision_id=result.command_id):
+            await self._taken(record, result)
+
+    async def _taken(self, record: ConsumedRecord, result: ActionResult) -> None:
+        """Store a result that could be read."""
         spec = self.specs.get(result.job_id)
         if spec is None or spec.pipeline_id != result.pipeline_id:
             self.metrics.results.labels("dropped").inc()

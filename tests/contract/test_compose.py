@@ -209,7 +209,7 @@ def test_the_load_creates_its_topics_and_ends_on_sigterm(kafka: str, tmp_path: P
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, DEPLOY / "examples" / "load.py", *topics, "--rate", "300", "--seconds", "2"],
-            env={**environment, "TIDEGATE_LOG_FORMAT": "json"},
+            env=environment,
             stderr=output,
         )
     try:

@@ -28,6 +28,7 @@ from tidegate.events.wire import Wire
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 from tidegate.runtime.poll import poll_until
+from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
 W = TypeVar("W", bound=Wire)
@@ -159,10 +160,10 @@ class Flow:
 
 
 class DeciderProcess:
-    """A decider in its own process group; its log is a file."""
+    """A decider (or the service that `args` name) in its own process group; its log is a file."""
 
     def __init__(
-        self, settings: DeciderSettings, log: Path, *, args: Sequence[str] = ("-m", "services.decider")
+        self, settings: ServiceSettings, log: Path, *, args: Sequence[str] = ("-m", "services.decider")
     ) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
         for name in type(settings).model_fields:

@@ -28,6 +28,7 @@ from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.sizing import SizeKeeper
+from tidegate.runtime.spans import Trace, no_trace
 
 
 class Died(BaseException):
@@ -68,6 +69,7 @@ class FakeWorld:
     """The executors of the driver that runs."""
     keepers: dict[str, SizeKeeper] = field(default_factory=dict)
     rescale: tuple[Way, ...] | None = None
+    trace: Trace = no_trace
 
     @property
     def spec(self) -> JobSpec:
@@ -198,6 +200,7 @@ class FakeWorld:
             fence=self,
             backends={"standalone": self},
             publish=self.publish,
+            trace=self.trace,
             owner=owner,
         )
         return runner.run(of, self.spec if isinstance(spec, str) else spec, Waiting(self))

@@ -26,6 +26,7 @@ from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, TooManyDeadLetters
+from tidegate.runtime.spans import Trace, TraceSpan, no_trace
 
 
 class SetClock:
@@ -87,6 +88,7 @@ class Bench:
         self.reservations.condition = RedisView.OK
         self.outbox = FakeOutbox()
         self.limit = limit
+        self.trace: Trace = no_trace
         self.again()
 
     def again(self) -> None:
@@ -100,7 +102,12 @@ class Bench:
             clock=self.clock,
             metrics=DeciderMetrics(self.registry),
             limit=DeadLetterLimit(self.limit),
+            trace=self.exported,
         )
+
+    def exported(self, spans: Sequence[TraceSpan]) -> None:
+        """Pass spans on, to whatever the test has set."""
+        self.trace(spans)
 
     def take(self, *events: Wire) -> None:
         """Pass events to the handler, each just after its time."""

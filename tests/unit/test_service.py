@@ -17,9 +17,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
+from tests.support.events import job
+from tests.unit.test_actuator_execute import FakeWorld
+from tests.unit.test_decider_handler import Bench, overloaded
+from tidegate.events.way import Way
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.kafka import TopicsDoNotFit
-from tidegate.runtime.logs import configure
+from tidegate.runtime.logs import about, configure
 from tidegate.runtime.service import run_service
 from tidegate.runtime.settings import ServiceSettings
 
@@ -27,12 +31,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def undisturbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Restores what a service changes in its process: log handlers, signal handlers, the hook for threads."""
     root, hook = logging.getLogger(), threading.excepthook
     before = (root.level, list(root.handlers))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "json")
     yield
     threading.excepthook = hook
     logging.captureWarnings(False)
@@ -51,7 +54,7 @@ def lines(text: str) -> list[dict[str, str]]:
 def test_a_service_without_a_broker_logs_json_and_stops_at_sigterm(service: str) -> None:
     """Also librdkafka's own lines are JSON; SIGTERM ends the start within its grace, and the last line says so."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    settings = {"TIDEGATE_BOOTSTRAP_SERVERS": "127.0.0.1:1", "TIDEGATE_LOG_FORMAT": "json"}
+    settings = {"TIDEGATE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     process = subprocess.Popen(
         [sys.executable, "-m", f"services.{service}"],
         cwd=ROOT,
@@ -129,3 +132,52 @@ def test_warnings_and_errors_of_threads_are_log_lines(capsys: pytest.CaptureFixt
     logged = lines(capsys.readouterr().err)
     assert "the thread failed" in logged[-2]["exception"]
     assert "UserWarning: a warning" in logged[-1]["message"]
+
+
+def test_a_line_names_the_job_and_the_decision_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every line within `about` has the ids, whoever writes it; other threads and tasks, and later lines, do not."""
+    configure("decider", ServiceSettings())
+    capsys.readouterr()
+    with about(job_id="rates"):
+        logging.getLogger("librdkafka").warning("a line of another library")
+        with about(decision_id="d"):
+            logging.getLogger("services.decider").info("both")
+            thread = threading.Thread(target=lambda: logging.getLogger("other").info("elsewhere"))
+            thread.start()
+            thread.join()
+    logging.getLogger("services.decider").info("neither")
+    named = [(line["message"], line.get("job_id"), line.get("decision_id")) for line in lines(capsys.readouterr().err)]
+    assert named == [
+        ("a line of another library", "rates", None),
+        ("both", "rates", "d"),
+        ("elsewhere", None, None),
+        ("neither", None, None),
+    ]
+
+
+def test_the_lines_of_a_change_name_its_job_and_decision(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """From the order in the decider to the last phase in the actuator, each line can be found by the decision's id."""
+    configure("decider", ServiceSettings())
+    capsys.readouterr()
+    bench = Bench(job(rescale=(Way.RESTART,)))
+    bench.take(*overloaded(7))
+    (ordered,) = bench.commands()
+    world = FakeWorld(tmp_path, rescale=(Way.RESTART,))
+    world.start(4)
+    world.seconds += (ordered.issued_at - world.now()).total_seconds() + 1
+    world.carry(ordered)
+    logged = lines(capsys.readouterr().err)
+    assert all(line["job_id"] == "rates" for line in logged)
+    of_change = [line["message"] for line in logged if line.get("decision_id") == ordered.command_id]
+    assert of_change[0].startswith(f"rescale ordered, to size {ordered.to_parallelism}. ")
+    assert of_change[-1].startswith(f"job rates: verified at size {ordered.to_parallelism}. ")
+
+
+def test_the_deciders_lines_about_a_job_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A snapshot that is not decided on is logged with its job."""
+    configure("decider", ServiceSettings())
+    capsys.readouterr()
+    bench = Bench(job("other"))
+    bench.take(*overloaded(1))
+    (line,) = lines(capsys.readouterr().err)
+    assert (line["job_id"], "go to the dead letters" in line["message"]) == ("rates", True)

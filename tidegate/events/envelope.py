@@ -102,7 +102,7 @@ def encode(event: Wire, *, key: bytes | None = None, trace_id: str | None = None
         ("ce_type", topic.event_type.encode()),
         ("ce_subject", cast(str, getattr(event, "job_id", "")).encode() or b"-"),
         ("content-type", b"application/json"),
-        ("traceparent", f"00-{trace}-{event_id.replace('-', '')[:16]}-01".encode()),
+        ("traceparent", f"00-{trace}-{span_of(event_id)}-01".encode()),
     ]
     if instant is not None:
         headers.insert(4, ("ce_time", instant.isoformat().replace("+00:00", "Z").encode()))
@@ -117,6 +117,11 @@ def value_of(event: Wire) -> bytes:
 def trace_of(root: str) -> str:
     """Return the W3C trace id (32 hex digits) of the chain that began with the event `root`."""
     return identity("trace", root).replace("-", "")
+
+
+def span_of(event_id: str) -> str:
+    """Return the W3C span id (16 hex digits) of an event."""
+    return event_id.replace("-", "")[:16]
 
 
 def trace_from(headers: Iterable[tuple[str, bytes | None]] | None) -> str | None:

@@ -10,6 +10,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.topics import JOBS
 from tidegate.runtime.dead_letters import ConsumedRecord
 from tidegate.runtime.kafka import TopicReader, record_of
+from tidegate.runtime.logs import about
 from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
@@ -67,15 +68,16 @@ class JobsView:
         try:
             spec = self._read(record)
         except Unreadable as error:
-            log.warning("jobs topic, offset %d: ignored a spec that cannot be used: %s", record.offset, error)
+            with about(job_id=(record.key or b"").decode("utf-8", "replace")):
+                log.warning("jobs topic, offset %d: ignored a spec that cannot be used: %s", record.offset, error)
             if self._on_unreadable:
                 self._on_unreadable(record, error)
             return None
         known = self._specs.get(spec.job_id)
         if known is not None and spec.version < known.version:
-            log.warning(
-                "job %s: ignored version %d, which came after version %d", spec.job_id, spec.version, known.version
-            )
+            text = "job %s: ignored version %d, which came after version %d"
+            with about(job_id=spec.job_id):
+                log.warning(text, spec.job_id, spec.version, known.version)
             return None
         self._specs[spec.job_id] = spec
         return spec.job_id

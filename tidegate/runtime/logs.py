@@ -1,4 +1,7 @@
-"""Logs of the services: one line per event, as text for people or as JSON for machines."""
+"""Logs of the services: one JSON object per line, with the job and the decision that a line is about.
+
+A service says with `about` what it works on; every line from there on has it, whichever module or library writes it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,27 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from tidegate.runtime.settings import ServiceSettings
 
 CHATTY = ("httpx", "faust", "mode", "aiokafka")
 """Libraries that log every request or every record at INFO."""
+
+_ABOUT: ContextVar[dict[str, str]] = ContextVar("about", default={})  # noqa: B039 - it is replaced, never changed
+
+
+@contextmanager
+def about(**ids: str) -> Iterator[None]:
+    """Add ids, such as `job_id` and `decision_id`, to every log line of this thread or task until the block ends."""
+    token = _ABOUT.set(_ABOUT.get() | ids)
+    try:
+        yield
+    finally:
+        _ABOUT.reset(token)
 
 
 class JsonFormatter(logging.Formatter):
@@ -23,6 +41,7 @@ class JsonFormatter(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
+            **_ABOUT.get(),
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -33,8 +52,7 @@ class JsonFormatter(logging.Formatter):
 def configure(service: str, settings: ServiceSettings) -> None:
     """Send log lines, Python warnings and exceptions of threads to standard error; log the settings without secrets."""
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s  %(message)s")
-    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else text)
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
     logging.captureWarnings(True)
     threading.excepthook = _log_exception

@@ -55,8 +55,9 @@ class ServiceSettings(BaseSettings):
     health_port: int = Field(default=0, ge=0, le=65535)
     """Port of `/healthz` and `/metrics` on health_host; 0 turns both off."""
     health_host: str = "127.0.0.1"
+    otlp_endpoint: str | None = Field(default=None, pattern="^https?://")
+    """Traces go to this OpenTelemetry collector, over HTTP; for example `http://tempo:4318`. Unset, there are none."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
-    log_format: str = Field(default="text", pattern="^(text|json)$")
 
     @model_validator(mode="before")
     @classmethod
