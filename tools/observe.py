@@ -91,8 +91,8 @@ one. Decisions without a command have no trace. The images have the packages; el
 ## Logs
 
 The services write one JSON object per line to standard error: `at`, `level`, `logger`, `message`, an `exception` where
-there is one, and `job_id` and `decision_id` in every line that is about a job or a decision. A command has the id of its
-decision, so one search finds a change in the decider's and in the actuator's log. librdkafka's lines look the same.
+there is one, and `job_id` and `decision_id` in every line that is about a job or a decision. A command has the id of
+its decision, so one search finds a change in the decider's and in the actuator's log. librdkafka's lines look the same.
 """
 
 

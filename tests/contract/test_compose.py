@@ -77,7 +77,10 @@ def test_the_limits_fit_a_machine_with_two_cores_and_8_gb() -> None:
     assert memory < 8e9
 
 
-@pytest.mark.parametrize("name", [*OURS, "redis", "init", "demo-load", "example-load"])
+OBSERVE = ("prometheus", "alertmanager", "grafana")
+
+
+@pytest.mark.parametrize("name", [*OURS, "redis", "init", "demo-load", "example-load", *OBSERVE])
 def test_what_writes_nothing_has_a_read_only_root(name: str) -> None:
     """Only Kafka's and Spark's images write outside their volumes."""
     assert SERVICES[name]["read_only"] is True
@@ -88,11 +91,39 @@ def test_no_volume_is_anonymous() -> None:
     declared = {
         "kafka": {"/etc/kafka/secrets", "/var/lib/kafka/data", "/mnt/shared/config"},
         "redis": {"/data"},
+        "prometheus": {"/prometheus"},
+        "alertmanager": {"/alertmanager"},
     }
     for name, paths in declared.items():
         service = SERVICES[name]
         mounted = {volume.split(":")[1] for volume in service["volumes"]} | set(service.get("tmpfs", ()))
         assert paths <= mounted
+
+
+def test_prometheus_reads_the_services_and_grafana_reads_prometheus() -> None:
+    """Each target is a service of the file, at the port of its metrics; Grafana finds Prometheus by its name."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text("utf-8"))
+    (scraped,) = config["scrape_configs"]
+    targets = {static["labels"]["service"]: static["targets"] for static in scraped["static_configs"]}
+    assert "TIDEGATE_HEALTH_HOST=0.0.0.0 TIDEGATE_HEALTH_PORT=8081" in DOCKERFILE
+    assert targets == {service: [f"{service}:8081"] for service in OURS}
+    (managers,) = config["alerting"]["alertmanagers"]
+    assert [target.partition(":")[0] for each in managers["static_configs"] for target in each["targets"]] == [
+        "alertmanager"
+    ]
+    text = (DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yaml").read_text("utf-8")
+    (source,) = yaml.safe_load(text)["datasources"]
+    assert (source["uid"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    text = (DEPLOY / "grafana" / "provisioning" / "dashboards" / "tidegate.yaml").read_text("utf-8")
+    (provider,) = yaml.safe_load(text)["providers"]
+    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
+
+
+def test_what_observes_starts_only_when_asked_for() -> None:
+    """Prometheus, Alertmanager and Grafana belong to the profile `observe` and are not needed by anything else."""
+    assert {name for name, service in SERVICES.items() if "observe" in service.get("profiles", ())} == set(OBSERVE)
+    others = [service for name, service in SERVICES.items() if name not in OBSERVE]
+    assert not any(set(service.get("depends_on", ())) & set(OBSERVE) for service in others)
 
 
 def test_each_image_is_built_once() -> None:

@@ -100,7 +100,7 @@ def test_a_replay_gives_the_same_trace(tmp_path: Path) -> None:
 
 
 def test_a_decision_without_a_command_is_no_trace() -> None:
-    """Most decisions change nothing; a trace of each would bury the others."""
+    """Most decisions change nothing; a trace of each would hide the others."""
     seen: list[TraceSpan] = []
     bench = Bench()
     bench.trace = seen.extend
