@@ -22,14 +22,14 @@ demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the en
 test: setup prometheus  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
-test-docker: setup  ## the Compose file and the stack's tests in containers; needs a Docker daemon
+test-docker: setup prometheus  ## the Compose file and the stack's tests in containers; needs a Docker daemon
 	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \
 		tests/contract/test_compose_docker.py tests/integration $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)
 
-compiled: $(INSTALLED)  ## the engine compiled by mypyc, in a copy of this checkout: its speed, the same decisions, its tests
+compiled: $(INSTALLED) prometheus  ## the engine compiled by mypyc, in a copy of this checkout: its speed, the same decisions, its tests
 	$(BIN)/python -m bench compiled
 	cd .tidegate/compiled && $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider tests/property tests/unit $(ARGS)
 

@@ -129,7 +129,7 @@ def spans_of_result(
     )
     spans = [phase]
     committed = result.details.get("first_commit_at")
-    if isinstance(committed, float) and not any("first_commit_at" in each.details for each in earlier):
+    if isinstance(committed, (int, float)) and not any("first_commit_at" in each.details for each in earlier):
         at = datetime.fromtimestamp(committed, UTC)
         batch = attributes | {"tidegate.batch_id": result.details.get("first_batch_id", -1)}
         first = span_of(identity("first-batch", result.result_id))
