@@ -11,7 +11,15 @@ from itertools import count
 from typing import Literal
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, statetimeline, table, timeseries
-from grafana_foundation_sdk.models.common import BigValueGraphMode, LegendDisplayMode, LegendPlacement
+from grafana_foundation_sdk.models.common import (
+    BigValueGraphMode,
+    FieldTextAlignment,
+    LegendDisplayMode,
+    LegendPlacement,
+    SortOrder,
+    TooltipDisplayMode,
+    VisibilityMode,
+)
 from grafana_foundation_sdk.models.dashboard import Dashboard, DashboardLinkType, DataSourceRef, VariableRefresh
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
@@ -283,20 +291,23 @@ _Built = timeseries.Panel | stat.Panel | statetimeline.Panel | table.Panel
 
 def _panel(panel: Panel) -> _Built:
     built: _Built
+    legend = (
+        common.VizLegendOptions()
+        .show_legend(show_legend=True)
+        .display_mode(LegendDisplayMode.LIST)
+        .placement(LegendPlacement.BOTTOM)
+    )
+    tooltip = common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING)
     if panel.kind == "stat":
         built = stat.Panel().graph_mode(BigValueGraphMode.AREA).height(4)
     elif panel.kind == "states":
-        built = statetimeline.Panel().height(6).fill_opacity(60)
+        built = statetimeline.Panel().height(6).fill_opacity(60).legend(legend).tooltip(tooltip)
+        built = built.show_value(VisibilityMode.AUTO).row_height(0.9)
     elif panel.kind == "table":
-        built = table.Panel().height(8).data_links([ONE])
+        built = table.Panel().height(8).data_links([ONE]).align(FieldTextAlignment.AUTO)
+        built = built.inspect(inspect=False).show_header(show_header=True).frame_index(0)
     else:
-        legend = (
-            common.VizLegendOptions()
-            .show_legend(show_legend=True)
-            .display_mode(LegendDisplayMode.LIST)
-            .placement(LegendPlacement.BOTTOM)
-        )
-        built = timeseries.Panel().height(8).fill_opacity(8).min(0).legend(legend)
+        built = timeseries.Panel().height(8).fill_opacity(8).min(0).legend(legend).tooltip(tooltip)
     built = built.title(panel.title).unit(panel.unit).span(panel.width).datasource(SOURCE)
     for place, (expr, legend_format) in enumerate(panel.queries):
         query = prometheus.Dataquery().expr(expr).legend_format(legend_format).ref_id(chr(ord("A") + place))

@@ -88,7 +88,7 @@ def specs(folder: Path) -> list[JobSpec]:
         placed(
             job("rates", rescale=(Way.RESTART,), guards=guards), 300.0
         ),  # no master answers: a change stays under way
-        placed(job("stuck").model_copy(update={"interval_seconds": 1}), 1.0),
+        placed(job("stuck", lag_objective_seconds=5.0).model_copy(update={"interval_seconds": 1}), 1.0),
         placed(job("broken"), 1.0),
     ]
 
