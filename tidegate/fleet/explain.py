@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate.cli.changes import HOW, result_in_words
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Emission, Evidence, Expectation, Figure, Neighbour, RedisView
 from tidegate.events.result import ActionResult, Phase
+from tidegate.fleet.changes import HOW, result_in_words
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
 
