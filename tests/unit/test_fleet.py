@@ -75,11 +75,10 @@ def test_a_fleet_follows_the_events_of_its_jobs() -> None:
     assert found.decision.decision_id == steps[-1].decision.decision_id
     assert found.decision.keyframe is None
     assert len(found.timeline) == len(steps)
-    assert [entry.at for entry in found.log] == sorted(entry.at for entry in found.log)
-    decisions = [entry for entry in found.log if entry.kind is EntryKind.DECISION]
-    assert sum(entry.times for entry in decisions) == len(steps)
-    assert sum(entry.orders for entry in decisions) == sum(s.decision.command is not None for s in steps)
-    assert {entry.word for entry in found.changes()} == {"verified"}
+    assert [entry.at for entry in found.log] == sorted((entry.at for entry in found.log), reverse=True)
+    assert sum(entry.times for entry in found.spans) == len(steps)
+    assert sum(entry.orders for entry in found.spans) == sum(s.decision.command is not None for s in steps)
+    assert {entry.word for entry in found.changes} == {"accepted", "verified"}
     assert fleet.pools["default"].slots.workers_alive == 1
 
 
@@ -149,13 +148,12 @@ def test_what_an_operator_did_is_noted_once() -> None:
     fleet.take(decision(paused, NOW).model_copy(update={"keyframe": keyframe}))
     found = fleet.get("rates")
     assert found is not None
-    noted = [entry for entry in found.log if entry.kind is EntryKind.OPERATOR]
-    assert [(entry.word, entry.text) for entry in noted] == [("ada", "paused the job: repairs")]
-    assert noted == found.changes()
+    noted = [(entry.kind, entry.word, entry.text) for entry in found.changes]
+    assert noted == [(EntryKind.OPERATOR, "ada", "paused the job: repairs")]
 
 
 def test_a_log_is_bounded() -> None:
-    """The log keeps the newest entries."""
+    """The log keeps the newest changes."""
     fleet, rates = Fleet(), job()
     fleet.take_spec(rates)
     for number in range(LOG_LENGTH + 20):
@@ -163,7 +161,7 @@ def test_a_log_is_bounded() -> None:
     found = fleet.get("rates")
     assert found is not None
     assert len(found.log) == LOG_LENGTH
-    assert found.log[-1].at == START + timedelta(seconds=10 * (LOG_LENGTH + 19))
+    assert found.log[0].at == START + timedelta(seconds=10 * (LOG_LENGTH + 19))
 
 
 def test_a_large_fleet_stays_small() -> None:

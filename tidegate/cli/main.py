@@ -10,6 +10,7 @@ import typer
 
 from tidegate.cli import doctor, offline, replay, specs, stack, tail, why
 from tidegate.cli.calibrate import calibrate_command
+from tidegate.cli.console import console
 from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
@@ -55,6 +56,7 @@ for command in (
     stack.down,
     stack.status,
     doctor.doctor,
+    console,
 ):
     register(app, command)
 register(app, simulate_command, "simulate")

@@ -13,6 +13,7 @@ from confluent_kafka import Message
 from tidegate.client import BadRecord, ClientSettings, check_reachable, received
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS
 from tidegate.events.wire import Wire
@@ -123,6 +124,16 @@ def snapshots_of(settings: ServiceSettings, job_id: str, since: timedelta) -> li
     """Return the snapshots of a job, oldest first; raises `TimeoutError` if the topic cannot be read in time."""
     events = received(MetricSnapshot, settings, job=job_id, since=since, on_error=_skip)
     return sorted((one.event for one in events), key=attrgetter("sequence"))
+
+
+def results_of(settings: ServiceSettings, decision: Decision) -> list[ActionResult]:
+    """Return the results of a decision's command, oldest first; raises `TimeoutError` like the others."""
+    command = decision.command
+    if command is None:
+        return []
+    since = command.issued_at - CLOCKS_DIFFER
+    events = received(ActionResult, settings, job=decision.job_id, since=since, on_error=_skip)
+    return sorted((r.event for r in events if r.event.command_id == command.command_id), key=attrgetter("at"))
 
 
 def _skip(_bad: BadRecord) -> None:

@@ -1,8 +1,8 @@
 """The fleet as its events tell it: each job's present state, its last hours, and what happened to it. Pure.
 
 `Fleet.take` folds one event in; events of one job must come in order per topic, but topics may come in any order. What
-is kept per job is bounded: a timeline, the newest decision without its keyframe, and the newest `LOG_LENGTH` entries
-of a log. Everything else stays on the topics.
+is kept per job is bounded: a timeline, the newest decision without its keyframe, and the newest `LOG_LENGTH` spans of
+decisions and changes. Everything else stays on the topics.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from operator import attrgetter
 
 from tidegate.events.decision import Decision, Status
 from tidegate.events.job import JobSpec, Mode, SpecChange
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool
 from tidegate.events.wire import Wire
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.timeline import Point, Timeline
 
 LOG_LENGTH = 100
-"""Entries kept per job."""
+"""Spans of decisions kept per job, and as many changes."""
 SILENT_INTERVALS = 3
 """A job without a decision for this many of its intervals is silent: its figures are old."""
 
@@ -39,7 +39,7 @@ class EntryKind(StrEnum):
 
 @dataclass(slots=True)
 class LogEntry:
-    """Something that happened to a job; decisions that say the same are one entry."""
+    """Something that happened to a job."""
 
     at: datetime
     kind: EntryKind
@@ -74,11 +74,12 @@ class Job:
     state: ClusterState | None = None
     last_result: ActionResult | None = None
     timeline: Timeline = field(default_factory=Timeline)
-    log: list[LogEntry] = field(default_factory=list)
-    """Oldest first."""
+    spans: list[LogEntry] = field(default_factory=list)
+    """Its decisions, oldest first; those in a row that have the same sizes and status are one entry."""
+    changes: list[LogEntry] = field(default_factory=list)
+    """Results of commands and what operators did, oldest first."""
     revision: int = 0
     """Rises with every event: a reader that remembers it knows what has changed."""
-    _span: LogEntry | None = None
     _said: object = None
     _told: set[tuple[datetime, str]] = field(default_factory=set)
 
@@ -106,10 +107,10 @@ class Job:
             return 0 if self.spec.running else 4
         return URGENCY[self.decision.status]
 
-    def changes(self) -> list[LogEntry]:
-        """Return the entries that mark a change: results that end a command, and what operators did."""
-        ends = {phase.value for phase in Phase if phase.terminal}
-        return [e for e in self.log if e.kind is EntryKind.OPERATOR or (e.kind is EntryKind.RESULT and e.word in ends)]
+    @property
+    def log(self) -> list[LogEntry]:
+        """Everything that happened, the newest first."""
+        return sorted((*self.spans, *self.changes), key=attrgetter("at"), reverse=True)
 
     def take_spec(self, spec: JobSpec) -> None:
         """Take in a version of the spec."""
@@ -125,23 +126,25 @@ class Job:
             decision = decision.model_copy(update={"keyframe": None})
         self.decision = decision
         self.timeline.add(point_of(decision))
-        codes = tuple([entry.code for entry in decision.trail])
-        said = (decision.status, decision.current_parallelism, decision.final_parallelism, codes)
-        if self._span is not None and said == self._said and decision.command is None:
-            self._span.times += 1
+        sizes = (decision.current_parallelism, decision.proposed_parallelism, decision.final_parallelism)
+        said = (decision.status, *sizes)
+        if self.spans and said == self._said and decision.command is None:
+            self.spans[-1].times += 1
             return True
         self._said = said
-        self._span = LogEntry(
-            at=decision.decided_at,
-            kind=EntryKind.DECISION,
-            word=decision.status.value,
-            text=decision.sentence,
-            sequence=decision.sequence,
-            before=decision.current_parallelism,
-            after=decision.final_parallelism,
-            orders=decision.command is not None,
+        self.spans.append(
+            LogEntry(
+                at=decision.decided_at,
+                kind=EntryKind.DECISION,
+                word=decision.status.value,
+                text=decision.sentence,
+                sequence=decision.sequence,
+                before=decision.current_parallelism,
+                after=decision.final_parallelism,
+                orders=decision.command is not None,
+            )
         )
-        self._note(self._span)
+        del self.spans[:-LOG_LENGTH]
         return True
 
     def take_result(self, result: ActionResult) -> None:
@@ -156,7 +159,6 @@ class Job:
         if change is None or (change.at, change.by) in self._told:
             return
         self._told.add((change.at, change.by))
-        asked = "changed the spec"
         if spec.manual is not None and spec.manual.requested_at == change.at:
             asked = f"asked for {spec.manual.parallelism} slots"
         elif spec.scaling.mode is Mode.PAUSED:
@@ -168,9 +170,8 @@ class Job:
         self._note(LogEntry(change.at, EntryKind.OPERATOR, change.by, f"{asked}: {change.reason}"))
 
     def _note(self, entry: LogEntry) -> None:
-        insort(self.log, entry, key=attrgetter("at"))
-        if len(self.log) > LOG_LENGTH:
-            del self.log[0]
+        insort(self.changes, entry, key=attrgetter("at"))
+        del self.changes[:-LOG_LENGTH]
 
 
 URGENCY = {
