@@ -14,6 +14,7 @@ from tidegate.cli.console import console
 from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
+from tidegate.cli.top import top
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.terminal import stdout
 
@@ -56,6 +57,7 @@ for command in (
     stack.down,
     stack.status,
     doctor.doctor,
+    top,
     console,
 ):
     register(app, command)

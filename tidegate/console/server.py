@@ -30,6 +30,11 @@ class ConsoleServer(uvicorn.Server):
         super().__init__(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3))
         self._ending = app.state.ending
 
+    def end(self) -> None:
+        """End the streams and then the server."""
+        self._ending.set()
+        self.should_exit = True
+
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._ending.set()

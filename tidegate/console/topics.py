@@ -58,9 +58,7 @@ class KafkaTopics:
     @property
     def state(self) -> str:
         """See `Topics`."""
-        if self._feed.failure is not None:
-            return str(self._feed.failure)
-        return "live" if self._feed.caught_up.is_set() else "loading"
+        return self._feed.state
 
     def reading(self) -> AbstractContextManager[Fleet]:
         """See `Topics`."""

@@ -40,10 +40,8 @@ class Feed:
         self._fleet = Fleet()
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self.caught_up = threading.Event()
-        """Set once the history has been read."""
-        self.failure: Exception | None = None
-        """What ended the reading, if anything has."""
+        self._caught_up = threading.Event()
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="fleet-feed", daemon=True)
 
     def start(self) -> None:
@@ -62,6 +60,13 @@ class Feed:
             yield self._fleet
 
     @property
+    def state(self) -> str:
+        """`live`, `loading` while the history is being read, or what ended the reading."""
+        if self._failure is not None:
+            return str(self._failure) or type(self._failure).__name__
+        return "live" if self._caught_up.is_set() else "loading"
+
+    @property
     def revision(self) -> int:
         """A number that changes with the fleet."""
         return self._fleet.revision
@@ -70,7 +75,7 @@ class Feed:
         try:
             self._follow()
         except Exception as error:  # noqa: BLE001  (whatever it is, readers must learn that the fleet stands still)
-            self.failure = error
+            self._failure = error
 
     def _follow(self) -> None:
         topics = {topic.named(self._settings.topic_prefix): topic for topic in FOLLOWED}
@@ -87,7 +92,7 @@ class Feed:
                 if message is not None:
                     self._take(topics[message.topic() or ""].model, message)
                 if reader.at_end:
-                    self.caught_up.set()
+                    self._caught_up.set()
 
     def _take_specs(self, specs: JobsView) -> None:
         for job_id in specs.poll():

@@ -22,6 +22,7 @@ from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool
 from tidegate.events.wire import Wire
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.timeline import Point, Timeline
+from tidegate.terminal import size
 
 LOG_LENGTH = 100
 """Spans of decisions kept per job, and as many changes."""
@@ -150,7 +151,7 @@ class Job:
     def take_result(self, result: ActionResult) -> None:
         """Take in a phase of a command."""
         self.last_result = result
-        text = result_in_words(result, "")
+        text = result_in_words(result, size(result.parallelism))
         word = result.phase.value
         self._note(LogEntry(result.at, EntryKind.RESULT, word, text, after=result.parallelism))
 

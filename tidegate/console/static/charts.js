@@ -51,6 +51,7 @@
         ticks: { show: false },
         size: 56,
         space: 26,
+        values: (_plot, values) => values.map((value) => value.toLocaleString("en", { notation: "compact" })),
         incrs: chart.unit === "slots" ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] : undefined,
       },
     ],
