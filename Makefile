@@ -63,8 +63,8 @@ schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI do
 
 lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
-	for service in collector decider actuator; do \
-		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
+	for extra in collector decider actuator console-service; do \
+		$(COMPILE) pyproject.toml --extra $$extra -o deploy/requirements/$${extra%-service}.lock; done
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
 		| $(COMPILE) - -o deploy/requirements/build.lock
 

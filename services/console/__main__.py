@@ -1,4 +1,4 @@
-"""`python -m tidegate.console`: the console as a service of its own, with its settings from the environment."""
+"""`python -m services.console`: serves the console until a signal ends it."""
 
 from __future__ import annotations
 
