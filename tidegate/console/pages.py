@@ -33,6 +33,9 @@ from tidegate.twin.recorded import CannotCalibrate
 PAGE_LENGTH = 100
 """Jobs on a page of the fleet."""
 
+SHOWN_ENTRIES = 60
+"""Newest entries of a job's log on its page."""
+
 Values = Mapping[str, Any]
 
 
@@ -92,7 +95,7 @@ def job_page(job: Job, now: datetime) -> Values:
         "charts": charts,
         "data": as_json(charts),
         "table": table_of(job),
-        "log": job.log,
+        "log": job.log[:SHOWN_ENTRIES],
         "silent": badge_of(job, now).word == "silent",
         "badges": {status.value: badge for status, badge in BADGES.items()},
     }

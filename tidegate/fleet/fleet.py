@@ -111,7 +111,7 @@ class Job:
     @property
     def log(self) -> list[LogEntry]:
         """Everything that happened, the newest first."""
-        return sorted((*self.spans, *self.changes), key=attrgetter("at"), reverse=True)
+        return sorted((*self.changes[::-1], *self.spans[::-1]), key=attrgetter("at"), reverse=True)
 
     def take_spec(self, spec: JobSpec) -> None:
         """Take in a version of the spec."""
