@@ -48,11 +48,12 @@ class Reasons(Screen[None]):
         super().__init__()
         self._feed = feed
         self._job_id = job_id
+        self._text = Static(id="reasons", markup=False)
 
     @override
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(id="reasons", markup=False)
+            yield self._text
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -74,7 +75,7 @@ class Reasons(Screen[None]):
                 silent = badge_of(job, datetime.now(UTC)).word == "silent"
                 old = [f"SILENT: the last decision was {age(job.decision.decided_at)}.", ""] if silent else []
                 text = "\n".join([*old, *explain(job.decision, results)])
-        self.query_one("#reasons", Static).update(text)
+        self._text.update(text)
 
 
 class TopApp(App[None]):
@@ -100,15 +101,16 @@ class TopApp(App[None]):
         self._feed = feed
         self._shown: dict[str, tuple[Text, ...]] = {}
         self._wanted = ""
+        self._line = Static(id="summary", markup=False)
+        self._table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True, id="jobs")
 
     @override
     def compose(self) -> ComposeResult:
-        yield Static(id="summary", markup=False)
+        yield self._line
         yield Input(placeholder="part of a job's name", id="find")
-        table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True, id="jobs")
         for name in COLUMNS:
-            table.add_column(name, key=name)
-        yield table
+            self._table.add_column(name, key=name)
+        yield self._table
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -117,12 +119,10 @@ class TopApp(App[None]):
         self.refresh_jobs()
         self.set_interval(REFRESH_SECONDS, self.refresh_jobs)
 
-    @property
-    def _table(self) -> DataTable[Text]:
-        return self.screen_stack[0].query_one("#jobs", DataTable)
-
     def refresh_jobs(self) -> None:
         """Show the fleet as it is now; the chosen job stays chosen wherever it moves."""
+        if not self._table.is_attached:
+            return  # the app is ending
         now = datetime.now(UTC)
         with self._feed.reading() as fleet:
             jobs = ranked((job for job in fleet if self._wanted in job.spec.job_id), now)
@@ -186,7 +186,7 @@ class TopApp(App[None]):
         )
         said = f"{len(fleet)} jobs, {slots} slots: {states}" if len(fleet) else "no jobs yet"
         text = f"Tidegate {now:%H:%M:%S} UTC  {said}{state}"
-        self.screen_stack[0].query_one("#summary", Static).update(text)
+        self._line.update(text)
 
 
 def cells_of(row: Row) -> tuple[Text, ...]:
