@@ -490,7 +490,7 @@ def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: P
     environment = environment_of(service, app) | {
         "TIDEGATE_BOOTSTRAP_SERVERS": info.bootstrap_servers,
         "TIDEGATE_TOPIC_PREFIX": prefix,
-        "TIDEGATE_CONSOLE_PORT" if service == "console" else "TIDEGATE_HEALTH_PORT": str(port),
+        "TIDEGATE_HEALTH_PORT": str(port),
     }
     created = subprocess.run(
         [sys.executable, DEPLOY / "kafka" / "create_topics.py"],
@@ -503,6 +503,8 @@ def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: P
     )
     assert created.returncode == 0, created.stderr
     assert created.stderr.rpartition("created")[2].count(prefix) == len(TOPICS)
+    if service == "console":
+        environment["TIDEGATE_CONSOLE_PORT"] = str(port)
     if service in {"decider", "actuator"}:
         environment |= {
             "TIDEGATE_REDIS_URL": info.redis_url,

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 import tidegate.console
 from tests.support.events import job
 from tests.support.fleets import SimulatedTopics, decision, simulated_topics, spec
+from tidegate.client import Unreachable
 from tidegate.console.access import Access
 from tidegate.console.app import build
 from tidegate.console.server import introduction
@@ -325,6 +326,16 @@ def test_a_change_that_the_broker_did_not_take_is_not_shown_as_done(ada: TestCli
     assert "mode active" in ada.get("/jobs/rates").text
 
 
+@pytest.mark.parametrize(("refusal", "status"), [(TimeoutError("too slow"), 504), (Unreachable("no broker"), 503)])
+def test_topics_that_cannot_be_read_are_said_to_be(topics: SimulatedTopics, refusal: Exception, status: int) -> None:
+    """Without the broker a single decision cannot be shown; the page says why, and the fleet is still there."""
+    topics.refusal = refusal
+    browser = client(topics)
+    answer = browser.get("/jobs/rates/decisions/1")
+    assert (answer.status_code, str(refusal) in answer.text) == (status, True)
+    assert browser.get("/").status_code == 200
+
+
 def test_names_and_reasons_are_shown_as_text(ada: TestClient) -> None:
     """What an operator writes cannot become part of the page, nor end its data."""
     attack = "</script><script>alert(1)</script>"
@@ -394,6 +405,13 @@ def test_tokens_come_from_the_environment_and_are_not_printed(monkeypatch: pytes
     of = ConsoleSettings()
     assert Access(of).known(ADA) is not None
     assert ADA not in str(of.redacted())
+
+
+def test_tokens_come_from_a_mounted_file(tmp_path: Path) -> None:
+    """A file of the setting's name holds the same JSON."""
+    (tmp_path / "tidegate_console_operators").write_text(f'{{"ada": "{ADA}"}}\n', "utf-8")
+    of = ConsoleSettings(_secrets_dir=tmp_path)  # type: ignore[call-arg]
+    assert Access(of).known(ADA) is not None
 
 
 def test_the_vendored_libraries_are_unchanged() -> None:

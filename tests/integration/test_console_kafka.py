@@ -121,6 +121,10 @@ def test_the_console_shows_the_topics_and_writes_to_them(
     assert (spec.change.by, spec.change.reason) == ("ada", "repairs")
     assert wait_until(lambda: "repairs" in get(f"{console}/jobs/rates"), 20)
 
+    taken = [sys.executable, "-m", "tidegate", "console", "--port", console.rpartition(":")[2], *where(settings)]
+    second = subprocess.run(taken, capture_output=True, text=True, timeout=60, check=False)
+    assert (second.returncode, "cannot listen on 127.0.0.1" in second.stderr) == (2, True), second.stderr
+
 
 def test_an_event_reaches_the_fleet_and_can_be_read_again(
     settings: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]

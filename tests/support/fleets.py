@@ -78,7 +78,7 @@ class SimulatedTopics:
     published: list[JobSpec] = field(default_factory=list)
     state: str = "live"
     refusal: Exception | None = None
-    """Raised by `publish`."""
+    """Raised by all that goes to the broker."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -94,6 +94,8 @@ class SimulatedTopics:
 
     def decision(self, job_id: str, sequence: int) -> Decision | None:
         """See `tidegate.console.topics.Topics`."""
+        if self.refusal is not None:
+            raise self.refusal
         made = self.recordings[job_id].decisions if job_id in self.recordings else []
         return next((one for one in made if one.sequence == sequence), None)
 

@@ -9,10 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
-from typer.testing import CliRunner
 
 from tests.support.fleets import SimulatedTopics, decision, spec
-from tidegate.cli import app as cli
 from tidegate.cli.top_app import Reasons, TopApp
 from tidegate.events.decision import Status
 
@@ -143,11 +141,3 @@ def test_without_jobs_or_topics_it_says_so() -> None:
         assert not isinstance(made.screen, Reasons)
 
     play(topics, steps)
-
-
-def test_without_a_broker_it_is_an_error_of_one_line() -> None:
-    """A refused connection gives exit code 2 and the address, before anything is drawn."""
-    ran = CliRunner().invoke(cli, ["top", "-b", "127.0.0.1:1"])
-    assert ran.exit_code == 2
-    assert "127.0.0.1:1" in ran.stderr
-    assert "Traceback" not in ran.stderr

@@ -23,6 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
+from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.console.access import ANYBODY, Access, Forbidden
 from tidegate.console.changes import asked_version
 from tidegate.console.headers import SafeHeaders
@@ -77,7 +78,9 @@ def build(settings: ConsoleSettings, topics: Topics, access: Access, key: str, c
             Forbidden: console.forbidden,
             HTTPException: console.failed,
             NotDelivered: console.not_delivered,
-            TimeoutError: console.too_slow,
+            TimeoutError: console.unreadable,
+            Unreachable: console.unreadable,
+            NoSuchTopic: console.unreadable,
         },
     )
     app.state.ending = console.ending
@@ -193,9 +196,9 @@ class Console:
         """Say that the broker did not take a change."""
         return self._error(request, 503, f"The broker did not acknowledge the change: {error}")
 
-    async def too_slow(self, request: Request, error: Exception) -> Response:
-        """Say that the topics took too long to read."""
-        return self._error(request, 504, f"{error}")
+    async def unreadable(self, request: Request, error: Exception) -> Response:
+        """Say that the topics cannot be read, or not in time."""
+        return self._error(request, 504 if isinstance(error, TimeoutError) else 503, str(error))
 
     async def _changes(self, job_id: str | None) -> AsyncIterator[str]:
         seen, silent = -1, 0.0
