@@ -78,6 +78,8 @@ def test_enter_leads_to_the_reasons_and_escape_back() -> None:
         assert "job-0000" in text
         assert "Measured over" in text
         assert "[KEEPS_UP]" in text
+        await pilot.press("enter", "slash")
+        assert len(made.screen_stack) == 2, "these keys are the table's"
         await pilot.press("escape")
         assert len(made.screen_stack) == 1
         await pilot.press("q")

@@ -90,7 +90,7 @@ class TopApp(App[None]):
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "reasons", "Reasons"),
+        Binding("enter", "reasons", "Reasons", priority=True),
         Binding("slash", "find", "Find"),
         Binding("escape", "show_all", "All jobs", show=False),
         Binding("q", "quit", "Quit"),
@@ -142,6 +142,13 @@ class TopApp(App[None]):
                     if cell != before:
                         table.update_cell(job_id, name, cell, update_width=True)
         self._shown = rows
+
+    @override
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        on_table = len(self.screen_stack) == 1
+        if action == "reasons":
+            return on_table and not isinstance(self.focused, Input)
+        return on_table or action not in {"find", "show_all"}
 
     def action_reasons(self) -> None:
         """Show the reasons of the chosen job."""
