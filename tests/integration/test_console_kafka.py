@@ -147,7 +147,8 @@ def test_an_event_reaches_the_fleet_and_can_be_read_again(
     found = decision_on(settings, "orders", ordered.sequence)
     assert found == ordered
     assert [one.phase for one in results_of(settings, ordered)][-1].terminal
-    assert decision_on(settings, "orders", ordered.sequence + 1) is None
+    for wrong in (ordered.sequence + 1, 1, 10**15):
+        assert decision_on(settings, "orders", wrong) is None
     assert len(snapshots_of(settings, "orders", timedelta(hours=1))) == len(recording.snapshots)
 
 

@@ -22,11 +22,16 @@ from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import TopicReader, headers_of
 from tidegate.runtime.settings import ServiceSettings
 
-FOLLOWED = (SNAPSHOTS, DECISIONS, RESULTS)
+FOLLOWED = (DECISIONS, RESULTS)
+"""Topics of which the last hours are read."""
+FRESH = timedelta(minutes=1)
+"""How far back to read snapshots: the fleet keeps only the newest of each job."""
 FIND_SECONDS = 20.0
 """How long to look for a single decision."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """By how much the clocks of collector and broker may differ."""
+PLAUSIBLE = (86_400, 2**33)
+"""Sequences outside are no seconds at which anything was measured."""
 
 
 class Feed:
@@ -78,20 +83,22 @@ class Feed:
             self._failure = error
 
     def _follow(self) -> None:
-        topics = {topic.named(self._settings.topic_prefix): topic for topic in FOLLOWED}
-        since = datetime.now(UTC) - self._history
-        reader = TopicReader(self._settings, list(topics), since=since)
-        with closing(reader), closing(JobsView(self._settings)) as specs:
+        prefix, now = self._settings.topic_prefix, datetime.now(UTC)
+        models = {topic.named(prefix): topic.model for topic in (*FOLLOWED, SNAPSHOTS)}
+        history = TopicReader(self._settings, [topic.named(prefix) for topic in FOLLOWED], since=now - self._history)
+        measured = TopicReader(self._settings, [SNAPSHOTS.named(prefix)], since=now - FRESH)
+        with closing(history), closing(measured), closing(JobsView(self._settings)) as specs:
             specs.load()
             with self._lock:
                 for spec in specs:
                     self._fleet.take_spec(spec)
             while not self._stop.is_set():
-                message = reader.poll(0.1)
+                message = history.poll(0.1) or measured.poll()
                 self._take_specs(specs)
-                if message is not None:
-                    self._take(topics[message.topic() or ""].model, message)
-                if reader.at_end:
+                while message is not None:
+                    self._take(models[message.topic() or ""], message)
+                    message = measured.poll()
+                if history.at_end:
                     self._caught_up.set()
 
     def _take_specs(self, specs: JobsView) -> None:
@@ -118,6 +125,8 @@ def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decisi
     A sequence is the second in which its snapshot was measured, and its decision was written soon after. Raises
     `TimeoutError` if the topic cannot be read in time.
     """
+    if not PLAUSIBLE[0] < sequence < PLAUSIBLE[1]:
+        return None
     since = datetime.fromtimestamp(sequence, UTC) - CLOCKS_DIFFER
     events = received(Decision, settings, job=job_id, since=since, on_error=_skip, timeout_seconds=FIND_SECONDS)
     with closing(events):
