@@ -170,6 +170,14 @@ def test_what_if_compares_two_runs_of_the_same_hours(recorded: SimulatedTopics) 
     assert both[1] != both[2]
 
 
+def test_what_if_lists_the_options_of_the_policy(recorded: SimulatedTopics) -> None:
+    """The form shows what can be set, of the chosen policy or of the job's own."""
+    assert "<code>late_price</code>" in client(recorded).get("/jobs/orders/what-if").text
+    text = client(recorded).get("/jobs/orders/what-if?policy=threshold").text
+    assert "<code>late_price</code>" not in text
+    assert "Options of threshold" in text
+
+
 def test_what_if_with_the_same_spec_changes_nothing(recorded: SimulatedTopics) -> None:
     """The spec as it is, tried against itself, gives the same figures twice."""
     text = client(recorded).get("/jobs/orders/what-if?policy=tide&hours=1").text

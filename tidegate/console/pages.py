@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidegate.console.charts import Chart, charts_of, table_of
-from tidegate.console.whatif import CannotTry, hours_of, try_out, with_options
+from tidegate.console.whatif import CannotTry, hours_of, known_options, try_out, with_options
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
@@ -150,7 +150,9 @@ def what_if_page(
         hours=query.get("hours", "1"),
         limits={name: query.get(name, "") for name in LIMITS},
     )
+    named = asked.policy or job.spec.scaling.policy
     shown: dict[str, Any] = {"job": job, "asked": asked, "policies": policies, "problem": "", "found": None}
+    shown |= {"named": named, "options": known_options(named)}
     if not asked.policy:
         return shown
     try:

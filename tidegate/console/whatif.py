@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from tidegate.console.charts import Chart, Series
+from tidegate.engine.options import option_model
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Scalar
@@ -73,6 +74,16 @@ def with_options(spec: JobSpec, policy: str, options: str, limits: dict[str, str
     if problems := engine().check(changed):
         raise CannotTry("; ".join(problems))
     return changed
+
+
+def known_options(policy: str) -> list[tuple[str, str, str]]:
+    """Return the options of a policy: name, default, meaning; none of a policy that is not installed."""
+    found = engine().policies.get(policy)
+    fields = option_model(found.Options).model_fields if found is not None else {}
+    return [
+        (name, "none" if field.default is None else str(field.default), field.description or "")
+        for name, field in fields.items()
+    ]
 
 
 def options_of(text: str) -> dict[str, Scalar]:

@@ -93,8 +93,10 @@ class Feed:
                 for spec in specs:
                     self._fleet.take_spec(spec)
             while not self._stop.is_set():
-                message = history.poll(0.1) or measured.poll()
+                message = history.poll(0.1)
                 self._take_specs(specs)
+                if message is None:
+                    message = measured.poll()
                 while message is not None:
                     self._take(models[message.topic() or ""], message)
                     message = measured.poll()
