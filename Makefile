@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker faults check bench compiled lab up down lock schemas setup prometheus
+.PHONY: help demo test test-docker faults check docs bench compiled lab up down lock schemas setup prometheus browser
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,7 +19,7 @@ help:  ## what there is to make
 demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
 	$(BIN)/python -m demo
 
-test: setup prometheus  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
+test: setup prometheus browser  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 test-docker: setup prometheus  ## the Compose file and the stack's tests in containers; needs a Docker daemon
@@ -35,16 +35,21 @@ compiled: $(INSTALLED) prometheus  ## the engine compiled by mypyc, in a copy of
 
 PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs schemas tidegate services demo bench tools tests deploy
 
-check: $(INSTALLED)  ## lint, format, types, import directions, words, generated files
+docs: $(INSTALLED)  ## the docs site in .tidegate/site; a link that leads nowhere fails
+	$(BIN)/zensical build --strict --clean
+
+check: $(INSTALLED)  ## lint, format, types, import directions, words, generated files, the docs site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
-	$(BIN)/codespell --dictionary tools/words.txt --skip '*.lock,*.json,*.gz,*.csv,*.ndjson,words.txt,compose_spec' \
+	$(BIN)/codespell --dictionary tools/words.txt --skip '*.lock,*.json,*.gz,*.csv,*.ndjson,words.txt,compose_spec,axe,vendor' \
 		--ignore-regex '\{\w+[^}]*\}|formerly.{0,2}["`]\w+' $(PROSE)
 	$(BIN)/python -m tools.schemas --check
 	$(BIN)/python -m tools.policy_pages --check
 	$(BIN)/python -m tools.observe --check
+	$(BIN)/python -m tools.reference_pages --check
+	$(BIN)/zensical build --strict --clean
 
 bench: setup  ## benchmarks, as ratios against a floor or a peer
 	$(BIN)/python -m bench
@@ -58,15 +63,17 @@ up: setup  ## start Kafka, Redis and Spark in .tidegate/stack
 down: $(INSTALLED)  ## end them and everything they launched
 	$(BIN)/tidegate down
 
-schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, docs/policies/, metrics, dashboards
+schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, pages, metrics, dashboards
 	$(BIN)/python -m tools.schemas
 	$(BIN)/python -m tools.policy_pages
 	$(BIN)/python -m tools.observe
+	$(BIN)/python -m tools.reference_pages
 
 lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
 	for service in collector decider actuator; do \
 		$(COMPILE) pyproject.toml --extra $$service --extra traces -o deploy/requirements/$$service.lock; done
+	$(COMPILE) pyproject.toml --extra console-service -o deploy/requirements/console.lock
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
 		| $(COMPILE) - -o deploy/requirements/build.lock
 
@@ -79,6 +86,17 @@ prometheus:  # Debian's: the tests run the dashboards' queries and the alerts on
 			|| { echo "the tests need Prometheus 2.42 or later: install Debian's package prometheus" >&2; exit 1; }; \
 		echo "installing Debian's prometheus"; \
 		apt-get update -q >/dev/null; apt-get install -q -y --no-install-recommends prometheus >/dev/null; }
+
+# The console is tested in Debian's Chromium. Root gets it installed; everybody else is told what to install.
+browser:
+	@if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing Debian's chromium and chromium-driver"; \
+			apt-get update -q >/dev/null; \
+			DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+				chromium chromium-driver >/dev/null; \
+		else echo "the console's tests need Chromium: install chromium and chromium-driver" >&2; exit 1; fi; \
+	fi
 
 $(UV):
 	$(PYTHON) -m venv .tidegate/uv

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from demo.verdict import Check, PhaseResult, SizeChange, changes, seconds
 from demo.watch import Timeline
-from tidegate.cli.explain import spans_of
 from tidegate.events.decision import Decision
+from tidegate.fleet.explain import spans_of
 
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}

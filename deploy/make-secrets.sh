@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the secrets that compose.yaml mounts: a password for each Redis user, and Redis' list of users and rights.
+# Makes the secrets that compose.yaml mounts: a password for each Redis user, Redis' list of users and rights, and the
+# token with which an operator signs in to the console.
 # Also writes client.env, which tells the `tidegate` command on this machine where the stack is.
 #
 #   deploy/make-secrets.sh              writes deploy/secrets; run it once
@@ -8,13 +9,15 @@ set -eu
 umask 077
 folder=${1:-"$(dirname "$0")/secrets"}
 mkdir -p "$folder"
-if [ -e "$folder/redis_acl" ]; then
+if [ -e "$folder/redis_acl" ] && [ -e "$folder/console_operators" ]; then
     echo "$folder already holds secrets; to make new ones, remove it first" >&2
     exit 0
 fi
+secret() { head -c 32 /dev/urandom | base64 | tr -d '/+=\n'; }
 for user in decider actuator monitor; do
-    head -c 32 /dev/urandom | base64 | tr -d '/+=\n' > "$folder/redis_$user"
+    secret > "$folder/redis_$user"
 done
+printf '{"operator": "%s"}\n' "$(secret)" > "$folder/console_operators"
 hash() { printf %s "$(cat "$folder/redis_$1")" | sha256sum | cut -d ' ' -f 1; }
 rights='+@read +@write +@scripting +@connection +ping -@dangerous -@pubsub'
 # shellcheck disable=SC2086  # $rights is a list
@@ -31,5 +34,5 @@ export TIDEGATE_REDIS_USERNAME=monitor
 export TIDEGATE_REDIS_PASSWORD=$(cat "$folder/redis_monitor")
 END
 # The containers' users do not own these files. The folder keeps everyone else on this machine out.
-chmod 0444 "$folder"/redis_*
+chmod 0444 "$folder"/redis_* "$folder/console_operators"
 echo "wrote $folder"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -108,7 +108,7 @@ def received(
     on_error: OnError = warn_of,
     stop: Stop = lambda: False,
     timeout_seconds: float = 60.0,
-) -> Iterator[Received[W]]:
+) -> Generator[Received[W], None, None]:
     """Yield the events of one model with their places, oldest first per pipeline.
 
     `since` is an instant or an age, compared with the time an event was written. Without `follow`, the iteration ends

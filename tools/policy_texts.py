@@ -79,7 +79,7 @@ Unknown never counts as zero. If a policy lacks a value, it keeps the size and s
 Use `tide` unless you have a reason not to. A change of size is cheap in place and dear by restart. `tide` and `cost`
 weigh each change against what its way costs; `flip271` and `learning` allow for the restart time. The other policies
 leave this to the guards `cooldown`, `restart_worth` and `restart_budget`.
-[How well it scales](../../README.md#how-well-it-scales) compares some of them.
+[How `tide` is validated](../tide.md) compares some of them.
 
 You can see what a policy would do with your load before you use it:
 

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent.parent / "schemas"
 CONTRACT_VERSION = "1.0.0"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _PRODUCERS = {
-    "jobs": "operators, through the `tidegate` command",
+    "jobs": "operators, through the `tidegate` command or the console",
     "snapshots": "the collector",
     "decisions": "the decider",
     "commands": "the decider",

@@ -37,9 +37,20 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = ("collector", "decider", "actuator")
+OURS = ("collector", "decider", "actuator", "console")
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
 START_SECONDS = 90.0
+
+
+STAGES = {"console": ("service", "console")}
+"""The stages of the Dockerfile that an image consists of, where that is not `service` alone."""
+MODULES = {"console": ("tidegate.console", "tidegate.fleet", "services.console")}
+"""What an image runs, where that is not all that it holds: the console holds a lab that can also draw."""
+
+
+def stage(name: str) -> str:
+    """Return the text of one stage of the Dockerfile."""
+    return re.split(r"^FROM ", DOCKERFILE[DOCKERFILE.index(f"AS {name}\n") :], maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def test_compose_file_fits_the_specification() -> None:
@@ -161,6 +172,7 @@ def test_secrets_come_from_files() -> None:
             assert COMPOSE["secrets"][source]["file"].startswith("./secrets/")
     for name in ("decider", "actuator"):
         assert [secret["target"] for secret in SERVICES[name]["secrets"]] == ["tidegate_redis_password"]
+    assert [secret["target"] for secret in SERVICES["console"]["secrets"]] == ["tidegate_console_operators"]
     assert (DEPLOY / ".gitignore").read_text("utf-8").split() == ["secrets/"]
 
 
@@ -169,14 +181,16 @@ def test_environment_has_only_settings_that_exist() -> None:
     from services.actuator.settings import ActuatorSettings  # noqa: PLC0415
     from services.collector.settings import CollectorSettings  # noqa: PLC0415
     from services.decider.settings import DeciderSettings  # noqa: PLC0415
+    from tidegate.console.settings import ConsoleSettings  # noqa: PLC0415
 
     settings: dict[str, type[ServiceSettings]] = {
         "collector": CollectorSettings,
         "decider": DeciderSettings,
         "actuator": ActuatorSettings,
+        "console": ConsoleSettings,
     }
-    in_image = dict(re.findall(r"(TIDEGATE_\w+)=(\S+)", DOCKERFILE))
     for name, kind in settings.items():
+        in_image = dict(re.findall(r"(TIDEGATE_\w+)=(\S+)", "".join(map(stage, STAGES.get(name, ("service",))))))
         given = {**in_image, **SERVICES[name]["environment"]}
         unknown = {v for v in given if v.startswith("TIDEGATE_") and v[9:].lower() not in kind.model_fields}
         assert unknown == set()
@@ -330,10 +344,9 @@ def test_redis_takes_our_configuration_and_holds_each_user_to_its_keys(
         process.wait(10)
 
 
-def copied(stage: str, service: str, folder: Path) -> None:
+def copied(name: str, service: str, folder: Path) -> None:
     """Copy into a folder what a stage of the Dockerfile copies from the repository into its working directory."""
-    text = re.split(r"^FROM ", DOCKERFILE[DOCKERFILE.index(f"AS {stage}\n") :], maxsplit=1, flags=re.MULTILINE)[0]
-    for source, target in re.findall(r"^COPY ([^-/]\S+) ([^/]\S+)$", text, re.MULTILINE):
+    for source, target in re.findall(r"^COPY ([^-/]\S+) ([^/]\S+)$", stage(name), re.MULTILINE):
         original = ROOT / source.replace("${SERVICE}", service)
         there = folder / target.replace("${SERVICE}", service)
         there.parent.mkdir(parents=True, exist_ok=True)
@@ -367,7 +380,8 @@ def image_of(service: str, library: Path, folder: Path) -> Path:
     assert "COPY --from=library /library /app\n" in DOCKERFILE
     app = folder / "app"
     shutil.copytree(library, app)
-    copied("service", service, app)
+    for name in STAGES.get(service, ("service",)):
+        copied(name, service, app)
     return app
 
 
@@ -422,7 +436,7 @@ def test_a_service_needs_only_what_its_image_has(service: str, library: Path, tm
     """Every module of the image imports, from the image's own tree, with no package that the service's lock lacks."""
     app = image_of(service, library, tmp_path)
     ran = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL, "tidegate", f"services.{service}"],
+        [sys.executable, "-c", IMPORT_ALL, *MODULES.get(service, ("tidegate", f"services.{service}"))],
         cwd=app,
         env=environment_of(service, app),
         capture_output=True,
@@ -432,7 +446,7 @@ def test_a_service_needs_only_what_its_image_has(service: str, library: Path, tm
     )
     assert ran.returncode == 0, ran.stderr
     found: dict[str, str] = json.loads(ran.stdout)
-    assert f"services.{service}.app" in found
+    assert {f"services.{service}.app", "tidegate.console.app"} & found.keys()
     assert {name for name, path in found.items() if not path.startswith(str(app))} == set()
 
 
@@ -520,7 +534,9 @@ def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: P
     )
     assert created.returncode == 0, created.stderr
     assert created.stderr.rpartition("created")[2].count(prefix) == len(TOPICS)
-    if service != "collector":
+    if service == "console":
+        environment["TIDEGATE_CONSOLE_PORT"] = str(port)
+    if service in {"decider", "actuator"}:
         environment |= {
             "TIDEGATE_REDIS_URL": info.redis_url,
             "TIDEGATE_REDIS_PASSWORD": info.redis_password,

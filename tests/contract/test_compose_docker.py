@@ -22,7 +22,7 @@ from tidegate.events.result import Phase
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-OURS = ("collector", "decider", "actuator", "init", "demo-load")
+OURS = ("collector", "decider", "actuator", "console", "init", "demo-load")
 SCALED_SECONDS = 600.0
 """Enough for a busy machine; two free cores need two minutes."""
 
@@ -32,9 +32,9 @@ class Compose:
 
     def __init__(self, secrets: Path) -> None:
         self.project = f"tidegate-{uuid.uuid4().hex[:8]}"
-        self.kafka, redis, spark = (str(port) for port in _free_ports(3))
-        ports = {"HOST_KAFKA_PORT": self.kafka, "HOST_REDIS_PORT": redis, "HOST_SPARK_PORT": spark}
-        self._environment = os.environ | ports
+        self.kafka, redis, spark, console = (str(port) for port in _free_ports(4))
+        ports = {"KAFKA": self.kafka, "REDIS": redis, "SPARK": spark, "CONSOLE": console}
+        self._environment = os.environ | {f"HOST_{name}_PORT": port for name, port in ports.items()}
         self.client = {
             "TIDEGATE_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.kafka}",
             "TIDEGATE_REDIS_URL": f"redis://127.0.0.1:{redis}/0",

@@ -92,6 +92,15 @@ def test_the_wheel_adds_one_import_name(wheel: Path) -> None:
     assert top == {"tidegate", metadata}
 
 
+def test_the_wheel_has_the_pages_of_the_console(wheel: Path) -> None:
+    """Every template, style sheet, script and library of the console is in the wheel, with the licences."""
+    folder = ROOT / "tidegate/console"
+    files = {str(p.relative_to(ROOT)) for kind in ("templates", "static") for p in (folder / kind).rglob("*.*")}
+    with zipfile.ZipFile(wheel) as packed:
+        assert files - set(packed.namelist()) == set()
+    assert {"uPlot.LICENSE", "idiomorph.LICENSE"} <= {Path(name).name for name in files}
+
+
 def test_the_command_works_next_to_packages_of_the_same_names(program: Program) -> None:
     """`tidegate` says its version and its help, decides on a recording, and knows all twelve policies."""
     version = program.run("tidegate", "version")

@@ -25,7 +25,7 @@ from tidegate.events.decision import (
     TrailEntry,
     decision_id,
 )
-from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling, Tariff
+from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling, SpecChange, Tariff
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
 from tidegate.events.snapshot import (
     ClusterState,
@@ -310,6 +310,13 @@ def _later() -> dict[str, Wire]:
     full = _results()[0]
     begin = {name: getattr(full, name) for name in ("command_id", "job_id", "pipeline_id", "kind", "epoch")}
     return {
+        "job.changed": _jobs()[1].model_copy(
+            update={
+                "version": 2,
+                "scaling": Scaling(mode=Mode.PAUSED),
+                "change": SpecChange(by="ada", reason="the sink is being repaired", at=T),
+            }
+        ),
         "result.stopped": ActionResult(
             result_id=result_id(full.command_id, Phase.STOPPED),
             phase=Phase.STOPPED,

@@ -69,11 +69,21 @@ def test_without_a_broker_a_command_says_what_to_do(tmp_path: Path, monkeypatch:
     assert "tidegate up" in ran.stderr
 
 
-def test_an_unreachable_broker_is_an_error_of_one_line() -> None:
+@pytest.mark.parametrize("command", ["jobs", "top", "console"])
+def test_an_unreachable_broker_is_an_error_of_one_line(command: str) -> None:
     """A refused connection gives exit code 2 and the address, without a traceback."""
-    ran = CliRunner().invoke(app, ["jobs", "-b", "127.0.0.1:1"])
+    ran = CliRunner().invoke(app, [command, "-b", "127.0.0.1:1"])
     assert ran.exit_code == 2
     assert "127.0.0.1:1" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_console_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra `console`: one line, the command that installs it, and exit code 2."""
+    monkeypatch.setitem(sys.modules, "tidegate.console.server", None)
+    ran = CliRunner().invoke(app, ["console"])
+    assert ran.exit_code == 2
+    assert "pip install 'tidegate[console]'" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -10,9 +10,11 @@ import typer
 
 from tidegate.cli import doctor, offline, replay, specs, stack, tail, why
 from tidegate.cli.calibrate import calibrate_command
+from tidegate.cli.console import console
 from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
+from tidegate.cli.top import top
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.terminal import stdout
 
@@ -55,6 +57,8 @@ for command in (
     stack.down,
     stack.status,
     doctor.doctor,
+    top,
+    console,
 ):
     register(app, command)
 register(app, simulate_command, "simulate")

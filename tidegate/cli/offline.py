@@ -11,7 +11,6 @@ from typing import Annotated, TextIO, TypeVar
 
 import typer
 
-from tidegate.cli.explain import spans_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.engine.decide import AlreadyDecided
@@ -22,6 +21,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
+from tidegate.fleet.explain import spans_of
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, stderr, stdout, styled, table
 

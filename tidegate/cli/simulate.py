@@ -17,9 +17,8 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
 from tidegate.lab.bill import bill_in_words, monthly_bill
 from tidegate.lab.jobs import batch_bound, sizes_of
-from tidegate.lab.score import Curve, Score, curve, score
+from tidegate.lab.score import Curve, Score, changes_in_words, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
-from tidegate.lab.table import changes_in_words
 from tidegate.lab.traces import Playback, read_trace
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.calibrate import calibrate

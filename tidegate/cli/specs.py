@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +16,15 @@ from tidegate.cli.connect import Bootstrap, JobId, Prefix, connect, spec_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
-from tidegate.client import ClientSettings, current_specs
-from tidegate.events.job import JobSpec, ManualScale, Mode
+from tidegate.client import current_specs
+from tidegate.events.job import JobSpec, Mode
 from tidegate.events.topics import JOBS
-from tidegate.installed import engine
+from tidegate.operate import publish, with_mode, with_size
 from tidegate.runtime.kafka import Publisher
 from tidegate.terminal import size, stdout
+
+_OF_ONE_VERSION = {"version", "change"}
+"""Fields that say nothing about the job itself."""
 
 
 def apply(
@@ -53,7 +55,7 @@ def apply(
     if changed and dry_run:
         stdout().print("dry run: nothing was published")
     elif changed:
-        publish(settings, *changed)
+        publish(settings, changed)
 
 
 def pause(job: JobId, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
@@ -69,7 +71,7 @@ def pause(job: JobId, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix 
     if spec.scaling.mode is Mode.PAUSED:
         stdout().print(f"{job} is already paused")
         return
-    publish(settings, _with_mode(spec, Mode.PAUSED))
+    publish(settings, [with_mode(spec, Mode.PAUSED)])
     stdout().print(f"{job} is paused; `tidegate resume {job}` resumes scaling")
 
 
@@ -88,9 +90,8 @@ def resume(
     Example:  tidegate resume rates
     """
     settings = connect(bootstrap_servers, topic_prefix)
-    # A new version even if the mode stays the same: a job that waits for an operator resumes on a new version.
-    new = _with_mode(spec_of(settings, job), Mode.ADVISE if advise else Mode.ACTIVE)
-    publish(settings, new)
+    new = with_mode(spec_of(settings, job), Mode.ADVISE if advise else Mode.ACTIVE)
+    publish(settings, [new])
     stdout().print(f"{job} is now in mode {new.scaling.mode.value}, version {new.version}")
 
 
@@ -118,12 +119,11 @@ def scale(
     spec = spec_of(settings, job)
     began = datetime.now(UTC)
     try:
-        manual = ManualScale(request_id=str(uuid.uuid4()), parallelism=parallelism, reason=reason, requested_at=began)
+        new = with_size(spec, parallelism, reason, began)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Problem(f"{first['loc'][0]}: {first['msg']}, found {first['input']!r:.80}") from None
-    new = spec.model_copy(update={"manual": manual, "version": spec.version + 1})
-    publish(settings, new)
+    publish(settings, [new])
     lowest, highest = spec.scaling.min_parallelism, spec.scaling.max_parallelism
     stdout().print(f"requested {size(parallelism)}; version {new.version} of {job}")
     if not lowest <= parallelism <= highest:
@@ -156,29 +156,13 @@ def remove(
     stdout().print(f"{job} is removed from Tidegate")
 
 
-def publish(settings: ClientSettings, *specs: JobSpec) -> None:
-    """Check specs, publish them, and wait for the acknowledgement."""
-    for spec in specs:
-        if problems := engine().check(spec):
-            raise Problem(f"{spec.job_id}: " + "; ".join(problems))
-    publisher = Publisher(settings)
-    for spec in specs:
-        publisher.send(spec)
-    publisher.flush()
-
-
-def _with_mode(spec: JobSpec, mode: Mode) -> JobSpec:
-    scaling = spec.scaling.model_copy(update={"mode": mode})
-    return spec.model_copy(update={"scaling": scaling, "version": spec.version + 1})
-
-
 def _next(wanted: JobSpec, present: JobSpec | None) -> JobSpec | None:
     """Return the version to publish, or None if nothing changes. A pending manual request is kept."""
     if present is None:
         return wanted.model_copy(update={"version": 1})
     manual = wanted.manual or present.manual
     new = wanted.model_copy(update={"version": present.version + 1, "manual": manual})
-    same = new.model_dump(exclude={"version"}) == present.model_dump(exclude={"version"})
+    same = new.model_dump(exclude=_OF_ONE_VERSION) == present.model_dump(exclude=_OF_ONE_VERSION)
     return None if same else new
 
 

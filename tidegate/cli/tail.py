@@ -13,7 +13,6 @@ import typer
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
-from tidegate.cli.explain import delay
 from tidegate.client import BadRecord, Received, received
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
@@ -22,6 +21,7 @@ from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
+from tidegate.fleet.explain import delay
 from tidegate.terminal import clock, figure, size, stderr, stdout, styled, table
 from tidegate.twin.recorded import lag_of
 

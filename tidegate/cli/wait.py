@@ -12,12 +12,12 @@ from rich.live import Live
 from rich.text import Text
 
 from tidegate import interrupts
-from tidegate.cli.changes import result_in_words
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings, received
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
+from tidegate.fleet.changes import result_in_words
 from tidegate.terminal import clock, size, stdout, styled
 
 

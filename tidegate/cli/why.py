@@ -9,12 +9,12 @@ import typer
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
-from tidegate.cli.explain import delay, explain, spans_of
 from tidegate.cli.problems import Problem
 from tidegate.client import BadRecord, ClientSettings, current_specs, received
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
+from tidegate.fleet.explain import delay, explain, spans_of
 from tidegate.terminal import age, clock, figure, stdout, styled, table
 
 LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)

@@ -136,6 +136,14 @@ class ManualScale(Wire):
     requested_at: Instant
 
 
+class SpecChange(Wire):
+    """Who asked for a version of a spec, and why."""
+
+    by: str = Field(min_length=1, max_length=100)
+    reason: str = Field(min_length=1, max_length=500)
+    at: Instant
+
+
 class JobSpec(Wire):
     """One job under Tidegate, versioned: the highest version on `tidegate.jobs` holds."""
 
@@ -152,6 +160,8 @@ class JobSpec(Wire):
     application: Application
     scaling: Scaling = Field(default_factory=Scaling)
     manual: ManualScale | None = None
+    change: SpecChange | None = None
+    """Who asked for this version, and why; absent if nobody said so. It is not kept in the next version."""
 
     @property
     def smallest_size(self) -> int:
@@ -166,4 +176,4 @@ class JobSpec(Wire):
         return self
 
 
-__all__ = ["Application", "Count", "JobSpec", "ManualScale", "Mode", "Scaling", "Seconds", "Tariff"]
+__all__ = ["Application", "Count", "JobSpec", "ManualScale", "Mode", "Scaling", "Seconds", "SpecChange", "Tariff"]

@@ -15,8 +15,9 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from tidegate.lab.picture import CHANGE, DEMAND, HELD, LATE, save, slots
+from tidegate.lab.score import changes_in_words
 from tidegate.lab.suite import ORACLE, CellResult
-from tidegate.lab.table import against_oracle, changes_in_words, means, ordered
+from tidegate.lab.table import against_oracle, means, ordered
 
 HOME = "tide"
 """The policy, with default options, whose curves are drawn next to the oracle's."""

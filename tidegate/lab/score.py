@@ -203,6 +203,17 @@ def score(
     )
 
 
+def changes_in_words(found: Score) -> str:
+    """Return how often the size changed in each way."""
+    counts = (
+        (found.in_place, "change in place", "changes in place"),
+        (found.handovers, "handover", "handovers"),
+        (found.restarts, "restart", "restarts"),
+    )
+    said = [f"{count} {one if count == 1 else more}" for count, one, more in counts if count]
+    return ", ".join(said) or "no change of size"
+
+
 def late_seconds(commits: Sequence[tuple[float, float]], objective: float) -> float:
     """Return how long the oldest uncommitted record was older than the objective, given a recording's commits.
 

@@ -9,7 +9,6 @@ from rich.table import Table
 
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.events.way import Way
-from tidegate.lab.score import Score
 from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
@@ -18,17 +17,6 @@ HELP = (
     "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots moved per minute "
     "beyond demand's moves · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
 )
-
-
-def changes_in_words(found: Score) -> str:
-    """Return how often the size changed in each way."""
-    counts = (
-        (found.in_place, "change in place", "changes in place"),
-        (found.handovers, "handover", "handovers"),
-        (found.restarts, "restart", "restarts"),
-    )
-    said = [f"{count} {one if count == 1 else more}" for count, one, more in counts if count]
-    return ", ".join(said) or "no change of size"
 
 
 def ordered(rows: Sequence[CellResult]) -> dict[str, list[CellResult]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate.cli.changes import HOW, result_in_words
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Emission, Evidence, Expectation, Figure, Neighbour, RedisView
 from tidegate.events.result import ActionResult, Phase
+from tidegate.fleet.changes import HOW, result_in_words
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
 
@@ -21,7 +21,8 @@ def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[st
         "",
         decision.sentence,
         "",
-        *_measured(decision.evidence),
+        _heading(decision.evidence),
+        *_columns(measured(decision.evidence)),
         "",
         *_reasons(decision),
         *_expected(decision),
@@ -45,7 +46,8 @@ def _sizes(decision: Decision) -> str:
     )
 
 
-def _measured(evidence: Evidence) -> list[str]:
+def measured(evidence: Evidence) -> list[tuple[str, str]]:
+    """Return what was measured, as names and values."""
     rows = [
         ("arrival rate", figure(evidence.arrival_rate, "records/s")),
         ("processing rate", figure(evidence.processing_rate, "records/s")),
@@ -68,9 +70,12 @@ def _measured(evidence: Evidence) -> list[str]:
         rows.append(("garbage collection", f"{evidence.gc_ratio:.0%} of the time"))
     if evidence.missing:
         rows.append(("missing", ", ".join(evidence.missing)))
+    return rows
+
+
+def _heading(evidence: Evidence) -> str:
     plural = "" if evidence.snapshots == 1 else "s"
-    heading = f"Measured over {figure(evidence.window_seconds, 's')} ({evidence.snapshots} snapshot{plural}):"
-    return [heading, *_columns(rows)]
+    return f"Measured over {figure(evidence.window_seconds, 's')} ({evidence.snapshots} snapshot{plural}):"
 
 
 def waiting(evidence: Evidence) -> str:
@@ -91,7 +96,7 @@ def delay(evidence: Evidence) -> str:
 def _reasons(decision: Decision) -> list[str]:
     if not decision.trail:
         return ["Reasons: none"]
-    steps = [(f"{e.before} -> {e.after}", e.by, e.sentence, _values(e.numbers)) for e in decision.trail]
+    steps = [(f"{e.before} -> {e.after}", e.by, e.sentence, values_of(e.numbers)) for e in decision.trail]
     wide, by = max(len(s[0]) for s in steps), max(len(s[1]) for s in steps)
     lines = ["Reasons:"]
     for entry, (move, who, explanation, values) in zip(decision.trail, steps, strict=True):
@@ -101,7 +106,8 @@ def _reasons(decision: Decision) -> list[str]:
     return lines
 
 
-def _values(values: dict[str, Figure]) -> str:
+def values_of(values: dict[str, Figure]) -> str:
+    """Return the values of a reason in a line."""
     return ", ".join(f"{name}={_short(value)}" for name, value in values.items())
 
 
@@ -110,6 +116,12 @@ def _short(value: Figure) -> str:
 
 
 def _expected(decision: Decision) -> list[str]:
+    known = expected_of(decision)
+    return ["", f"Expected with {size(decision.final_parallelism)}:", *_columns(known)] if known else []
+
+
+def expected_of(decision: Decision) -> list[tuple[str, str]]:
+    """Return what is expected of the decided size, as names and values."""
     expected = decision.expectation
     if expected is None:
         return []
@@ -121,8 +133,7 @@ def _expected(decision: Decision) -> list[str]:
         ("time until it works", expected.delay_seconds, "s", 1),
         ("cost", expected.core_seconds, "core-seconds", 0),
     ]
-    known = [(name, figure(value, unit, digits)) for name, value, unit, digits in rows if value is not None]
-    return ["", f"Expected with {size(decision.final_parallelism)}:", *_columns(known)] if known else []
+    return [(name, figure(value, unit, digits)) for name, value, unit, digits in rows if value is not None]
 
 
 def _outage(expected: Expectation) -> float | None:
@@ -157,7 +168,14 @@ def _linked(neighbour: Neighbour) -> tuple[str, str]:
 
 
 def _other_inputs(decision: Decision) -> list[str]:
-    seen, rows = decision.observed, []
+    rows = other_inputs(decision)
+    return ["", "Other inputs:", *_columns(rows)] if rows else []
+
+
+def other_inputs(decision: Decision) -> list[tuple[str, str]]:
+    """Return what the decision depended on besides the measurements and the spec, as names and values."""
+    seen = decision.observed
+    rows: list[tuple[str, str]] = []
     if seen.redis is not RedisView.OK:
         rows.append(("Redis", seen.redis.value))
     if seen.cooldown_until is not None:
@@ -167,21 +185,26 @@ def _other_inputs(decision: Decision) -> list[str]:
     if seen.reservation_refused:
         rows.append(("reservation", "refused"))
     rows += map(_linked, seen.neighbours)
-    return ["", "Other inputs:", *_columns(rows)] if rows else []
+    return rows
 
 
 def _remedies(decision: Decision) -> list[str]:
+    found = remedies(decision)
+    return ["", "What you can do:", *(f"  {remedy}" for remedy in found)] if found else []
+
+
+def remedies(decision: Decision) -> list[str]:
+    """Return what an operator can do about the reasons."""
     reasons = engine().reasons
     codes = dict.fromkeys(entry.code for entry in decision.trail)
-    remedies = [reasons[code].remedy for code in codes if code in reasons and reasons[code].remedy]
-    return ["", "What you can do:", *(f"  {remedy}" for remedy in remedies)] if remedies else []
+    return [remedy for code in codes if code in reasons and (remedy := reasons[code].remedy)]
 
 
 def _command(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
     command = decision.command
     if command is None:
         return _last_failure(decision, results)
-    lines = ["", _ordered(command)]
+    lines = ["", ordered(command)]
     for result in sorted((r for r in results if r.command_id == command.command_id), key=lambda r: r.at):
         after = (result.at - command.issued_at).total_seconds()
         text = result_in_words(result, size(result.parallelism))
@@ -199,7 +222,8 @@ def _last_failure(decision: Decision, results: Sequence[ActionResult]) -> list[s
     return ["", f"Last command, ended {clock(last.at)} UTC:", f"  {ended}  {last.sentence}  [{last.code}]"]
 
 
-def _ordered(command: ScalingCommand) -> str:
+def ordered(command: ScalingCommand) -> str:
+    """Return what a command orders, and until when."""
     target = f" to {size(command.to_parallelism)}" if command.to_parallelism else ""
     how = f" {HOW[command.way]}" if command.way is not None else ""
     return f"Command: {command.kind.value}{target}{how}, expires {clock(command.expires_at)} UTC"

@@ -11,14 +11,14 @@ import pytest
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, snapshot, steady
 from tests.unit.test_engine_zero import asleep
-from tidegate.cli.changes import cost_in_words
-from tidegate.cli.explain import delay, explain, spans_of
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
+from tidegate.fleet.changes import cost_in_words
+from tidegate.fleet.explain import delay, explain, spans_of
 
 
 def decide_all(spec: JobSpec, snapshots: list[MetricSnapshot]) -> list[Decision]:

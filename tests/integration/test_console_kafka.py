@@ -1,0 +1,193 @@
+"""The console and `tidegate top` on a real broker: from the topics to the page, and from a form to the topic."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.fleets import simulated_events
+from tests.support.wait import wait_until
+from tidegate.client import ClientSettings, current_specs
+from tidegate.events.decision import Decision
+from tidegate.events.job import JobSpec, Mode
+from tidegate.fleet.feed import Feed, decision_on, results_of, snapshots_of
+from tidegate.lab.simulate import JobRecording
+from tidegate.runtime.kafka import Publisher, ensure_topics
+
+ADA = "ada-operates-this-fleet"
+END = datetime.now(UTC).replace(microsecond=0)
+"""The recordings end now, and are published at their own times: the console reads the last hours only."""
+
+
+@pytest.fixture(scope="module")
+def simulated() -> tuple[list[JobSpec], dict[str, JobRecording]]:
+    """Twenty minutes of five jobs."""
+    return simulated_events(END, hours=0.33)
+
+
+@pytest.fixture
+def settings(kafka: str, simulated: tuple[list[JobSpec], dict[str, JobRecording]]) -> ClientSettings:
+    """Topics of this test, with all events of the simulated jobs."""
+    made = ClientSettings(bootstrap_servers=kafka, topic_prefix=f"console-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(made, partitions=3)
+    publisher = Publisher(made)
+    specs, recordings = simulated
+    for spec in specs:
+        publisher.send(spec)
+        recording = recordings[spec.job_id]
+        for event in (*recording.snapshots, *recording.decisions, *recording.commands, *recording.results):
+            publisher.send(event)
+    publisher.flush()
+    return made
+
+
+@pytest.fixture
+def console(settings: ClientSettings, tmp_path: Path) -> Iterator[str]:
+    """The address of `tidegate console`, as a process of its own."""
+    environment = os.environ | {"TIDEGATE_CONSOLE_OPERATORS": f'{{"ada": "{ADA}"}}', "PYTHONUNBUFFERED": "1"}
+    log = tmp_path / "console.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidegate", "console", "--port", "0", *where(settings)],
+            env=environment,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        assert wait_until(lambda: "http://" in log.read_text("utf-8") or process.poll() is not None, 60)
+        address = re.search(r"http://127\.0\.0\.1:\d+", log.read_text("utf-8"))
+        assert address is not None, log.read_text("utf-8")
+        assert wait_until(lambda: get(f"{address[0]}/healthz") == '{"state":"live"}', 60)
+        yield address[0]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) in {0, 130}, log.read_text("utf-8")
+        assert "Traceback" not in log.read_text("utf-8")
+        assert ADA not in log.read_text("utf-8")
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def where(settings: ClientSettings) -> list[str]:
+    """Return the options that lead to the topics."""
+    return ["-b", settings.bootstrap_servers, "--topic-prefix", settings.topic_prefix]
+
+
+def get(address: str) -> str:
+    """Return a page; empty if nobody answers."""
+    try:
+        return httpx.get(address, timeout=30).text
+    except httpx.TransportError:
+        return ""
+
+
+def test_the_console_shows_the_topics_and_writes_to_them(
+    console: str, settings: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]
+) -> None:
+    """Jobs, decisions and what-if come from the topics; a pause arrives there with its name; a wrong token does not."""
+    decisions = simulated[1]["rates"].decisions
+    fleet = get(console)
+    for recording in simulated[1].values():
+        assert recording.decisions[-1].sentence.split(":")[0] in fleet
+    some = decisions[len(decisions) // 2]
+    page = get(f"{console}/jobs/rates/decisions/{some.sequence}")
+    assert some.decision_id in page
+    assert "hours compared" in get(f"{console}/jobs/rates/what-if?policy=hpa&hours=1")
+
+    for token, status in ((f"not-{ADA}", 401), (ADA, 200)):
+        answer = httpx.post(
+            f"{console}/jobs/rates/change",
+            data={"action": "pause", "reason": "repairs"},
+            headers={"authorization": f"Bearer {token}"},
+            timeout=30,
+        )
+        assert answer.status_code == status
+    spec = current_specs(settings)["rates"]
+    assert (spec.version, spec.scaling.mode) == (2, Mode.PAUSED)
+    assert spec.change is not None
+    assert (spec.change.by, spec.change.reason) == ("ada", "repairs")
+    assert wait_until(lambda: "repairs" in get(f"{console}/jobs/rates"), 20)
+
+    taken = [sys.executable, "-m", "tidegate", "console", "--port", console.rpartition(":")[2], *where(settings)]
+    second = subprocess.run(taken, capture_output=True, text=True, timeout=60, check=False)
+    assert (second.returncode, "cannot listen on 127.0.0.1" in second.stderr) == (2, True), second.stderr
+
+
+def test_an_event_reaches_the_fleet_and_can_be_read_again(
+    settings: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]
+) -> None:
+    """A feed folds what is there and what comes; single decisions, results and snapshots are read from their topics."""
+    recording = simulated[1]["orders"]
+    with closing(Feed(settings, timedelta(hours=1))) as feed:
+        feed.start()
+        assert wait_until(lambda: feed.state == "live", 30)
+        newest = newest_of(feed, "orders")
+        assert newest is not None
+        assert newest.decision_id == recording.decisions[-1].decision_id
+        later = recording.decisions[-1].model_copy(update={"sequence": newest.sequence + 10})
+        began = time.monotonic()
+        Publisher(settings).publish(later)
+        assert wait_until(lambda: newest_of(feed, "orders") == later.model_copy(update={"keyframe": None}), 10, 0.01)
+        assert time.monotonic() - began < 5
+
+    ordered = next(one for one in recording.decisions if one.command is not None)
+    found = decision_on(settings, "orders", ordered.sequence)
+    assert found == ordered
+    assert [one.phase for one in results_of(settings, ordered)][-1].terminal
+    for wrong in (ordered.sequence + 1, 1, 10**15):
+        assert decision_on(settings, "orders", wrong) is None
+    assert len(snapshots_of(settings, "orders", timedelta(hours=1))) == len(recording.snapshots)
+
+
+def newest_of(feed: Feed, job_id: str) -> Decision | None:
+    """Return the newest decision that the fleet knows of a job."""
+    with feed.reading() as fleet:
+        job = fleet.get(job_id)
+        return job.decision if job is not None else None
+
+
+def test_top_runs_in_a_real_terminal_and_ends_with_q(settings: ClientSettings) -> None:
+    """On a pseudo-terminal `tidegate top` shows the jobs without colour, Enter shows reasons, and q ends it with 0."""
+    master, worker = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "120", "LINES": "30"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidegate", "top", *where(settings)],
+        env=environment,
+        stdin=worker,
+        stdout=worker,
+        stderr=worker,
+    )
+    os.close(worker)
+    os.set_blocking(master, False)
+    seen = bytearray()
+
+    def shows(text: str) -> bool:
+        with suppress(BlockingIOError, OSError):
+            seen.extend(os.read(master, 100_000))
+        return text in re.sub(rb"\x1b\[[0-9;?]*[ -/]*[@-~]", b"", bytes(seen)).decode(errors="replace")
+
+    try:
+        for job_id in ("clicks", "orders", "payments", "rates", "sessions"):
+            assert wait_until(lambda name=job_id: shows(name), 60), bytes(seen)[-2000:]  # type: ignore[misc]
+        os.write(master, b"\r")
+        assert wait_until(lambda: shows("Measured over"), 20)
+        os.write(master, b"q")
+        assert wait_until(lambda: shows("\0") or process.poll() is not None, 20)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(master)

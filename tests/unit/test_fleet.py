@@ -1,0 +1,196 @@
+"""The fleet folded from events: present state, timelines, logs, and their bounds."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.events import START, job, result, snapshot
+from tests.support.fleets import decision, hour_of, spec
+from tests.support.history import history
+from tidegate.events.decision import Keyframe, Status
+from tidegate.events.job import Mode, SpecChange
+from tidegate.events.result import Phase
+from tidegate.events.snapshot import ClusterState
+from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, Trouble
+from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, Point, Timeline
+from tidegate.operate import SpecRefused, publish, with_mode, with_size
+from tidegate.runtime.settings import ServiceSettings
+
+NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
+
+
+def point(at: float, delay: float = 1.0, rate: float = 10.0) -> Point:
+    """Return a point of a timeline."""
+    return Point(at, rate, 20.0, delay, 5.0, 4.0, at)
+
+
+def test_a_timeline_is_bounded_and_keeps_its_peaks() -> None:
+    """Hours of decisions fit the capacity, in order of time, and the one peak of delay is still there."""
+    timeline = Timeline()
+    for number in range(2000):
+        timeline.add(point(10.0 * number, delay=99.0 if number == 777 else 1.0))
+    points = list(timeline)
+    assert CAPACITY / 3 < len(points) <= CAPACITY
+    assert [p.at for p in points] == sorted(p.at for p in points)
+    assert max(p.delay_seconds for p in points) == 99.0
+    assert points[-1].at == 19_990.0
+    assert timeline.seconds > 19_000
+
+
+def test_a_timeline_forgets_what_is_older_than_its_horizon() -> None:
+    """After a day of decisions, the oldest point is about one horizon old."""
+    timeline = Timeline()
+    for number in range(8640):
+        timeline.add(point(10.0 * number))
+    assert HORIZON_SECONDS * 0.9 < timeline.seconds < HORIZON_SECONDS * 1.7
+    assert len(timeline) <= CAPACITY
+
+
+def test_joined_points_have_the_mean_rate_and_unknown_is_not_zero() -> None:
+    """The mean of the rates survives joining; a point of which nothing was known stays unknown."""
+    timeline = Timeline()
+    for number in range(5 * CAPACITY):
+        timeline.add(point(10.0 * number, rate=10.0 * (number % 2), delay=math.nan))
+    points = list(timeline)
+    assert sum(p.arrival_rate for p in points) / len(points) == pytest.approx(5.0, abs=0.2)
+    assert all(math.isnan(p.delay_seconds) for p in points)
+
+
+def test_a_fleet_follows_the_events_of_its_jobs() -> None:
+    """A history of decisions and results gives the newest decision, the cluster's state, and a log in order."""
+    fleet, steps = Fleet(), history()
+    fleet.take_spec(steps[0].spec)
+    for step in steps:
+        for one in step.results:
+            fleet.take(one)
+        fleet.take(step.snapshot)
+        fleet.take(step.decision)
+    found = fleet.get("rates")
+    assert found is not None
+    assert found.decision is not None
+    assert found.decision.decision_id == steps[-1].decision.decision_id
+    assert found.decision.keyframe is None
+    assert len(found.timeline) == len(steps)
+    assert [entry.at for entry in found.log] == sorted((entry.at for entry in found.log), reverse=True)
+    assert sum(entry.times for entry in found.spans) == len(steps)
+    assert sum(entry.orders for entry in found.spans) == sum(s.decision.command is not None for s in steps)
+    assert {entry.word for entry in found.changes} == {"accepted", "verified"}
+    assert fleet.pools["default"].slots.workers_alive == 1
+
+
+def test_a_repeated_or_late_decision_changes_nothing() -> None:
+    """A decision that comes twice, or after a newer one, is not counted again."""
+    fleet, rates = Fleet(), job()
+    fleet.take_spec(rates)
+    first, second = decision(rates, NOW), decision(rates, NOW + timedelta(seconds=10))
+    for each in (first, second, second, first):
+        fleet.take(each)
+    found = fleet.get("rates")
+    assert found is not None
+    assert found.decision == second
+    assert len(found.timeline) == 2
+
+
+def test_events_of_a_job_that_is_not_managed_are_skipped() -> None:
+    """Without a spec there is no job, and a removed job is gone with all its events."""
+    fleet, rates = Fleet(), job()
+    fleet.take(decision(rates, NOW))
+    assert len(fleet) == 0
+    fleet.take_spec(rates)
+    fleet.take(decision(rates, NOW))
+    before = fleet.revision
+    fleet.remove("rates")
+    assert (len(fleet), fleet.revision) == (0, before + 1)
+
+
+def test_a_silent_or_failed_job_is_never_fine() -> None:
+    """A job comes first in the list if no decision came for three intervals, or its driver has failed."""
+    fleet, rates = Fleet(), job()
+    fleet.take_spec(rates)
+    found = fleet.get("rates")
+    assert found is not None
+    assert found.trouble(NOW) is Trouble.SILENT
+    fleet.take(decision(rates, NOW))
+    assert found.trouble(NOW + timedelta(seconds=30)) is None
+    assert found.urgency(NOW) == 4
+    assert found.trouble(NOW + timedelta(seconds=31)) is Trouble.SILENT
+    assert found.urgency(NOW + timedelta(seconds=31)) == 0
+    fleet.take(snapshot(0, state=ClusterState.FAILED))
+    assert found.trouble(NOW) is Trouble.FAILED
+
+
+def test_a_late_job_comes_before_one_that_grows() -> None:
+    """Jobs are ranked by how much they need an operator."""
+    rates = job()
+    ranks = []
+    for status in (Status.STOPPED_STATE_LIMIT, Status.LATE, Status.PENDING_SCALE_UP, Status.FINE):
+        fleet = Fleet()
+        fleet.take_spec(rates)
+        fleet.take(decision(rates, NOW).model_copy(update={"status": status}))
+        found = fleet.get("rates")
+        assert found is not None
+        ranks.append(found.urgency(NOW))
+    assert ranks == sorted(set(ranks))
+
+
+def test_what_an_operator_did_is_noted_once() -> None:
+    """A version with a name on it is one entry, though it is seen on the jobs topic and in a keyframe."""
+    fleet, rates = Fleet(), job()
+    fleet.take_spec(rates)
+    change = SpecChange(by="ada", reason="repairs", at=NOW)
+    paused = with_mode(rates, Mode.PAUSED, change)
+    fleet.take_spec(paused)
+    keyframe = Keyframe(state={}, spec=paused)
+    fleet.take(decision(paused, NOW).model_copy(update={"keyframe": keyframe}))
+    found = fleet.get("rates")
+    assert found is not None
+    noted = [(entry.kind, entry.word, entry.text) for entry in found.changes]
+    assert noted == [(EntryKind.OPERATOR, "ada", "paused the job: repairs")]
+
+
+def test_a_log_is_bounded() -> None:
+    """The log keeps the newest changes."""
+    fleet, rates = Fleet(), job()
+    fleet.take_spec(rates)
+    for number in range(LOG_LENGTH + 20):
+        fleet.take(result(f"command-{number}", Phase.VERIFIED, number))
+    found = fleet.get("rates")
+    assert found is not None
+    assert len(found.log) == LOG_LENGTH
+    assert found.log[0].at == START + timedelta(seconds=10 * (LOG_LENGTH + 19))
+
+
+def test_a_large_fleet_stays_small() -> None:
+    """A hundred jobs with an hour of decisions take less than 5 MB, so a thousand less than 50 MB."""
+    specs = [spec(number) for number in range(100)]
+    tracemalloc.start()
+    fleet = Fleet()
+    for each in specs:
+        fleet.take_spec(each)
+    for one in hour_of(specs, NOW):
+        fleet.take(one)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(fleet) == 100
+    assert held < 5e6
+
+
+def test_the_next_version_says_who_asked_for_it_and_only_that_one() -> None:
+    """A pause carries its name and reason; the next version without a name has none."""
+    change = SpecChange(by="ada", reason="repairs", at=NOW)
+    paused = with_mode(job(), Mode.PAUSED, change)
+    assert (paused.version, paused.scaling.mode, paused.change) == (2, Mode.PAUSED, change)
+    again = with_size(paused, 6, "launch day", NOW)
+    assert (again.version, again.change) == (3, None)
+    assert again.manual is not None
+    assert (again.manual.parallelism, again.manual.reason) == (6, "launch day")
+
+
+def test_a_spec_that_the_engine_refuses_is_not_published() -> None:
+    """An unknown policy is named before anything is sent."""
+    with pytest.raises(SpecRefused, match="unheard-of"):
+        publish(ServiceSettings(), [job(policy="unheard-of", policy_options={})])

@@ -1,0 +1,1 @@
+"""The console: the fleet in a browser, live from the topics."""

@@ -1,0 +1,275 @@
+"""The console's web application: pages over a fleet, a stream that says when it changed, and changes by operators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.templating import Jinja2Templates
+
+from tidegate.client import NoSuchTopic, Unreachable
+from tidegate.console.access import ANYBODY, Access, Forbidden
+from tidegate.console.changes import asked_version
+from tidegate.console.headers import SafeHeaders
+from tidegate.console.pages import decision_page, fleet_page, job_page, pools_page, what_if_page
+from tidegate.console.settings import ConsoleSettings
+from tidegate.console.topics import Topics
+from tidegate.fleet.fleet import Fleet, Job
+from tidegate.installed import engine
+from tidegate.runtime.producer import NotDelivered
+
+HERE = Path(__file__).parent
+SESSION_SECONDS = 12 * 3600
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+STREAM_POLL_SECONDS = 0.1
+STREAM_BEAT_SECONDS = 15.0
+"""A comment is sent after this much silence, so that a lost connection is noticed."""
+
+Clock = Callable[[], datetime]
+
+
+def build(settings: ConsoleSettings, topics: Topics, access: Access, key: str, clock: Clock) -> Starlette:
+    """Return the application. `key` signs the sessions; a new one ends them all."""
+    hosts = list(settings.console_allowed_hosts) or (list(LOOPBACK_NAMES) if settings.on_loopback else ["*"])
+    console = Console(topics, access, clock)
+    app = Starlette(
+        routes=[
+            Route("/", console.fleet),
+            Route("/pools", console.pools),
+            Route("/jobs/{job_id}", console.job),
+            Route("/jobs/{job_id}/decisions/{sequence:int}", console.decision),
+            Route("/jobs/{job_id}/what-if", console.what_if),
+            Route("/jobs/{job_id}/change", console.change, methods=["POST"]),
+            Route("/events", console.events),
+            Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
+            Route("/sign-out", console.sign_out, methods=["POST"]),
+            Route("/healthz", console.healthy),
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=hosts),
+            Middleware(SafeHeaders),
+            Middleware(
+                SessionMiddleware,
+                secret_key=key,
+                session_cookie="tidegate-console",
+                max_age=SESSION_SECONDS,
+                same_site="strict",
+                https_only=settings.console_https,
+            ),
+        ],
+        exception_handlers={
+            Forbidden: console.forbidden,
+            HTTPException: console.failed,
+            NotDelivered: console.not_delivered,
+            TimeoutError: console.unreadable,
+            Unreachable: console.unreadable,
+            NoSuchTopic: console.unreadable,
+        },
+    )
+    app.state.ending = console.ending
+    return app
+
+
+class Console:
+    """The pages, and who may see and do what on them."""
+
+    def __init__(self, topics: Topics, access: Access, clock: Clock) -> None:
+        self._topics = topics
+        self._access = access
+        self._clock = clock
+        self._templates = Jinja2Templates(directory=HERE / "templates")
+        self._trials = asyncio.Semaphore(1)
+        self.ending = asyncio.Event()
+        """Set when the server ends: then the streams end too."""
+
+    async def fleet(self, request: Request) -> Response:
+        """Show all jobs, those that need an operator first."""
+        return self._page(request, "fleet.html", partial(fleet_page, request.query_params, self._clock()))
+
+    async def pools(self, request: Request) -> Response:
+        """Show the slots of each cluster and who holds them."""
+        return self._page(request, "pools.html", partial(pools_page, self._clock()))
+
+    async def job(self, request: Request) -> Response:
+        """Show one job: its state, its last hours, and what happened."""
+        return self._page(request, "job.html", lambda fleet: job_page(self._job(fleet, request), self._clock()), "job")
+
+    async def decision(self, request: Request) -> Response:
+        """Show one decision with its reasons and inputs."""
+        self._reader(request)
+        with self._topics.reading() as fleet:
+            job = self._job(fleet, request)
+        sequence: int = request.path_params["sequence"]
+        found = await run_in_threadpool(self._topics.decision, job.spec.job_id, sequence)
+        if found is None:
+            raise HTTPException(404, f"There is no decision on {job.spec.job_id} with sequence {sequence}.")
+        results = await run_in_threadpool(self._topics.results, found)
+        return self._page(request, "decision.html", lambda _fleet: decision_page(job, found, results))
+
+    async def what_if(self, request: Request) -> Response:
+        """Show what another policy would have done, one request at a time."""
+        self._reader(request)
+        with self._topics.reading() as fleet:
+            job = self._job(fleet, request)
+        asked = request.query_params
+        snapshots = partial(self._topics.snapshots, job.spec.job_id)
+        async with self._trials:
+            shown = await run_in_threadpool(what_if_page, job, asked, sorted(engine().policies), snapshots)
+        return self._page(request, "what_if.html", lambda _fleet: shown, status=422 if shown["problem"] else 200)
+
+    async def change(self, request: Request) -> Response:
+        """Pause, resume or scale a job: publish the next version of its spec."""
+        form = await request.form()
+        person = self._access.operator(request, str(form.get("form", "")))
+        with self._topics.reading() as fleet:
+            spec = self._job(fleet, request).spec
+        try:
+            new, done = asked_version(spec, {name: str(value) for name, value in form.items()}, person, self._clock())
+        except ValueError as error:
+            raise HTTPException(422, _problem(error)) from None
+        await run_in_threadpool(self._topics.publish, new)
+        if "authorization" in request.headers:
+            return JSONResponse({"job_id": new.job_id, "version": new.version})
+        request.session["done"] = done
+        return RedirectResponse(f"/jobs/{new.job_id}", HTTPStatus.SEE_OTHER)
+
+    async def events(self, request: Request) -> Response:
+        """Stream a message for each change of the fleet, or of one job with `?job=`."""
+        self._reader(request)
+        return StreamingResponse(self._changes(request.query_params.get("job")), media_type="text/event-stream")
+
+    async def sign_in(self, request: Request) -> Response:
+        """Trade a token for a session."""
+        problem = ""
+        if request.method == "POST":
+            form = await request.form()
+            try:
+                self._access.sign_in(request, str(form.get("token", "")))
+            except Forbidden as error:
+                await asyncio.sleep(0.5)  # guessing takes time
+                problem = str(error)
+            else:
+                return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        shown = {"problem": problem, "person": self._access.person(request) or ANYBODY}
+        return self._render(request, "sign_in.html", shown, status=401 if problem else 200)
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session."""
+        request.session.clear()
+        return RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
+
+    async def healthy(self, _request: Request) -> Response:
+        """Say whether the topics are being read."""
+        state = self._topics.state
+        return JSONResponse({"state": state}, status_code=200 if state in {"live", "loading"} else 503)
+
+    async def forbidden(self, request: Request, error: Exception) -> Response:
+        """Show why a request was not carried out; lead to the sign-in where that helps."""
+        status = error.status if isinstance(error, Forbidden) else 403
+        if status == HTTPStatus.UNAUTHORIZED and request.method == "GET" and "authorization" not in request.headers:
+            return RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
+        return self._error(request, status, str(error))
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """Show what is wrong with a request."""
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return self._error(request, status, error.detail if isinstance(error, HTTPException) else str(error))
+
+    async def not_delivered(self, request: Request, error: Exception) -> Response:
+        """Say that the broker did not take a change."""
+        return self._error(request, 503, f"The broker did not acknowledge the change: {error}")
+
+    async def unreadable(self, request: Request, error: Exception) -> Response:
+        """Say that the topics cannot be read, or not in time."""
+        return self._error(request, 504 if isinstance(error, TimeoutError) else 503, str(error))
+
+    async def _changes(self, job_id: str | None) -> AsyncIterator[str]:
+        seen, silent = -1, 0.0
+        while not self.ending.is_set():
+            now = self._revision(job_id)
+            if now != seen:
+                seen, silent = now, 0.0
+                yield f"event: changed\ndata: {now}\n\n"
+            elif silent >= STREAM_BEAT_SECONDS:
+                silent = 0.0
+                yield ": still here\n\n"
+            await asyncio.sleep(STREAM_POLL_SECONDS)
+            silent += STREAM_POLL_SECONDS
+
+    def _revision(self, job_id: str | None) -> int:
+        if job_id is None:
+            return self._topics.revision
+        with self._topics.reading() as fleet:
+            job = fleet.get(job_id)
+            return job.revision if job is not None else 0
+
+    def _reader(self, request: Request) -> None:
+        if self._access.person(request) is None:
+            raise Forbidden("Sign in first.", 401)
+
+    def _job(self, fleet: Fleet, request: Request) -> Job:
+        job = fleet.get(request.path_params["job_id"])
+        if job is None:
+            raise HTTPException(404, f"Tidegate does not manage a job {request.path_params['job_id']!r}.")
+        return job
+
+    def _page(
+        self,
+        request: Request,
+        template: str,
+        content: Callable[[Fleet], Mapping[str, Any]],
+        follows: str = "fleet",
+        status: int = 200,
+    ) -> Response:
+        self._reader(request)
+        with self._topics.reading() as fleet:
+            shown = content(fleet)
+        return self._render(request, template, {"follows": follows, **shown}, status)
+
+    def _render(self, request: Request, template: str, shown: Mapping[str, Any], status: int = 200) -> Response:
+        person = self._access.person(request) or ANYBODY
+        common = {
+            "person": person,
+            "form": request.session.get("form", ""),
+            "done": request.session.pop("done", "") if template == "job.html" else "",
+            "changes_are_possible": self._access.changes_are_possible,
+            "state": self._topics.state,
+            "now": self._clock(),
+        }
+        return self._templates.TemplateResponse(request, template, {**common, **shown}, status_code=status)
+
+    def _error(self, request: Request, status: int, text: str) -> Response:
+        if "authorization" in request.headers:
+            return JSONResponse({"error": text}, status_code=status)
+        phrase = HTTPStatus(status).phrase
+        return self._render(request, "error.html", {"status": status, "phrase": phrase, "text": text}, status)
+
+
+def _problem(error: ValueError) -> str:
+    """Return in a line what is wrong with a form."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{first['loc'][0]}: {first['msg']}"
+    return str(error)
+
+
+def now() -> datetime:
+    """Return the time."""
+    return datetime.now(UTC)

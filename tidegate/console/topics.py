@@ -1,0 +1,81 @@
+"""What the console needs of Kafka, and how it gets it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Protocol
+
+from tidegate.client import ClientSettings
+from tidegate.events.decision import Decision
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.fleet.feed import Feed, decision_on, results_of, snapshots_of
+from tidegate.fleet.fleet import Fleet
+from tidegate.operate import publish
+
+
+class Topics(Protocol):
+    """The topics, as far as the console uses them. All methods but `reading` and `revision` may take seconds."""
+
+    @property
+    def revision(self) -> int:
+        """A number that changes with the fleet."""
+
+    @property
+    def state(self) -> str:
+        """`live`, `loading` while the history is being read, or what ended the reading."""
+
+    def reading(self) -> AbstractContextManager[Fleet]:
+        """Hold the fleet still."""
+
+    def decision(self, job_id: str, sequence: int) -> Decision | None:
+        """Return a decision; None if it is not on its topic any more."""
+
+    def results(self, decision: Decision) -> list[ActionResult]:
+        """Return the results of a decision's command."""
+
+    def snapshots(self, job_id: str, since: timedelta) -> list[MetricSnapshot]:
+        """Return a job's snapshots, oldest first."""
+
+    def publish(self, spec: JobSpec) -> None:
+        """Publish a version of a spec, and wait for the acknowledgement."""
+
+
+class KafkaTopics:
+    """The topics of a broker."""
+
+    def __init__(self, settings: ClientSettings, feed: Feed) -> None:
+        self._settings = settings
+        self._feed = feed
+
+    @property
+    def revision(self) -> int:
+        """See `Topics`."""
+        return self._feed.revision
+
+    @property
+    def state(self) -> str:
+        """See `Topics`."""
+        return self._feed.state
+
+    def reading(self) -> AbstractContextManager[Fleet]:
+        """See `Topics`."""
+        return self._feed.reading()
+
+    def decision(self, job_id: str, sequence: int) -> Decision | None:
+        """See `Topics`."""
+        return decision_on(self._settings, job_id, sequence)
+
+    def results(self, decision: Decision) -> list[ActionResult]:
+        """See `Topics`."""
+        return results_of(self._settings, decision)
+
+    def snapshots(self, job_id: str, since: timedelta) -> list[MetricSnapshot]:
+        """See `Topics`."""
+        return snapshots_of(self._settings, job_id, since)
+
+    def publish(self, spec: JobSpec) -> None:
+        """See `Topics`."""
+        publish(self._settings, [spec])

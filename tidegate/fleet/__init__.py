@@ -1,0 +1,1 @@
+"""What operators see of all jobs: their present state, their last hours, and decisions in words."""

@@ -1,0 +1,201 @@
+"""Writes docs/reference/ from the code: the commands, the settings, and the fields of every event.
+
+python -m tools.reference_pages             writes the pages
+python -m tools.reference_pages --check     says which pages are stale, and exits with 1
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic.fields import FieldInfo
+
+from services.actuator.settings import ActuatorSettings
+from services.collector.settings import CollectorSettings
+from services.decider.settings import DeciderSettings
+from tidegate.cli import app
+from tidegate.client import ClientSettings
+from tidegate.console.settings import ConsoleSettings
+from tidegate.events.topics import TOPICS
+from tidegate.runtime.settings import PREFIX, ServiceSettings
+from tools.schemas import json_schema
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+SERVICES: dict[str, type[ServiceSettings]] = {
+    "collector": CollectorSettings,
+    "decider": DeciderSettings,
+    "actuator": ActuatorSettings,
+    "console": ConsoleSettings,
+}
+
+
+def pages() -> dict[str, str]:
+    """Return every page by its file name."""
+    return {"commands.md": commands_page(), "events.md": events_page(), "settings.md": settings_page()}
+
+
+def commands_page() -> str:
+    """Return the page of the `tidegate` command, as its own help says it."""
+    group: Any = typer.main.get_command(app)
+    lines = ["# Commands", "", "Made from the command's own help. `tidegate COMMAND --help` shows the same.", ""]
+    for words, command in _commands(group, ("tidegate",)):
+        lines += [f"## {' '.join(words)}", "", *_help(command.help or ""), ""]
+        options = [each for each in command.params if each.name != "help"]
+        if options:
+            lines += ["| argument or option | meaning |", "| --- | --- |"]
+            lines += [f"| {_names(each)} | {_meaning(each)} |" for each in options]
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(group: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+    found: list[tuple[tuple[str, ...], Any]] = []
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            found += _commands(command, (*words, name))
+        else:
+            found.append(((*words, name), command))
+    return found
+
+
+def _help(text: str) -> list[str]:
+    """Return a command's help with its examples as a block of code."""
+    before, example, after = text.replace("\b\n", "").partition("Example:")
+    lines = before.rstrip().splitlines()
+    if example:
+        examples = [line.strip() for line in after.strip().splitlines()]
+        lines += ["", "```", *examples, "```"]
+    return lines
+
+
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar or parameter.name.upper()}`"
+    return ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+
+
+def _meaning(parameter: Any) -> str:
+    said = [getattr(parameter, "help", None) or ""]
+    shown = isinstance(parameter.show_default, str) and " " not in parameter.show_default
+    default = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
+    plain = shown or isinstance(parameter.default, int | float)
+    if (
+        isinstance(default, str | int | float)
+        and not isinstance(default, bool)
+        and parameter.param_type_name == "option"
+    ):
+        said.append(f"Default: `{default}`." if plain else f"Default: {default}.")
+    if variable := getattr(parameter, "envvar", None):
+        said.append(f"Also: `{variable}`.")
+    if parameter.required and parameter.param_type_name == "option":
+        said.append("Required.")
+    return _cell(" ".join(filter(None, said)))
+
+
+def settings_page() -> str:
+    """Return the page of the services' settings."""
+    common = ServiceSettings.model_fields
+    lines = [
+        "# Settings",
+        "",
+        "Each setting is a variable, or a file of that name in lower case in `/run/secrets`. A service refuses to",
+        "start with a `TIDEGATE_…` variable it does not know.",
+        "",
+        "## Every service",
+        "",
+        *_settings_table(common),
+    ]
+    for name, settings in SERVICES.items():
+        known = ClientSettings.model_fields if issubclass(settings, ClientSettings) else common
+        own = {field: info for field, info in settings.model_fields.items() if field not in known}
+        lines += ["", f"## {name}", "", *_settings_table(own)]
+    return "\n".join(lines) + "\n"
+
+
+def _settings_table(fields: dict[str, FieldInfo]) -> list[str]:
+    rows = [
+        f"| `{PREFIX}{name.upper()}` | {_default(info)} | {_cell(info.description or '')} |"
+        for name, info in fields.items()
+    ]
+    return ["| variable | default | meaning |", "| --- | --- | --- |", *rows]
+
+
+def _default(info: FieldInfo) -> str:
+    value = info.get_default(call_default_factory=True, validated_data={})
+    return "" if value is None or value in ({}, ()) else f"`{value}`"
+
+
+def events_page() -> str:
+    """Return the page of the topics and of the fields of their events."""
+    lines = [
+        "# Events",
+        "",
+        "Made from the JSON Schemas in `schemas/json`. Rates are records/s, times seconds, instants RFC 3339 in UTC. A",
+        "field that is not known is absent; it is never written as zero. Readers must ignore fields they do not know.",
+        "",
+        "| topic | key | kept | content |",
+        "| --- | --- | --- | --- |",
+    ]
+    for topic in TOPICS:
+        kept = f"{topic.retention_days} days" if topic.retention_days else "for ever, compacted"
+        lines.append(f"| [`{topic.name}`](#{topic.suffix}) | {topic.key} | {kept} | {topic.what} |")
+    for topic in TOPICS:
+        schema = json_schema(topic)
+        lines += ["", f"## {topic.suffix}", "", *_fields_table(schema)]
+        for name, part in sorted(schema.get("$defs", {}).items()):
+            if "properties" in part:
+                lines += ["", f"### {name} in {topic.suffix}", "", *_fields_table(part)]
+    return "\n".join(lines) + "\n"
+
+
+def _fields_table(schema: dict[str, Any]) -> list[str]:
+    required = dict.fromkeys(schema.get("required", ()), "yes")
+    rows = [
+        f"| `{name}` | {_cell(_type(part))} | {required.get(name, '')} | {_cell(part.get('description', ''))} |"
+        for name, part in schema["properties"].items()
+    ]
+    return ["| field | type | required | meaning |", "| --- | --- | --- | --- |", *rows]
+
+
+def _type(part: dict[str, Any]) -> str:
+    if "$ref" in part:
+        return str(part["$ref"]).rpartition("/")[2]
+    if "enum" in part:
+        return ", ".join(f"`{value}`" for value in part["enum"])
+    if "anyOf" in part:
+        return " or ".join(dict.fromkeys(_type(each) for each in part["anyOf"] if each.get("type") != "null"))
+    if part.get("type") == "array":
+        return f"list of {_type(part['items'])}" if isinstance(part.get("items"), dict) else "list"
+    return str(part.get("format") or part.get("type") or "any")
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
+
+
+def differences() -> list[str]:
+    """Return what is wrong with the folder: stale, missing and extra pages."""
+    made = pages()
+    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    return [f"{name} is stale" for name in sorted(made.keys() | found.keys()) if made.get(name) != found.get(name)]
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the pages; return the exit code."""
+    if "--check" in arguments:
+        problems = differences()
+        for problem in problems:
+            print(f"docs/reference/{problem}: run `make schemas`", file=sys.stderr)
+        return 1 if problems else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
