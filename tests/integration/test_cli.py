@@ -196,7 +196,7 @@ def test_waiting_follows_a_request_to_its_end(cli: Cli, file: Path, last: Phase,
 def test_a_reader_loses_no_record_written_while_it_opens(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record written after the broker was asked for the first one since an instant is read, on an empty topic too."""
 
-    class SlowConsumer(Consumer):
+    class SlowConsumer(Consumer):  # type: ignore[misc]
         def assign(self, partitions: list[TopicPartition]) -> None:
             cli.publish(DECISIONS[0])
             super().assign(partitions)
