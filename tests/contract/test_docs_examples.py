@@ -27,7 +27,7 @@ OFFLINE = {"simulate", "decide", "version"}
 
 
 @dataclass(frozen=True)
-class Example:
+class DocsExample:
     """A command, and lines that its output has."""
 
     page: Path
@@ -43,18 +43,18 @@ def fences(page: Path) -> list[tuple[str, str, str]]:
     return FENCE.findall(page.read_text("utf-8"))
 
 
-def examples() -> list[Example]:
+def examples() -> list[DocsExample]:
     """Return every `tidegate` command in the pages."""
-    found: list[Example] = []
+    found: list[DocsExample] = []
     for page in PAGES:
         for language, _, text in fences(page):
             if language != "console":
                 continue
-            last: Example | None = None
+            last: DocsExample | None = None
             for line in text.splitlines():
                 if line.startswith("$ "):
                     words = shlex.split(line[2:].partition(" > ")[0])
-                    last = Example(page, words[1:]) if words[0] == "tidegate" else None
+                    last = DocsExample(page, words[1:]) if words[0] == "tidegate" else None
                     found += [last] if last else []
                 elif last is not None:
                     last.shows.append(line)
@@ -83,14 +83,14 @@ def understood(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
-def test_each_command_is_understood(example: Example) -> None:
+def test_each_command_is_understood(example: DocsExample) -> None:
     """The command, its arguments and its options exist."""
     assert understood(example.words)
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.words[0] in OFFLINE], ids=str)
 def test_each_command_that_needs_no_broker_works(
-    example: Example, recorded: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: DocsExample, recorded: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the files of its page, the command ends well and prints what the page shows."""
     monkeypatch.chdir(tmp_path)

@@ -83,33 +83,33 @@ class SimulatedTopics:
 
     @property
     def revision(self) -> int:
-        """See `tidegate.console.topics.Topics`."""
+        """See `tidegate.console.topics.ConsoleTopics`."""
         return self.fleet.revision
 
     @contextmanager
     def reading(self) -> Iterator[Fleet]:
-        """See `tidegate.console.topics.Topics`."""
+        """See `tidegate.console.topics.ConsoleTopics`."""
         with self._lock:
             yield self.fleet
 
     def decision(self, job_id: str, sequence: int) -> Decision | None:
-        """See `tidegate.console.topics.Topics`."""
+        """See `tidegate.console.topics.ConsoleTopics`."""
         if self.refusal is not None:
             raise self.refusal
         made = self.recordings[job_id].decisions if job_id in self.recordings else []
         return next((one for one in made if one.sequence == sequence), None)
 
     def results(self, decision: Decision) -> list[ActionResult]:
-        """See `tidegate.console.topics.Topics`."""
+        """See `tidegate.console.topics.ConsoleTopics`."""
         return [r for r in self.recordings[decision.job_id].results if r.command_id == decision.decision_id]
 
     def snapshots(self, job_id: str, since: timedelta) -> list[MetricSnapshot]:
-        """See `tidegate.console.topics.Topics`."""
+        """See `tidegate.console.topics.ConsoleTopics`."""
         made = self.recordings[job_id].snapshots
         return [one for one in made if one.observed_at >= made[-1].observed_at - since]
 
     def publish(self, spec: JobSpec) -> None:
-        """See `tidegate.console.topics.Topics`."""
+        """See `tidegate.console.topics.ConsoleTopics`."""
         if self.refusal is not None:
             raise self.refusal
         self.published.append(spec)

@@ -22,7 +22,7 @@ from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.specs import differences
 from tidegate.cli.tail import FORMATS
-from tidegate.events.job import ManualScale, Mode
+from tidegate.events.job import ManualScale, Mode, SpecChange
 from tidegate.events.result import ActionResult
 from tidegate.events.wire import Wire
 
@@ -168,6 +168,8 @@ def test_differences_name_each_field_once() -> None:
     assert not any("version" in line for line in lines)
     assert differences(now, now) == []
     assert "- manual.parallelism: 4" in differences(new, now)
+    changed = new.model_copy(update={"change": SpecChange(by="ada", reason="repairs", at=datetime.now(UTC))})
+    assert differences(new, changed) == [], "who asked for a version is not part of the job"
 
 
 @pytest.mark.parametrize("event", sample_events().values(), ids=list(sample_events()))

@@ -16,21 +16,21 @@ from tidegate.events.job import Mode, SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState
 from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, Trouble
-from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, Point, Timeline
+from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, JobTimeline, TimelinePoint
 from tidegate.operate import SpecRefused, publish, with_mode, with_size
 from tidegate.runtime.settings import ServiceSettings
 
 NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
 
 
-def point(at: float, delay: float = 1.0, rate: float = 10.0) -> Point:
+def point(at: float, delay: float = 1.0, rate: float = 10.0) -> TimelinePoint:
     """Return a point of a timeline."""
-    return Point(at, rate, 20.0, delay, 5.0, 4.0, at)
+    return TimelinePoint(at, rate, 20.0, delay, 5.0, 4.0, at)
 
 
 def test_a_timeline_is_bounded_and_keeps_its_peaks() -> None:
     """Hours of decisions fit the capacity, in order of time, and the one peak of delay is still there."""
-    timeline = Timeline()
+    timeline = JobTimeline()
     for number in range(2000):
         timeline.add(point(10.0 * number, delay=99.0 if number == 777 else 1.0))
     points = list(timeline)
@@ -43,7 +43,7 @@ def test_a_timeline_is_bounded_and_keeps_its_peaks() -> None:
 
 def test_a_timeline_forgets_what_is_older_than_its_horizon() -> None:
     """After a day of decisions, the oldest point is about one horizon old."""
-    timeline = Timeline()
+    timeline = JobTimeline()
     for number in range(8640):
         timeline.add(point(10.0 * number))
     assert HORIZON_SECONDS * 0.9 < timeline.seconds < HORIZON_SECONDS * 1.7
@@ -52,7 +52,7 @@ def test_a_timeline_forgets_what_is_older_than_its_horizon() -> None:
 
 def test_joined_points_have_the_mean_rate_and_unknown_is_not_zero() -> None:
     """The mean of the rates survives joining; a point of which nothing was known stays unknown."""
-    timeline = Timeline()
+    timeline = JobTimeline()
     for number in range(5 * CAPACITY):
         timeline.add(point(10.0 * number, rate=10.0 * (number % 2), delay=math.nan))
     points = list(timeline)

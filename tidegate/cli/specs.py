@@ -183,7 +183,7 @@ def differences(now: JobSpec, new: JobSpec) -> list[str]:
     before, after = dict(_leaves(now.model_dump(mode="json"))), dict(_leaves(new.model_dump(mode="json")))
     lines = []
     for field in sorted(before.keys() | after.keys()):
-        if field == "version" or before.get(field) == after.get(field):
+        if field.partition(".")[0] in _OF_ONE_VERSION or before.get(field) == after.get(field):
             continue
         if before.get(field) is None:
             lines.append(f"+ {field}: {after[field]}")

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from tidegate.fleet.explain import explain
 from tidegate.fleet.fleet import Fleet
-from tidegate.fleet.rows import Row, badge_of, counted, ranked, row_of
+from tidegate.fleet.rows import FleetRow, badge_of, counted, ranked, row_of
 from tidegate.terminal import age
 
 REFRESH_SECONDS = 0.5
@@ -196,7 +196,7 @@ class TopApp(App[None]):
         self._line.update(text)
 
 
-def cells_of(row: Row) -> tuple[Text, ...]:
+def cells_of(row: FleetRow) -> tuple[Text, ...]:
     """Return a row's cells; its state has a symbol and a word, so that nobody needs the colour."""
     state = Text(f"{row.badge.symbol} {row.badge.word}", style=TONES[row.badge.tone])
     figures = (row.slots, row.delay, row.lag, row.arrival, row.capacity)

@@ -29,8 +29,8 @@ from tidegate.console.changes import asked_version
 from tidegate.console.headers import SafeHeaders
 from tidegate.console.pages import decision_page, fleet_page, job_page, pools_page, what_if_page
 from tidegate.console.settings import ConsoleSettings
-from tidegate.console.topics import Topics
-from tidegate.fleet.fleet import Fleet, Job
+from tidegate.console.topics import ConsoleTopics
+from tidegate.fleet.fleet import Fleet, FleetJob
 from tidegate.installed import engine
 from tidegate.runtime.producer import NotDelivered
 
@@ -44,7 +44,7 @@ STREAM_BEAT_SECONDS = 15.0
 Clock = Callable[[], datetime]
 
 
-def build(settings: ConsoleSettings, topics: Topics, access: Access, key: str, clock: Clock) -> Starlette:
+def build(settings: ConsoleSettings, topics: ConsoleTopics, access: Access, key: str, clock: Clock) -> Starlette:
     """Return the application. `key` signs the sessions; a new one ends them all."""
     hosts = list(settings.console_allowed_hosts) or (list(LOOPBACK_NAMES) if settings.on_loopback else ["*"])
     console = Console(topics, access, clock)
@@ -90,7 +90,7 @@ def build(settings: ConsoleSettings, topics: Topics, access: Access, key: str, c
 class Console:
     """The pages, and who may see and do what on them."""
 
-    def __init__(self, topics: Topics, access: Access, clock: Clock) -> None:
+    def __init__(self, topics: ConsoleTopics, access: Access, clock: Clock) -> None:
         self._topics = topics
         self._access = access
         self._clock = clock
@@ -224,7 +224,7 @@ class Console:
         if self._access.person(request) is None:
             raise Forbidden("Sign in first.", 401)
 
-    def _job(self, fleet: Fleet, request: Request) -> Job:
+    def _job(self, fleet: Fleet, request: Request) -> FleetJob:
         job = fleet.get(request.path_params["job_id"])
         if job is None:
             raise HTTPException(404, f"Tidegate does not manage a job {request.path_params['job_id']!r}.")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidegate.events.result import Phase
-from tidegate.fleet.fleet import EntryKind, Job
-from tidegate.fleet.timeline import Point
+from tidegate.fleet.fleet import EntryKind, FleetJob
+from tidegate.fleet.timeline import TimelinePoint
 from tidegate.terminal import figure
 
 ENDS = {phase.value for phase in Phase if phase.terminal}
@@ -49,7 +49,7 @@ class Chart:
     summary: str
 
 
-def charts_of(job: Job) -> list[Chart]:
+def charts_of(job: FleetJob) -> list[Chart]:
     """Return the charts of a job, all over the same times."""
     points = list(job.timeline)
     at = tuple(point.at for point in points)
@@ -101,7 +101,7 @@ def charts_of(job: Job) -> list[Chart]:
     ]
 
 
-def table_of(job: Job) -> list[tuple[str, ...]]:
+def table_of(job: FleetJob) -> list[tuple[str, ...]]:
     """Return the timeline as rows, the newest first: time, arrival rate, capacity, delay, lag, size."""
     points = list(job.timeline)
     step = max(1, math.ceil(len(points) / TABLE_ROWS))
@@ -113,7 +113,7 @@ def table_of(job: Job) -> list[tuple[str, ...]]:
     return rows
 
 
-def column(points: Sequence[Point], name: str) -> tuple[float | None, ...]:
+def column(points: Sequence[TimelinePoint], name: str) -> tuple[float | None, ...]:
     """Return one figure of all points; None where it is not known."""
     return tuple(known(getattr(point, name)) for point in points)
 

@@ -24,7 +24,7 @@ from tidegate.fleet.explain import (
     values_of,
     waiting,
 )
-from tidegate.fleet.fleet import Fleet, Job
+from tidegate.fleet.fleet import Fleet, FleetJob
 from tidegate.fleet.rows import BADGES, badge_of, counted, ranked, row_of
 from tidegate.terminal import figure
 from tidegate.twin.load import BadLoad
@@ -74,7 +74,7 @@ def pools_page(now: datetime, fleet: Fleet) -> Values:
     return {"pools": pools}
 
 
-def job_page(job: Job, now: datetime) -> Values:
+def job_page(job: FleetJob, now: datetime) -> Values:
     """Return one job: state, figures, charts, and what happened."""
     decision, charts = job.decision, charts_of(job)
     facts: list[tuple[str, str]] = []
@@ -101,7 +101,7 @@ def job_page(job: Job, now: datetime) -> Values:
     }
 
 
-def decision_page(job: Job, decision: Decision, results: Sequence[ActionResult]) -> Values:
+def decision_page(job: FleetJob, decision: Decision, results: Sequence[ActionResult]) -> Values:
     """Return one decision: its reasons and everything that it depended on."""
     interval = job.spec.interval_seconds
     command = decision.command
@@ -128,7 +128,7 @@ def decision_page(job: Job, decision: Decision, results: Sequence[ActionResult])
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WhatIfForm:
     """What a what-if form holds."""
 
     policy: str
@@ -141,10 +141,13 @@ LIMITS = ("min_parallelism", "max_parallelism", "lag_objective_seconds")
 
 
 def what_if_page(
-    job: Job, query: Mapping[str, str], policies: Sequence[str], snapshots: Callable[[timedelta], list[MetricSnapshot]]
+    job: FleetJob,
+    query: Mapping[str, str],
+    policies: Sequence[str],
+    snapshots: Callable[[timedelta], list[MetricSnapshot]],
 ) -> Values:
     """Return the form, and with a policy chosen what it would have done."""
-    asked = Asked(
+    asked = WhatIfForm(
         policy=query.get("policy", ""),
         options=query.get("options", ""),
         hours=query.get("hours", "1"),

@@ -16,7 +16,7 @@ from tidegate.fleet.fleet import Fleet
 from tidegate.operate import publish
 
 
-class Topics(Protocol):
+class ConsoleTopics(Protocol):
     """The topics, as far as the console uses them. All methods but `reading` and `revision` may take seconds."""
 
     @property
@@ -52,30 +52,30 @@ class KafkaTopics:
 
     @property
     def revision(self) -> int:
-        """See `Topics`."""
+        """See `ConsoleTopics`."""
         return self._feed.revision
 
     @property
     def state(self) -> str:
-        """See `Topics`."""
+        """See `ConsoleTopics`."""
         return self._feed.state
 
     def reading(self) -> AbstractContextManager[Fleet]:
-        """See `Topics`."""
+        """See `ConsoleTopics`."""
         return self._feed.reading()
 
     def decision(self, job_id: str, sequence: int) -> Decision | None:
-        """See `Topics`."""
+        """See `ConsoleTopics`."""
         return decision_on(self._settings, job_id, sequence)
 
     def results(self, decision: Decision) -> list[ActionResult]:
-        """See `Topics`."""
+        """See `ConsoleTopics`."""
         return results_of(self._settings, decision)
 
     def snapshots(self, job_id: str, since: timedelta) -> list[MetricSnapshot]:
-        """See `Topics`."""
+        """See `ConsoleTopics`."""
         return snapshots_of(self._settings, job_id, since)
 
     def publish(self, spec: JobSpec) -> None:
-        """See `Topics`."""
+        """See `ConsoleTopics`."""
         publish(self._settings, [spec])

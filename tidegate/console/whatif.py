@@ -37,7 +37,7 @@ class CannotTry(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TriedSpec:
     """What one spec would have done."""
 
     name: str
@@ -51,7 +51,7 @@ class Trial:
 class WhatIf:
     """Two trials over the same hours."""
 
-    trials: tuple[Trial, Trial]
+    trials: tuple[TriedSpec, TriedSpec]
     charts: tuple[Chart, ...]
     hours: float
 
@@ -172,7 +172,7 @@ def replaced(spec: JobSpec) -> JobSpec:
     return spec.model_copy(update=changes)
 
 
-def trial(name: str, spec: JobSpec, recording: JobRecording, found: Score) -> Trial:
+def trial(name: str, spec: JobSpec, recording: JobRecording, found: Score) -> TriedSpec:
     """Return a run in words."""
     rows = [
         ("policy", spec.scaling.policy),
@@ -189,7 +189,7 @@ def trial(name: str, spec: JobSpec, recording: JobRecording, found: Score) -> Tr
         for d in recording.decisions
         if d.command is not None
     ]
-    return Trial(name, tuple(rows), tuple(changes))
+    return TriedSpec(name, tuple(rows), tuple(changes))
 
 
 def charts_of_runs(names: Sequence[str], lines: Sequence[Curve], epoch: int) -> tuple[Chart, ...]:

@@ -21,7 +21,7 @@ from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool
 from tidegate.events.wire import Wire
 from tidegate.fleet.changes import result_in_words
-from tidegate.fleet.timeline import Point, Timeline
+from tidegate.fleet.timeline import JobTimeline, TimelinePoint
 from tidegate.terminal import size
 
 LOG_LENGTH = 100
@@ -66,7 +66,7 @@ class Trouble(StrEnum):
 
 
 @dataclass(slots=True)
-class Job:
+class FleetJob:
     """What is known of one job."""
 
     spec: JobSpec
@@ -74,7 +74,7 @@ class Job:
     """The newest one, without its keyframe."""
     state: ClusterState | None = None
     last_result: ActionResult | None = None
-    timeline: Timeline = field(default_factory=Timeline)
+    timeline: JobTimeline = field(default_factory=JobTimeline)
     spans: list[LogEntry] = field(default_factory=list)
     """Its decisions, oldest first; those in a row that have the same sizes and status are one entry."""
     changes: list[LogEntry] = field(default_factory=list)
@@ -198,18 +198,18 @@ class Fleet:
     """All jobs that Tidegate manages. Only one thread may use it."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, FleetJob] = {}
         self.pools: dict[str, FleetPool] = {}
         self.revision = 0
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[FleetJob]:
         """Iterate over the jobs in the order of their ids."""
         return iter([self._jobs[job_id] for job_id in sorted(self._jobs)])
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def get(self, job_id: str) -> Job | None:
+    def get(self, job_id: str) -> FleetJob | None:
         """Return a job, or None if Tidegate does not manage it."""
         return self._jobs.get(job_id)
 
@@ -222,7 +222,7 @@ class Fleet:
         """Take in the current spec of a job: it is part of the fleet from then on."""
         job = self._jobs.get(spec.job_id)
         if job is None:
-            job = self._jobs[spec.job_id] = Job(spec)
+            job = self._jobs[spec.job_id] = FleetJob(spec)
         job.take_spec(spec)
         self._changed(job)
 
@@ -251,15 +251,15 @@ class Fleet:
         if known is None or known.seen_at <= snapshot.observed_at:
             self.pools[snapshot.pool.pool_id] = FleetPool(snapshot.pool, snapshot.observed_at)
 
-    def _changed(self, job: Job) -> None:
+    def _changed(self, job: FleetJob) -> None:
         self.revision += 1
         job.revision = self.revision
 
 
-def point_of(decision: Decision) -> Point:
+def point_of(decision: Decision) -> TimelinePoint:
     """Return a decision as a point of a timeline."""
     seen = decision.evidence
-    return Point(
+    return TimelinePoint(
         at=decision.decided_at.timestamp(),
         arrival_rate=_known(seen.arrival_rate),
         capacity=_known(seen.true_processing_rate),

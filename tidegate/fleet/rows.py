@@ -9,7 +9,7 @@ from datetime import datetime
 
 from tidegate.events.decision import Status
 from tidegate.fleet.explain import delay
-from tidegate.fleet.fleet import Fleet, Job, Trouble
+from tidegate.fleet.fleet import Fleet, FleetJob, Trouble
 from tidegate.terminal import figure
 
 
@@ -39,7 +39,7 @@ NOT_MEANT_TO_RUN = Badge("stopped", "-", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FleetRow:
     """The figures of one job, ready to be shown."""
 
     job_id: str
@@ -60,7 +60,7 @@ UNMEASURED = ("unknown", "unknown", "unknown", "unknown")
 """Delay, lag, arrival rate and capacity of a job without a decision."""
 
 
-def badge_of(job: Job, now: datetime) -> Badge:
+def badge_of(job: FleetJob, now: datetime) -> Badge:
     """Return the state of a job; its status counts only while it is fresh."""
     trouble = job.trouble(now)
     if trouble is Trouble.SILENT and not job.spec.running:
@@ -70,14 +70,14 @@ def badge_of(job: Job, now: datetime) -> Badge:
     return BADGES[job.decision.status]
 
 
-def row_of(job: Job, now: datetime) -> Row:
+def row_of(job: FleetJob, now: datetime) -> FleetRow:
     """Return a job's row."""
     badge, decision = badge_of(job, now), job.decision
     policy = job.spec.scaling.policy
     if decision is None:
-        return Row(job.spec.job_id, badge, "unknown", *UNMEASURED, job.mode, policy, None, "No decision yet.")
+        return FleetRow(job.spec.job_id, badge, "unknown", *UNMEASURED, job.mode, policy, None, "No decision yet.")
     seen, current, final = decision.evidence, decision.current_parallelism, decision.final_parallelism
-    return Row(
+    return FleetRow(
         job_id=job.spec.job_id,
         badge=badge,
         slots=str(current) if current == final else f"{current} → {final}",
@@ -92,7 +92,7 @@ def row_of(job: Job, now: datetime) -> Row:
     )
 
 
-def ranked(jobs: Iterable[Job], now: datetime) -> list[Job]:
+def ranked(jobs: Iterable[FleetJob], now: datetime) -> list[FleetJob]:
     """Return the jobs, those that need an operator first, then by id."""
     return sorted(jobs, key=lambda job: (job.urgency(now), job.spec.job_id))
 

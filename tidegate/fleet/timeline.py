@@ -19,7 +19,7 @@ HORIZON_SECONDS = 6 * 3600.0
 """Time after which points are dropped."""
 
 
-class Point(NamedTuple):
+class TimelinePoint(NamedTuple):
     """A job over a moment or, once joined, a longer time. NaN means unknown, never zero."""
 
     at: float
@@ -59,16 +59,16 @@ JOINED: tuple[Callable[[float, float, int], float], ...] = (
     newest,
     newest,
 )
-"""How two neighbouring points become one, in the order of the fields of `Point`."""
+"""How two neighbouring points become one, in the order of the fields of `TimelinePoint`."""
 
 
-class Timeline:
+class JobTimeline:
     """The points of one job, oldest first."""
 
     __slots__ = ("_columns", "_in_last", "_width")
 
     def __init__(self) -> None:
-        self._columns = tuple(array("d") for _ in Point._fields)
+        self._columns = tuple(array("d") for _ in TimelinePoint._fields)
         self._width = 0.0
         """Seconds that one point covers; 0 while each is a single decision."""
         self._in_last = 1
@@ -77,8 +77,8 @@ class Timeline:
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def __iter__(self) -> Iterator[Point]:
-        return (Point(*values) for values in zip(*self._columns, strict=True))
+    def __iter__(self) -> Iterator[TimelinePoint]:
+        return (TimelinePoint(*values) for values in zip(*self._columns, strict=True))
 
     @property
     def seconds(self) -> float:
@@ -86,7 +86,7 @@ class Timeline:
         times = self._columns[0]
         return times[-1] - times[0] if times else 0.0
 
-    def add(self, point: Point) -> None:
+    def add(self, point: TimelinePoint) -> None:
         """Append a point, which must be newer than all others."""
         times = self._columns[0]
         if len(times) > 1 and point.at - times[-2] < self._width:
