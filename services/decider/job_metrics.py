@@ -58,6 +58,7 @@ FIGURES: Figures = {
     metrics.JOB_GRANTED: lambda job: job.snapshot.slots_granted,
     metrics.JOB_MINIMUM: lambda job: job.spec.scaling.min_parallelism,
     metrics.JOB_MAXIMUM: lambda job: job.spec.scaling.max_parallelism,
+    metrics.JOB_SHOULD_RUN: lambda job: float(job.spec.running),
     metrics.JOB_CHANGE_SINCE: lambda job: None if job.change is None else job.change.issued_at,
     metrics.JOB_FAILED_STARTS: lambda job: job.state.failures,
     metrics.JOB_RESTARTS_LEFT: lambda job: _restarts_left(job.spec, job.state, job.decision),

@@ -112,6 +112,12 @@ JOB_FINAL = _gauge("job_final_slots", "Size that the guards made of it", "job_id
 JOB_GRANTED = _gauge("job_granted_slots", "Slots that the cluster has given to the job", "job_id", services=_D)
 JOB_MINIMUM = _gauge("job_minimum_slots", "Smallest size that the spec allows", "job_id", services=_D)
 JOB_MAXIMUM = _gauge("job_maximum_slots", "Largest size that the spec allows", "job_id", services=_D)
+JOB_SHOULD_RUN = _gauge(
+    "job_should_run",
+    "1 if the spec says that the job runs, 0 if it says that the job is stopped",
+    "job_id",
+    services=_D,
+)
 JOB_STATUS = _gauge(
     "job_status", "1 for the status of the newest decision, 0 for the others", "job_id", "status", services=_D
 )
