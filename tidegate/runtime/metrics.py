@@ -140,7 +140,10 @@ JOB_RESTARTS_LEFT = _gauge(
 )
 JOB_INTERVAL = _gauge("job_interval_seconds", "Time between two snapshots of the job", "job_id", services=_D)
 JOB_SNAPSHOT_AT = _gauge(
-    "job_snapshot_timestamp_seconds", "When the newest decided snapshot was measured", "job_id", services=_D
+    "job_snapshot_timestamp_seconds",
+    "When the newest decided snapshot was measured; before the first one, since when the job has been known",
+    "job_id",
+    services=_D,
 )
 JOB_DECISIONS = _counter("job_decisions_total", "Decisions by status", "job_id", "status", services=_D)
 JOB_REASONS = _counter(
