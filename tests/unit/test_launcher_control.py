@@ -11,7 +11,8 @@ from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWrit
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import parse
-from tidegate.launcher.run import Fenced, Launch
+from tidegate.launcher.run import Launch
+from tidegate.launcher.starts import Fenced
 
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.launcher.control import Control, Token, utc_now
-from tidegate.launcher.run import FENCED, Fenced, Launch
+from tidegate.launcher.run import Launch
+from tidegate.launcher.starts import FENCED, Fenced
 from tidegate.launcher.waits import patch_waits
 
 
@@ -36,7 +37,7 @@ def patch(launch: Launch) -> None:
             return launch.start_query(_original, writer, *args, **kwargs)
 
         setattr(DataStreamWriter, name, wrapped)
-    patch_waits(launch.turn)
+    patch_waits(launch.turn, launch.second)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -77,6 +78,7 @@ def main(argv: Sequence[str]) -> int:
     _make_way(found.script, found.args)
     try:
         runpy.run_path(found.script, run_name="__main__")
+        launch.second.wait_for_taken()
     except BaseException as failure:
         if not _is_success(failure):
             launch.report_failure(failure)

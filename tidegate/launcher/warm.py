@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from tidegate.launcher.checkpoints import SETTING, private_field
 from tidegate.launcher.control import REHEARSAL
+from tidegate.launcher.starts import QueryStart
 
 RECORDS = 200
 """The most records that a rehearsal reads from one partition of a Kafka topic."""
@@ -41,14 +42,11 @@ _OLDER_BATCHES = 20
 """How far back to look for a batch that read something."""
 
 
-def warm_up(writer: Any, given: dict[str, Any], folder: Path, still: Callable[[], bool]) -> int:
-    """Rehearse the query of a `DataStreamWriter` while `still()` is true; return how many batches were rehearsed.
-
-    `given` is what the script passes to `start`; `folder` is for throw-away checkpoints.
-    """
+def warm_up(how: QueryStart, folder: Path, still: Callable[[], bool]) -> int:
+    """Rehearse a query while `still()` is true; return how many batches it took. `folder` is for its checkpoints."""
     done = 0
-    location = _checkpoint_location(writer, given)
-    mode = given.get("outputMode") or private_field(writer, "outputMode").toString()
+    location, writer = _checkpoint_location(how), how.writer
+    mode = how.asked.get("outputMode") or private_field(writer, "outputMode").toString()
     try:
         for number in range(TIMES):
             place = folder / str(number)
@@ -81,10 +79,15 @@ def _one_batch(query: Any, place: Path, seconds: float, still: Callable[[], bool
     return int(committed.exists())
 
 
+def has_committed(how: QueryStart) -> bool:
+    """Return whether the checkpoint of a query has a committed batch; False if that cannot be seen."""
+    location = _checkpoint_location(how)
+    return location is not None and _newest_batch(_folder(location) / "commits") is not None
+
+
 def copy_newest_batch(location: str, place: Path) -> bool:
     """Write a checkpoint whose first batch repeats the end of the newest logged batch; False if that cannot be done."""
-    parts = urlsplit(location)
-    offsets = Path(unquote(parts.path) if parts.scheme == "file" else location) / "offsets"
+    offsets = _folder(location) / "offsets"
     newest = _newest_batch(offsets)
     ends = None if newest is None else _kafka_offsets(offsets / str(newest))
     if newest is None or ends is None:
@@ -116,9 +119,14 @@ def _within_reach(first: dict[str, dict[str, int]], last: dict[str, dict[str, in
     }
 
 
-def _newest_batch(offsets: Path) -> int | None:
+def _folder(location: str) -> Path:
+    parts = urlsplit(location)
+    return Path(unquote(parts.path) if parts.scheme == "file" else location)
+
+
+def _newest_batch(log: Path) -> int | None:
     try:
-        return max((int(entry.name) for entry in offsets.iterdir() if entry.name.isdigit()), default=None)
+        return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=None)
     except OSError:
         return None
 
@@ -138,13 +146,13 @@ def _kafka_offsets(file: Path) -> list[dict[str, dict[str, int]]] | None:
     return found if of_kafka and found else None
 
 
-def _checkpoint_location(writer: Any, given: dict[str, Any]) -> str | None:
+def _checkpoint_location(how: QueryStart) -> str | None:
     """Return where the query will keep its checkpoint, as Spark's StreamingQueryManager finds it; None if unknown."""
-    options = private_field(writer, "extraOptions")
+    options, given = private_field(how.writer, "extraOptions"), how.asked
 
     def option(name: str) -> str | None:
         found = options.get(name)
         return given.get(name) or (found.get() if found.isDefined() else None)
 
-    default, name = writer._spark.conf.get(SETTING, None), option("queryName")
+    default, name = how.writer._spark.conf.get(SETTING, None), option("queryName")
     return option("checkpointLocation") or (f"{default}/{name}" if default and name else None)
