@@ -21,7 +21,7 @@ from tidegate.launcher.handover import StartedQuery, Turn
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import QueryStart
 from tidegate.launcher.waits import patch_waits
-from tidegate.launcher.warm import RECORDS, copy_newest_batch
+from tidegate.launcher.warm import RECORDS, repeat_newest_batch
 
 
 class Script:
@@ -254,15 +254,16 @@ def test_a_rehearsal_repeats_the_newest_batch(tmp_path: Path) -> None:
     real, place = tmp_path / "ck", tmp_path / "warm"
     _log(real, 3, {"a": {"0": 100, "1": 5}}, {"b": {"0": 7}})
     _log(real, 4, {"a": {"0": 100_000, "1": 8}}, {"b": {"0": 7}})
-    place.mkdir()
-    assert copy_newest_batch(f"file://{real}", place)
+    half, whole = repeat_newest_batch(f"file://{real}", place)
     assert (place / "sources/0/0").read_bytes() == b"\0v1\n" + json.dumps(
         {"a": {"0": 100_000 - RECORDS, "1": 5}}
     ).encode()
-    version, settings, *ends = (place / "offsets/0").read_text().splitlines()
-    assert version == "v1"
-    assert json.loads(settings) == {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "3"}}
-    assert [json.loads(end) for end in ends] == [{"a": {"0": 100_000, "1": 8}}, {"b": {"0": 7}}]
+    for log, first, second in ((half, 100_000 - RECORDS // 2, 6), (whole, 100_000, 8)):
+        version, settings, *ends = log.splitlines()
+        assert version == "v1"
+        assert json.loads(settings) == {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "3"}}
+        assert [json.loads(end) for end in ends] == [{"a": {"0": first, "1": second}}, {"b": {"0": 7}}]
+    assert not list((place / "offsets").iterdir()), "a batch is logged just before it runs"
     assert json.loads((place / "metadata").read_text())["id"]
 
 
@@ -271,9 +272,9 @@ def test_only_kafka_batches_are_repeated(tmp_path: Path, source: Any) -> None:
     """A checkpoint of another source is left alone, and so is one without a batch."""
     place = tmp_path / "warm"
     place.mkdir()
-    assert not copy_newest_batch(str(tmp_path / "none"), place)
+    assert not repeat_newest_batch(str(tmp_path / "none"), place)
     _log(tmp_path / "ck", 0, source)
-    assert not copy_newest_batch(str(tmp_path / "ck"), place)
+    assert not repeat_newest_batch(str(tmp_path / "ck"), place)
     assert not list(place.iterdir())
 
 
