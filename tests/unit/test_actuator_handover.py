@@ -32,6 +32,8 @@ class HandoverWorld(FakeWorld):
     """How many slots the cluster has for a second driver."""
     breaks: bool = False
     """Whether a second driver ends while it warms up."""
+    dies_ready: bool = False
+    """Whether a second driver ends as soon as it has said that it is ready."""
     pauses: bool = True
     """Whether the first driver comes to a batch boundary in time."""
     writers: list[str] = field(default_factory=list)
@@ -82,6 +84,7 @@ class HandoverWorld(FakeWorld):
             self.drivers[driver] = DriverState.ENDED
         elif driver in self.waiting and self.seconds - self.asked_at[driver] >= 20 and control.ready(token) is None:
             control.write_ready(token, {"submission_id": driver, "slots": min(self.slots, self.sizes[driver])})
+            self.drivers[driver] = DriverState.ENDED if self.dies_ready else self.drivers[driver]
         if hold and hold.submission_id == driver and hold.token > token and control.paused(hold.token) is None:
             self.paused |= {driver} if self.pauses else set()
             control.write_paused(hold.token, {"paused": self.pauses, "queries": {}})
@@ -135,6 +138,15 @@ def test_files_that_break_in_the_switch_do_not_leave_the_job_paused(
     assert "the disk is full" in world.last().sentence
     assert world.alive() == [FIRST]
     assert world.seconds < 90
+
+
+def test_a_first_driver_is_not_paused_for_a_second_one_that_has_ended(world: HandoverWorld) -> None:
+    """It was ready, and died before the switch."""
+    world.dies_ready = True
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.last().code == "NOT_SWITCHED"
+    assert world.control.hold() is None
+    assert world.alive() == [FIRST]
 
 
 def test_a_second_driver_takes_over(world: HandoverWorld) -> None:
