@@ -1,7 +1,7 @@
 """A driver's part in a handover: the second driver waits for its turn, the first one gives its turn away.
 
-The *second* driver runs the script up to the start of its first query. There it warms up, says so in `ready-…`, and
-waits until `go` names it. Only then do its queries start.
+The *second* driver runs the script, but keeps its queries from starting (see `second.py`). It rehearses them, says so
+in `ready-…`, and waits until `go` names it. Only then do its queries start.
 
 The *first* driver is told to `hold`. It stops its queries at a batch boundary and says so in `paused-…`, but the script
 must not notice: to it, a held query is still active, and whoever waits for its end goes on waiting. If the second

@@ -4,8 +4,8 @@
 
 `runpy` runs the script unchanged, as `__main__`, with its own `sys.argv` and its own folder on the import path. The
 launcher's modules are taken out of `sys.modules` first, so the script may bring packages of the same names. Only the
-start of a query is wrapped, and what a script can learn about its end. With `--handover`, the driver warms up at the
-first start and waits for its turn (see `handover.py`). If the script or one of its queries fails, the reason is
+start of a query is wrapped, and what a script can learn about its end. With `--handover`, the driver warms up, and the
+queries start when its turn has come (see `second.py`). If the script or one of its queries fails, the reason is
 reported, and the exception goes its way.
 Exit codes: those of the script; 75 (`FENCED`) when a newer run is allowed, 2 for wrong arguments.
 """
