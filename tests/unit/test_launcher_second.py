@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_drivers import OLD, FakeJava, FakeManager, FakeRun
+from tests.support.fake_queries import FakeWriter
 from tests.support.wait import wait_until
 from tidegate.launcher import second
 from tidegate.launcher.control import Control, HandoverOrder, Token
@@ -21,6 +22,7 @@ from tidegate.launcher.handover import Turn
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.waits import patch_waits
+from tidegate.launcher.warm import has_committed
 
 NEW = Token(6, 1)
 
@@ -264,3 +266,22 @@ def test_waiting_for_any_query_waits_for_the_start(script: SecondScript, monkeyp
     listing.join(5)
     assert len(script.got) == 2
     assert script.started == ["a"]
+
+
+def test_what_a_query_has_committed_is_in_its_checkpoint(tmp_path: Path) -> None:
+    """Where Spark would look for it: the option, an argument of `start`, or a folder of the query's name."""
+
+    def start(writer: FakeWriter, **kwargs: str) -> QueryStart:
+        return QueryStart(DataStreamWriter.start, writer, (), kwargs)
+
+    (tmp_path / "name" / "commits").mkdir(parents=True)
+    places = [
+        start(FakeWriter(options={"checkpointLocation": f"file://{tmp_path}/name"})),
+        start(FakeWriter(), checkpointLocation=f"{tmp_path}/name"),
+        start(FakeWriter(str(tmp_path)), queryName="name"),
+    ]
+    assert not any(has_committed(how) for how in places)
+    (tmp_path / "name" / "commits" / "0").touch()
+    assert all(has_committed(how) for how in places)
+    assert not has_committed(start(FakeWriter(str(tmp_path)), queryName="other"))
+    assert not has_committed(start(FakeWriter()))
