@@ -87,7 +87,8 @@ ALERTS = (
     ),
     Alert(
         "TidegateJobStuck",
-        f"deriv({m.JOB_DELAY.name}[5m]) > 0.95 and on (job_id) {m.JOB_DELAY.name} > {m.JOB_OBJECTIVE.name}",
+        f"deriv({m.JOB_DELAY.name}[5m]) > 0.95 and on (job_id) {m.JOB_DELAY.name} > {m.JOB_OBJECTIVE.name} "
+        f"and on (job_id) {m.JOB_CURRENT.name} > 0",
         "5m",
         "critical",
         f"{JOB} commits nothing although records wait.",
@@ -96,7 +97,7 @@ ALERTS = (
     ),
     Alert(
         "TidegateJobLate",
-        f"{_by_job(m.JOB_DELAY)} > {_by_job(m.JOB_OBJECTIVE)}",
+        f"{_by_job(m.JOB_DELAY)} > {_by_job(m.JOB_OBJECTIVE)} and on (job_id) {_by_job(m.JOB_SHOULD_RUN)} == 1",
         "15m",
         "warning",
         f"{JOB} is {{{{ $value | humanizeDuration }}}} late, for 15 minutes more than its objective allows.",

@@ -47,7 +47,7 @@ def _slowest(metric: Metric, by: str) -> str:
 
 FLEET: dict[str, tuple[Panel, ...]] = {
     "Now": (
-        number("Jobs", f"count({_by_job(m.JOB_INTERVAL)})"),
+        number("Jobs that should run", f"sum({_by_job(m.JOB_SHOULD_RUN)})"),
         number("Late jobs", f"count({_by_job(m.JOB_DELAY)} > {_by_job(m.JOB_OBJECTIVE)}) or vector(0)"),
         number("Longest delay", f"max({m.JOB_DELAY.name})", "s"),
         number("Slots in use", f"sum({_by_job(m.JOB_CURRENT)})"),

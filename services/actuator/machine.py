@@ -7,7 +7,7 @@ successor that knows nothing else can repeat that action: doing any action twice
     phase      its action                                       the events that can end it
     ACCEPTED   FIND the drivers that run, and the way to go     Resizable · Replaceable · Found · NothingRuns · …
     RESIZING   RESIZE: order executors of the running driver    Resized · NotResized · FallsBack · CannotGoOn
-    WARMING    WARM up a second driver up to its first query    Warm · NotWarm · FallsBack
+    WARMING    WARM up a second driver, which starts no query   Warm · NotWarm · FallsBack
     SWITCHING  SWITCH: pause the first, let the second start    Switched · NotSwitched · FallsBack
     STOPPING   STOP every driver, at a boundary or by force     Gone · GoneAfterCommit · WouldNotStop
     STOPPED    ANNOUNCE the new run; a `stop` is done here      Announced · Done

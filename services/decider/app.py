@@ -108,7 +108,7 @@ def build(
 
     async def revoked(*_: Any, **__: Any) -> None:
         outbox.states.forget()
-        metrics.jobs.forget()
+        metrics.jobs.follow((), clock.now())
 
     app.on_partitions_revoked.connect(revoked, weak=False)
 
@@ -117,7 +117,7 @@ def build(
         """Every second: signal health, refresh the cached views, and rebuild the reservations if Redis lost them."""
         while True:
             beat()
-            metrics.jobs.forget(lambda job_id: specs.get(job_id) is None)
+            metrics.jobs.follow(specs, clock.now())
             await rebuild_reservations(settings, specs, reservations, clock, metrics)
             await asyncio.sleep(1.0)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -58,6 +59,7 @@ FIGURES: Figures = {
     metrics.JOB_GRANTED: lambda job: job.snapshot.slots_granted,
     metrics.JOB_MINIMUM: lambda job: job.spec.scaling.min_parallelism,
     metrics.JOB_MAXIMUM: lambda job: job.spec.scaling.max_parallelism,
+    metrics.JOB_SHOULD_RUN: lambda job: float(job.spec.running),
     metrics.JOB_CHANGE_SINCE: lambda job: None if job.change is None else job.change.issued_at,
     metrics.JOB_FAILED_STARTS: lambda job: job.state.failures,
     metrics.JOB_RESTARTS_LEFT: lambda job: _restarts_left(job.spec, job.state, job.decision),
@@ -73,6 +75,8 @@ class JobMetrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs: dict[str, _Newest] = {}
         self._counted: set[str] = set()
+        self._known: dict[str, tuple[JobSpec, float]] = {}
+        """Every job that should be measured, and since when it has been known here."""
         self._lock = threading.Lock()
         self._decisions = metrics.JOB_DECISIONS.counter(registry)
         self._reasons = metrics.JOB_REASONS.counter(registry)
@@ -120,14 +124,16 @@ class JobMetrics(Collector):
                 change = None if result.phase.terminal else job.change._replace(phase=result.phase.value)
                 self._jobs[result.job_id] = replace(job, change=change)
 
-    def forget(self, gone: Callable[[str], bool] = lambda _: True) -> None:
-        """Forget all jobs, or those whose id is `gone`, with their series."""
+    def follow(self, specs: Iterable[JobSpec], now: datetime) -> None:
+        """Forget the jobs that are not among `specs`; from now on each of `specs` is known, decided on or not."""
+        at = now.timestamp()
         with self._lock:
-            job_ids = [job_id for job_id in self._counted if gone(job_id)]
-            self._counted.difference_update(job_ids)
-            for job_id in job_ids:
+            self._known = {spec.job_id: (spec, self._known.get(spec.job_id, (spec, at))[1]) for spec in specs}
+            gone = self._counted.difference(self._known)
+            self._counted -= gone
+            for job_id in gone:
                 self._jobs.pop(job_id, None)
-        for job_id in job_ids:
+        for job_id in gone:
             for metric in self._labelled:
                 metric.remove_by_labels({"job_id": job_id})
 
@@ -135,8 +141,15 @@ class JobMetrics(Collector):
         """Return the gauges."""
         with self._lock:
             jobs = list(self._jobs.values())
+            waiting = [known for job_id, known in self._known.items() if job_id not in self._jobs]
+        # A job without a decision counts from when it was first known, so that one that nobody measures is noticed.
+        undecided: dict[Metric, list[Sample]] = {
+            metrics.JOB_SNAPSHOT_AT: [((spec.job_id,), since) for spec, since in waiting],
+            metrics.JOB_INTERVAL: [((spec.job_id,), spec.interval_seconds) for spec, _ in waiting],
+        }
         for metric, figure in FIGURES.items():
-            yield _family(metric, (((job.spec.job_id,), value) for job in jobs if (value := figure(job)) is not None))
+            known = [((job.spec.job_id,), value) for job in jobs if (value := figure(job)) is not None]
+            yield _family(metric, [*known, *undecided.get(metric, ())])
         yield _family(metrics.JOB_INFO, ((_info(job.spec), 1.0) for job in jobs))
         yield _family(
             metrics.JOB_STATUS,

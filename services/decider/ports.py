@@ -6,6 +6,7 @@ slots of a pool. A hold belongs to a decision id, so the same decision gets the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -65,6 +66,9 @@ class Specs(Protocol):
 
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, ordered by id."""
+
+    def __iter__(self) -> Iterator[JobSpec]:
+        """Iterate over the specs of all jobs."""
 
 
 def instant(epoch_seconds: float) -> datetime:

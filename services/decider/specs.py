@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from services.decider.handler import CONSUMER
 from tidegate.engine.links import Link, find_links
@@ -44,6 +44,10 @@ class SpecBook:
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, ordered by id."""
         return self._links.get(job_id, ())
+
+    def __iter__(self) -> Iterator[JobSpec]:
+        """Iterate over the specs of all jobs."""
+        return iter(self._specs.values())
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -102,6 +106,10 @@ class CurrentSpecs:
     def links(self, job_id: str) -> tuple[Link, ...]:
         """Return the jobs linked to this one, ordered by id."""
         return self._book.links(job_id)
+
+    def __iter__(self) -> Iterator[JobSpec]:
+        """Iterate over the specs of all jobs."""
+        return iter(self._book)
 
     def _run(self) -> None:
         try:

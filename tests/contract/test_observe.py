@@ -121,7 +121,12 @@ class Case(NamedTuple):
 
 UP = {f'up{{service="{service}"}}': "1x120" for service in ("collector", "decider", "actuator")}
 STUCK = 'tidegate_job_delay_seconds{job_id="a"}'
-OBJECTIVE = {'tidegate_job_lag_objective_seconds{job_id="a"}': "60x120"}
+RUNS = {
+    'tidegate_job_lag_objective_seconds{job_id="a"}': "60x120",
+    'tidegate_job_current_slots{job_id="a"}': "4x120",
+    'tidegate_job_should_run{job_id="a"}': "1x120",
+}
+STOPPED = RUNS | {'tidegate_job_current_slots{job_id="a"}': "0x120", 'tidegate_job_should_run{job_id="a"}': "0x120"}
 A = {"job_id": "a"}
 CASES = (
     Case(
@@ -164,13 +169,15 @@ CASES = (
     ),
     Case(
         "TidegateJobStuck",
-        {STUCK: "0+60x60", **OBJECTIVE},
+        {STUCK: "0+60x60", **RUNS},
         "20m",
         A,
         "",
-        {STUCK: "0+50x60", **OBJECTIVE},  # too small, but it commits
+        {STUCK: "0+50x60", **RUNS},  # too small, but it commits
     ),
-    Case("TidegateJobLate", {STUCK: "90x60", **OBJECTIVE}, "20m", A, "1m 30s", {STUCK: "59x60", **OBJECTIVE}),
+    Case("TidegateJobStuck", {STUCK: "0+60x60", **RUNS}, "20m", A, "", {STUCK: "0+60x60", **STOPPED}),
+    Case("TidegateJobLate", {STUCK: "90x60", **RUNS}, "20m", A, "1m 30s", {STUCK: "59x60", **RUNS}),
+    Case("TidegateJobLate", {STUCK: "90x60", **RUNS}, "20m", A, "1m 30s", {STUCK: "90x60", **STOPPED}),
     Case(
         "TidegateStartFailed",
         {'tidegate_job_failed_starts{job_id="a"}': "0 1x5"},

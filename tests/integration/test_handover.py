@@ -51,6 +51,9 @@ counts = (
     .agg(count("value").alias("records"))
     .select(to_json(struct("partition", "records")).alias("value"))
 )
+if mode == "two":
+    other = counts.writeStream.format("noop").outputMode("update").trigger(processingTime="1 second")
+    other.option("checkpointLocation", args.checkpoint + "/query-2").start()
 writer = counts.writeStream.outputMode("update").option("checkpointLocation", args.checkpoint)
 writer = writer.trigger(processingTime="1 second")
 if mode == "stuck":
@@ -112,8 +115,12 @@ class HandoverJob(ActuatorRig):
 
     def batch(self) -> int:
         """Return the newest committed batch; -1 before the first."""
+        return max(self.batches(), default=-1)
+
+    def batches(self) -> list[int]:
+        """Return the newest committed batch of each query; -1 before its first."""
         found = read_checkpoints(self.spec.application.checkpoint_location)
-        return max((-1 if c.newest_commit is None else c.newest_commit for c in found), default=-1)
+        return [-1 if c.newest_commit is None else c.newest_commit for c in found]
 
     def counted(self) -> int:
         """Return how many records the job says it has read; fail if a count went backwards or came twice."""
@@ -166,8 +173,10 @@ def job(stack: StackProvider, tmp_path: Path) -> Iterator[HandoverJob]:
 
 @pytest.mark.timeout(600)
 def test_a_stateful_job_is_handed_over(job: HandoverJob) -> None:
-    """The second driver goes on with the first one's state; every record is counted once, and one driver is left."""
+    """The second driver goes on with both queries; every record is counted once, and one driver is left."""
+    job.mode.write_text("two")
     job.run_first()
+    assert wait_until(lambda: len(job.batches()) == 2 and min(job.batches()) >= 0, 60), job.batches()
     (first,) = job.alive()
     command = job.command(CommandKind.RESCALE, 2, before=1)
     end = job.wait_for_end(command)
@@ -177,7 +186,9 @@ def test_a_stateful_job_is_handed_over(job: HandoverJob) -> None:
     assert end.submission_id != first
     assert end.details["clean"] is True
     (ready,) = (result for result in job.results(command.command_id) if result.phase is Phase.SWITCHING)
-    assert ready.details["rehearsed_batches"] == 2
+    assert ready.details["rehearsed_batches"] == 4, "two of each query"
+    before = min(job.batches())
+    assert wait_until(lambda: min(job.batches()) > before, 60), job.batches()
     granted = [app["cores"] for app in job.master()["activeapps"] if app["id"] == end.incarnation]
     assert granted == [2]
     job.check_counts()

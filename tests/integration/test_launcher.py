@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from services.actuator.checkpoint import read_checkpoints
 from tests.support.control import stopped
 from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.stack.java import find_java
 
 SCRIPT = """
@@ -80,10 +81,10 @@ class Drivers:
             ),
         )
 
-    def start(self, token: Token, batch_seconds: float) -> str:
+    def start(self, token: Token, batch_seconds: float, *, handover: bool = False) -> str:
         """Start a run, return its driver's id."""
         spec = self.spec(batch_seconds)
-        submission_id = self.backend.submit(Submission(spec, token, 2))
+        submission_id = self.backend.submit(Submission(spec, token, 2, handover=handover))
         self._started.append((spec, submission_id))
         return submission_id
 
@@ -98,6 +99,11 @@ class Drivers:
     def wait_for_end(self, submission_id: str, seconds: float = 100.0) -> None:
         """Wait until the driver has ended."""
         assert wait_until(lambda: not self.backend.state(self.spec(0), submission_id).alive, seconds), self.log()
+
+    def facts(self, submission_id: str) -> dict[str, Any] | None:
+        """Return what a driver says about itself."""
+        said = (self.control.running(token) or {} for token in self.control.runs())
+        return next((facts for facts in said if facts.get("submission_id") == submission_id), None)
 
     def log(self) -> str:
         """Return what the drivers printed."""
@@ -190,3 +196,61 @@ def test_an_older_run_never_touches_the_checkpoint(drivers: Drivers) -> None:
     drivers.wait_for_end(late)
     assert "run 4-1 must not start a query:" in drivers.log()
     assert not (drivers.folder / "ck").exists()
+
+
+TWO_QUERIES = """
+import os, pathlib, sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+folder = pathlib.Path(sys.argv[1])
+
+def note(name):
+    def batch(frame, batch_id):
+        session = frame.sparkSession
+        found = session.conf.get("spark.tidegate.test"), session.sparkContext.getLocalProperty("spark.scheduler.pool")
+        (folder.parent / f"seen-{name}-{os.getpid()}").write_text(" ".join(map(str, found)))
+    return batch
+
+writer = spark.readStream.format("rate").load().writeStream
+for name in ("a", "b"):
+    spark.conf.set("spark.tidegate.test", name)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+    query = writer.foreachBatch(note(name)).option("checkpointLocation", str(folder / name)).start()
+spark.conf.unset("spark.tidegate.test")
+spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+print("STARTED", type(query).__name__, flush=True)
+spark.streams.awaitAnyTermination()
+"""
+"""Each query has a setting and a pool of its own, although both are made with one writer."""
+
+
+@pytest.mark.timeout(400)
+def test_a_second_driver_starts_the_queries_that_the_script_asked_for(drivers: Drivers) -> None:
+    """The script was let past its starts, and used writer and session again; each query is as it was told to be."""
+    (drivers.folder / "script.py").write_text(TWO_QUERIES)
+
+    def seen(submission_id: str) -> dict[str, str]:
+        pid = (drivers.facts(submission_id) or {}).get("pid")
+        return {name: path.read_text() for name in "ab" if (path := drivers.folder / f"seen-{name}-{pid}").is_file()}
+
+    wanted = {"a": "a a", "b": "b b"}
+    first = drivers.start(Token(1), 0.0)
+    assert wait_until(lambda: seen(first) == wanted, 150), drivers.log()
+    drivers.wait_for_commits(1)
+    second = drivers.start(Token(2), 0.0, handover=True)
+    ready = wait_until(lambda: drivers.control.ready(Token(2)), 150)
+    assert ready is not None, drivers.log()
+    assert (ready["queries"], ready["batches"]) == (2, 4), ready
+    assert drivers.log().count("STARTED PendingQuery") == 1
+    assert not seen(second)
+
+    switch = Token(3)
+    drivers.control.raise_fence(switch, "a")
+    drivers.control.request_hold(HandoverOrder(switch, first, 60.0))
+    assert wait_until(lambda: drivers.control.paused(switch), 60), drivers.log()
+    drivers.control.let_go(HandoverOrder(switch, second))
+    assert wait_until(lambda: seen(second) == wanted, 60), (seen(second), drivers.log())
+    drivers.control.request_stop(switch, "c", 30.0)
+    drivers.wait_for_end(first)
+    assert drivers.backend.state(drivers.spec(0), second).alive, drivers.log()

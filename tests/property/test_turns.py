@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tidegate.launcher import handover
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.starts import QueryStart
 
 FIRST, SECOND = "driver-1-0", "driver-1-1"
 EVENTS = ("hold", "let the second go", "the second looks", "the first looks", "forgotten", "end the second and resume")
@@ -38,6 +39,10 @@ class OneOfTwo:
         """Fail: nothing here does."""
         raise AssertionError(failure)
 
+    def leave(self, failure: BaseException) -> None:
+        """Fail: nothing here does."""
+        raise AssertionError(failure)
+
 
 class Pair:
     """The two drivers, the actuator's part, and what the first one's query does."""
@@ -52,7 +57,7 @@ class Pair:
         query = types.SimpleNamespace(id="q", _jsq=self.java, lastProgress=None)
         streams = types.SimpleNamespace(resetTerminated=lambda: None)
         writer = types.SimpleNamespace(_spark=types.SimpleNamespace(streams=streams))
-        self.first.remember(StartedQuery(query, lambda _writer: query, writer, (), {}))
+        self.first.remember(StartedQuery(query, QueryStart(lambda _writer: query, writer, (), {})))
 
     def _order(self, *, hold: bool, driver: str) -> None:
         self.newest = Token(6, self.newest.run + 1)
@@ -67,7 +72,7 @@ class Pair:
         elif event == "let the second go" and (self.control.paused(self.newest) or {}).get("paused"):
             self.control.let_go(HandoverOrder(self.newest, SECOND))
         elif event == "the second looks" and not self.second_ended and not self.second.over:
-            self.second_runs = self.second_runs or self.second._may_go()
+            self.second_runs = self.second_runs or self.second.may_go()
         elif event == "the first looks":
             self.first.look()
         elif event == "forgotten":

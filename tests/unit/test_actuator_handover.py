@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from services.actuator.actions.retire import OTHERS_SECONDS
 from services.actuator.backends import DriverState, Submission
 from services.actuator.checkpoint import read_mark
 from tests.unit.test_actuator_execute import Died, FakeWorld
@@ -32,10 +33,17 @@ class HandoverWorld(FakeWorld):
     """How many slots the cluster has for a second driver."""
     breaks: bool = False
     """Whether a second driver ends while it warms up."""
+    dies_ready: bool = False
+    """Whether a second driver ends as soon as it has said that it is ready."""
     pauses: bool = True
     """Whether the first driver comes to a batch boundary in time."""
     writers: list[str] = field(default_factory=list)
     """Who committed, in order."""
+    late_seconds: float = 0.0
+    """After how long the second driver's other query commits."""
+    caught_up: bool = False
+    let_go_at: float | None = None
+    retired_at: float | None = None
 
     @property
     @override
@@ -73,8 +81,12 @@ class HandoverWorld(FakeWorld):
     def _obey(self, driver: str) -> None:
         token, control = self.tokens[driver], self.control
         marker, hold, go, fence = control.stop_marker(), control.hold(), control.go(), control.fence()
+        if self.let_go_at is not None and self.seconds - self.let_go_at >= self.late_seconds and not self.caught_up:
+            control.write_progress(control.runs()[-1], {"committed": {"a": 1, "b": 1}})
+            self.caught_up = True
         if marker and marker[0] > token and self.obeys:
             self.drivers[driver] = DriverState.ENDED
+            self.retired_at = self.seconds
         elif self._new(driver):
             if self.seconds - self.asked_at[driver] >= 5:
                 self._arrive(driver, token)
@@ -82,10 +94,12 @@ class HandoverWorld(FakeWorld):
             self.drivers[driver] = DriverState.ENDED
         elif driver in self.waiting and self.seconds - self.asked_at[driver] >= 20 and control.ready(token) is None:
             control.write_ready(token, {"submission_id": driver, "slots": min(self.slots, self.sizes[driver])})
+            self.drivers[driver] = DriverState.ENDED if self.dies_ready else self.drivers[driver]
         if hold and hold.submission_id == driver and hold.token > token and control.paused(hold.token) is None:
             self.paused |= {driver} if self.pauses else set()
             control.write_paused(hold.token, {"paused": self.pauses, "queries": {}})
         if go and go.submission_id == driver and go.token > token and fence and fence[0] <= go.token:
+            self.let_go_at, self.caught_up = self.seconds, False
             self.waiting.discard(driver)
             self.paused.discard(driver)
             self.tokens[driver] = go.token
@@ -93,7 +107,9 @@ class HandoverWorld(FakeWorld):
 
     def _arrive(self, driver: str, token: Token) -> None:
         facts: dict[str, Any] = {"submission_id": driver, "application_id": f"app-{driver}", "hands_over": True}
-        facts["application"] = f"digest-{driver}"
+        place = str(self.spec.application.checkpoint_location)
+        queries = [{"id": id_, "name": None, "checkpoint": place} for id_ in "ab"]
+        facts |= {"application": f"digest-{driver}", "queries": queries}
         self.control.write_running(token, {**facts, "epoch": token.epoch, "run": token.run})
 
     def alive(self) -> list[str]:
@@ -137,6 +153,15 @@ def test_files_that_break_in_the_switch_do_not_leave_the_job_paused(
     assert world.seconds < 90
 
 
+def test_a_first_driver_is_not_paused_for_a_second_one_that_has_ended(world: HandoverWorld) -> None:
+    """It was ready, and died before the switch."""
+    world.dies_ready = True
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.last().code == "NOT_SWITCHED"
+    assert world.control.hold() is None
+    assert world.alive() == [FIRST]
+
+
 def test_a_second_driver_takes_over(world: HandoverWorld) -> None:
     """The second driver starts while the first one runs, commits after it, and is the only one left."""
     assert world.carry(command()) is Phase.VERIFIED
@@ -151,6 +176,18 @@ def test_a_second_driver_takes_over(world: HandoverWorld) -> None:
     # and once more: the log and the control directory know which driver runs
     assert world.carry(command(to=6, epoch=8, command_id="again", from_parallelism=4)) is Phase.VERIFIED
     assert world.alive() == ["driver-1-2"]
+
+
+@pytest.mark.parametrize(("late", "stays"), [(0.0, 0.0), (9.0, 9.0), (1000.0, OTHERS_SECONDS)])
+def test_the_first_driver_stays_until_all_queries_have_committed(
+    world: HandoverWorld, late: float, stays: float
+) -> None:
+    """Its end would take the processor from their first batches. But it does not wait for ever."""
+    world.late_seconds = late
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.let_go_at is not None
+    assert world.retired_at is not None
+    assert stays <= world.retired_at - world.let_go_at < stays + 5
 
 
 def test_the_next_restart_finds_the_driver_that_took_over(world: HandoverWorld) -> None:

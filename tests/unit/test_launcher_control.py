@@ -11,7 +11,8 @@ from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWrit
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import parse
-from tidegate.launcher.run import Fenced, Launch
+from tidegate.launcher.run import Launch
+from tidegate.launcher.starts import Fenced
 
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
@@ -269,3 +270,25 @@ def test_a_query_starts_even_if_nothing_can_be_told_about_it(tmp_path: Path) -> 
         "cannot give the query a checkpoint",
         "cannot report the query",
     ]
+
+
+@pytest.mark.parametrize(
+    ("failure", "stopping", "code"),
+    [(Fenced("too late"), False, 75), (RuntimeError("no topic"), False, 1), (Fenced("too late"), True, None)],
+    ids=["its turn has not come", "a query fails", "it is being stopped"],
+)
+def test_a_driver_whose_queries_cannot_be_started_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, stopping: bool, code: int | None
+) -> None:
+    """Even if the script sleeps. The reason is reported. A stop ends the driver anyway, after its queries."""
+    ended: list[int] = []
+    monkeypatch.setattr("tidegate.launcher.run.os._exit", ended.append)
+    monkeypatch.setattr("tidegate.launcher.run._LEAVE_SECONDS", 0.0)
+    launch, control, _ = _launch(tmp_path, Token(5, 1))
+    launch.report()
+    if stopping:
+        launch._stopping.set()
+    launch.leave(failure)
+    assert ended == ([] if code is None else [code])
+    error = (control.running(Token(5, 1)) or {}).get("error")
+    assert error == (None if isinstance(failure, Fenced) else "RuntimeError: no topic")

@@ -1,7 +1,5 @@
 """A driver's part in a handover, without Spark: orders, held queries, and what the script sees of them."""
 
-# ruff: noqa: N802 - the JVM's names
-
 from __future__ import annotations
 
 import json
@@ -14,107 +12,31 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.support.wait import wait_until
+from tests.support.fake_drivers import OLD, FakeJava, FakeManager, FakeRun
 from tidegate.launcher import handover, warm
 from tidegate.launcher.control import Control, ControlError, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.second import SecondDriver
+from tidegate.launcher.starts import QueryStart
 from tidegate.launcher.waits import patch_waits
-from tidegate.launcher.warm import RECORDS, copy_newest_batch
-
-OLD = Token(5, 1)
-
-
-class FakeRun:
-    """A run that takes newer tokens."""
-
-    submission_id = "driver-1-0"
-    parallelism = 2
-
-    def __init__(self) -> None:
-        self.token = OLD
-        self.failures: list[str] = []
-
-    def adopt(self, token: Token) -> None:
-        """Go on as a newer run."""
-        self.token = token
-
-    def asked_to_stop(self) -> float | None:
-        """Nobody asks it to stop."""
-        return None
-
-    def report_failure(self, failure: BaseException | str) -> None:
-        """Remember the failure."""
-        self.failures.append(str(failure))
-
-
-class FakeJava:
-    """The JVM's side of a query."""
-
-    def __init__(self, id_: str = "q") -> None:
-        self._id = id_
-        self.active = True
-        self.ended = threading.Event()
-
-    def id(self) -> Any:
-        """Return the id, which survives restarts."""
-        return types.SimpleNamespace(toString=lambda: self._id)
-
-    def isActive(self) -> bool:
-        """Whether the query runs."""
-        return self.active
-
-    def lastProgress(self) -> None:
-        """There was no batch."""
-
-    def stop(self) -> None:
-        """End the query."""
-        self.active = False
-        self.ended.set()
-
-    def awaitTermination(self, milliseconds: int | None = None) -> bool:
-        """Wait for the end."""
-        return self.ended.wait(30 if milliseconds is None else milliseconds / 1000)
-
-
-class FakeManager:
-    """The JVM's side of `spark.streams`."""
-
-    def __init__(self, *queries: FakeJava) -> None:
-        self.queries = list(queries)
-        self.terminated = False
-
-    def active(self) -> list[FakeJava]:
-        """Return the queries that run."""
-        return [query for query in self.queries if query.active]
-
-    def awaitAnyTermination(self, milliseconds: int | None = None) -> bool:
-        """Wait for the end of any."""
-        return wait_until(
-            lambda: self.terminated or any(not query.active for query in self.queries),
-            30 if milliseconds is None else milliseconds / 1000,
-            0.01,
-        )
-
-    def resetTerminated(self) -> None:
-        """Forget what has ended."""
-        self.terminated = False
-        self.queries = self.active()
+from tidegate.launcher.warm import RECORDS, repeat_newest_batch
 
 
 class Script:
     """A script with one query, in a driver that can hand over."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool = False) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.control = Control(folder, "job")
         self.run = FakeRun()
-        self.turn = Turn(self.control, self.run, lambda _text: None, waits=waits)
+        self.turn = Turn(self.control, self.run, lambda _text: None, waits=False)
         self.query: Any = StreamingQuery(FakeJava())
         self.manager: Any = StreamingQueryManager(FakeManager(self.query._jsq))
         self.fails = False
         self.reaches_boundary = True
         writer = types.SimpleNamespace(_spark=types.SimpleNamespace(streams=self.manager))
-        self.turn.remember(StartedQuery(self.query, self._start, writer, (), {}))
+        self.turn.remember(StartedQuery(self.query, QueryStart(self._start, writer, (), {})))
         monkeypatch.setattr(handover, "end_at_boundary", self._end)
         self.ended: list[Any] = []
 
@@ -157,7 +79,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
         for name in names:
             monkeypatch.setattr(cls, name, getattr(cls, name))
     script = Script(tmp_path, monkeypatch)
-    patch_waits(script.turn)
+    patch_waits(script.turn, SecondDriver(script.control, script.run, script.turn, lambda _how, _query: None, print))
     yield script
     script.turn.end()
     script.query._jsq.stop()
@@ -300,20 +222,6 @@ def test_a_turn_is_taken_once(script: Script, monkeypatch: pytest.MonkeyPatch, h
     assert script.turn.holding
 
 
-def test_a_second_driver_that_is_let_go_too_late_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first driver was forgotten and goes on: the permission counts no more, and no query is started."""
-    script = Script(tmp_path, monkeypatch, waits=True)
-    monkeypatch.setattr(handover, "warm_up", lambda *_args: 2)
-    context = types.SimpleNamespace(master="local[2]")
-    writer = types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=context))
-    thread = script.wait_in_background(lambda: script.turn.wait(writer, {}))
-    assert script.control.take_turn(Token(6, 1), "driver-0-0")
-    script.order(1, hold=False)
-    thread.join(5)
-    assert script.ended == [False]
-    assert script.run.token == OLD
-
-
 def test_a_driver_that_has_handed_over_stays_paused(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a second driver was let go, only the actuator may tell the first one to go on."""
     token = script.order(1, hold=True)
@@ -334,45 +242,6 @@ def test_a_query_that_cannot_be_resumed_is_reported(script: Script) -> None:
     assert script.ended
 
 
-def test_a_second_driver_waits_until_it_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says that it is ready, which names the driver, and starts its query only when its turn has come."""
-    script = Script(tmp_path, monkeypatch, waits=True)
-    monkeypatch.setattr(handover, "warm_up", lambda *_args: 2)
-    context = types.SimpleNamespace(master="local[2]")
-    writer = types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=context))
-    thread = script.wait_in_background(lambda: script.turn.wait(writer, {}))
-    ready = wait_until(lambda: script.control.ready(OLD), 10)
-    assert ready is not None
-    assert (ready["slots"], ready["batches"], ready["submission_id"]) == (2, 2, FakeRun.submission_id)
-    script.order(1, hold=False, driver="driver-9-9")
-    assert not script.ended
-    script.order(2, hold=False)
-    thread.join(5)
-    assert script.ended == [True]
-    assert script.run.token == Token(6, 2)
-
-
-def test_a_second_driver_that_cannot_warm_up_takes_over_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A failed rehearsal is reported, and nothing else."""
-    script = Script(tmp_path, monkeypatch, waits=True)
-
-    def fail(*_args: object) -> int:
-        raise RuntimeError("no such topic")
-
-    monkeypatch.setattr(handover, "warm_up", fail)
-    context = types.SimpleNamespace(master="local[2]")
-    writer = types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=context))
-    thread = script.wait_in_background(lambda: script.turn.wait(writer, {}))
-    ready = wait_until(lambda: script.control.ready(OLD), 10)
-    assert ready is not None
-    assert ready["error"] == "RuntimeError: no such topic"
-    script.turn.end()
-    thread.join(5)
-    assert script.ended == [False]
-
-
 def _log(checkpoint: Path, batch: int, *sources: Any) -> None:
     (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
     settings = {"batchWatermarkMs": 77, "conf": {"spark.sql.shuffle.partitions": "3"}}
@@ -385,15 +254,16 @@ def test_a_rehearsal_repeats_the_newest_batch(tmp_path: Path) -> None:
     real, place = tmp_path / "ck", tmp_path / "warm"
     _log(real, 3, {"a": {"0": 100, "1": 5}}, {"b": {"0": 7}})
     _log(real, 4, {"a": {"0": 100_000, "1": 8}}, {"b": {"0": 7}})
-    place.mkdir()
-    assert copy_newest_batch(f"file://{real}", place)
+    half, whole = repeat_newest_batch(f"file://{real}", place)
     assert (place / "sources/0/0").read_bytes() == b"\0v1\n" + json.dumps(
         {"a": {"0": 100_000 - RECORDS, "1": 5}}
     ).encode()
-    version, settings, *ends = (place / "offsets/0").read_text().splitlines()
-    assert version == "v1"
-    assert json.loads(settings) == {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "3"}}
-    assert [json.loads(end) for end in ends] == [{"a": {"0": 100_000, "1": 8}}, {"b": {"0": 7}}]
+    for log, first, second in ((half, 100_000 - RECORDS // 2, 6), (whole, 100_000, 8)):
+        version, settings, *ends = log.splitlines()
+        assert version == "v1"
+        assert json.loads(settings) == {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "3"}}
+        assert [json.loads(end) for end in ends] == [{"a": {"0": first, "1": second}}, {"b": {"0": 7}}]
+    assert not list((place / "offsets").iterdir()), "a batch is logged just before it runs"
     assert json.loads((place / "metadata").read_text())["id"]
 
 
@@ -402,9 +272,9 @@ def test_only_kafka_batches_are_repeated(tmp_path: Path, source: Any) -> None:
     """A checkpoint of another source is left alone, and so is one without a batch."""
     place = tmp_path / "warm"
     place.mkdir()
-    assert not copy_newest_batch(str(tmp_path / "none"), place)
+    assert not repeat_newest_batch(str(tmp_path / "none"), place)
     _log(tmp_path / "ck", 0, source)
-    assert not copy_newest_batch(str(tmp_path / "ck"), place)
+    assert not repeat_newest_batch(str(tmp_path / "ck"), place)
     assert not list(place.iterdir())
 
 
@@ -416,7 +286,8 @@ def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     writer = types.SimpleNamespace(
         _df=types.SimpleNamespace(), _jwrite=None, _spark=types.SimpleNamespace(streams=streams)
     )
+    how = QueryStart(DataStreamWriter.start, writer, (), {"outputMode": "append"})
     with pytest.raises(AttributeError):
-        warm.warm_up(writer, {"outputMode": "append"}, tmp_path / "w", lambda: True)
+        warm.warm_up(how, tmp_path / "w", lambda: True)
     assert not (tmp_path / "w").exists()
     assert reset

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import subprocess
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from services.actuator.metrics import ActuatorMetrics
 from services.collector.metrics import CollectorMetrics
 from services.decider.metrics import DeciderMetrics
-from tests.support.events import job, result, snapshot
+from tests.support.events import START, job, result, snapshot
 from tests.unit.test_collector_app import World, spec
 from tests.unit.test_decider_handler import Bench, SetClock, overloaded
 from tidegate.events.command import CommandKind
@@ -170,11 +171,26 @@ def test_a_forgotten_job_leaves_no_series() -> None:
         bench.take(ended)
     before = generate_latest(bench.registry).decode()
     assert before.count('"one"') == before.count('"two"') > 50
-    bench.handler.metrics.jobs.forget(lambda job_id: job_id == "one")
+    bench.handler.metrics.jobs.follow([job("two")], START)
     after = generate_latest(bench.registry).decode()
     assert (after.count('"one"'), after.count('"two"')) == (0, before.count('"two"'))
-    bench.handler.metrics.jobs.forget()
+    bench.handler.metrics.jobs.follow([], START)
     assert '"two"' not in generate_latest(bench.registry).decode()
+
+
+def test_a_job_that_nobody_measures_is_noticed() -> None:
+    """A job without a decision counts from when it was first known, so the alert on old snapshots finds it too."""
+    bench, name = Bench(), "tidegate_job_snapshot_timestamp_seconds"
+    jobs, later = bench.handler.metrics.jobs, START + timedelta(hours=1)
+    jobs.follow([job("rates"), job("lost")], START)
+    jobs.follow([job("rates"), job("lost")], later)
+    bench.take(*overloaded(1))
+    assert bench.registry.get_sample_value(name, {"job_id": "lost"}) == START.timestamp()
+    assert bench.registry.get_sample_value("tidegate_job_interval_seconds", {"job_id": "lost"}) == 10
+    assert bench.registry.get_sample_value(name, {"job_id": "rates"}) == overloaded(1)[0].observed_at.timestamp()
+    jobs.follow([job("rates")], later)
+    assert bench.registry.get_sample_value(name, {"job_id": "lost"}) is None
+    assert bench.registry.get_sample_value(name, {"job_id": "rates"}) is not None
 
 
 def test_dead_letters_are_counted_from_zero() -> None:

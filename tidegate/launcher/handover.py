@@ -1,7 +1,7 @@
 """A driver's part in a handover: the second driver waits for its turn, the first one gives its turn away.
 
-The *second* driver runs the script up to the start of its first query. There it warms up, says so in `ready-…`, and
-waits until `go` names it. Only then do its queries start.
+The *second* driver runs the script, but keeps its queries from starting (see `second.py`). It rehearses them, says so
+in `ready-…`, and waits until `go` names it. Only then do its queries start.
 
 The *first* driver is told to `hold`. It stops its queries at a batch boundary and says so in `paused-…`, but the script
 must not notice: to it, a held query is still active, and whoever waits for its end goes on waiting. If the second
@@ -26,17 +26,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.launcher.boundary import end_at_boundary
-from tidegate.launcher.control import Control, ControlError, HandoverOrder, Token
-from tidegate.launcher.warm import warm_up
+from tidegate.launcher.control import Control, HandoverOrder, Token
+from tidegate.launcher.starts import QueryStart
 
-GO_SECONDS = 0.02
-"""Between two looks of the second driver at its turn: they add to the time without commits."""
-WAIT_SECONDS = 900.0
-"""How long the second driver waits for its turn before it ends: nobody may be left to give it."""
 FORGOTTEN_SECONDS = 60.0
 """How long the first driver stays paused if nobody takes its turn: an actuator that goes on needs a moment for that."""
-EXECUTORS_SECONDS = 60.0
-"""How long the second driver waits for its executors before it says how many have come."""
 _TRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
@@ -65,20 +59,20 @@ class DriverRun(Protocol):
     def report_failure(self, failure: BaseException | str) -> None:
         """Say why a query failed."""
 
+    def leave(self, failure: BaseException) -> None:
+        """End the driver if the script goes on although its queries cannot be started."""
+
 
 @dataclass(frozen=True, slots=True)
 class StartedQuery:
     """A query of the script's, and how to start it again."""
 
     query: Any
-    start: Callable[..., Any]
-    writer: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    how: QueryStart
 
     def again(self) -> None:
         """Start the query from its checkpoint, behind the handle that the script has."""
-        self.query._jsq = self.start(self.writer, *self.args, **self.kwargs)._jsq
+        self.query._jsq = self.how()._jsq
 
 
 class Turn:
@@ -88,9 +82,9 @@ class Turn:
         self._control = control
         self._run = run
         self._say = say
-        self._waits = waits
+        self.waits = waits
+        """Whether this is a second driver whose turn has not come yet."""
         self._jvm_pid = os.getppid()
-        self._warming = threading.Lock()
         self._started: list[StartedQuery] = []
         self._held: dict[str, StartedQuery] = {}
         self._held_since = 0.0
@@ -113,14 +107,6 @@ class Turn:
         """Hold nothing any more: the driver is to end."""
         self._ends = True
 
-    def wait(self, writer: Any, given: dict[str, Any]) -> bool:
-        """Warm up and wait until this driver may start a query; False if it never may."""
-        with self._warming:
-            if self._waits and not self._wait_for_go(writer, given):
-                return False
-            self._waits = False
-        return self.wait_until_released(None) and not self.over
-
     def remember(self, started: StartedQuery) -> None:
         """Remember a query that was just started; the caller holds the lock."""
         self._started.append(started)
@@ -136,7 +122,7 @@ class Turn:
             self._held_since = time.monotonic()
             last = {id_: _last_batch(started.query) for id_, started in self._held.items()}
             self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
-        if not self._waits and self._may_go() and self.holding:
+        if not self.waits and self.may_go() and self.holding:
             self._resume()
 
     def held(self) -> list[Any]:
@@ -169,52 +155,12 @@ class Turn:
             time.sleep(_LOOK_SECONDS)
         return True
 
-    def _wait_for_go(self, writer: Any, given: dict[str, Any]) -> bool:
-        facts = self._warm_up(writer, given) | {"submission_id": self._run.submission_id}
-        self._control.write_ready(self._run.token, facts)
-        self._say(f"run {self._run.token} is warm and waits for its turn: {facts}")
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline and not self.over:
-            try:
-                if self._may_go():
-                    return True
-            except (ControlError, OSError) as error:  # the next look may succeed
-                self._say(f"cannot see whose turn it is: {error}")
-                time.sleep(_TRY_SECONDS)
-            time.sleep(GO_SECONDS)
-        return False
-
-    def _warm_up(self, writer: Any, given: dict[str, Any]) -> dict[str, Any]:
-        started = time.monotonic()
-        context = writer._spark.sparkContext
-        facts: dict[str, Any] = {"slots": self._wait_for_executors(context)}
-        facts["executors_seconds"] = round(time.monotonic() - started, 3)
-        folder = self._control.path / f"warm-{self._run.token}"
-        try:
-            if facts["slots"] >= self._run.parallelism:  # with fewer slots it will not be let go
-                facts["batches"] = warm_up(writer, given, folder, lambda: not self.over)
-        except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same
-            facts["error"] = f"{type(error).__name__}: {error}"[:500]
-        return facts | {"seconds": round(time.monotonic() - started, 3)}
-
-    def _wait_for_executors(self, context: Any) -> int:
-        """Wait for the executors of this run's size; return how many slots have come."""
-        if context.master.startswith("local"):
-            return self._run.parallelism
-        cores = int(context.getConf().get("spark.executor.cores", "1"))
-        deadline = time.monotonic() + EXECUTORS_SECONDS
-        while True:
-            slots = (int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1) * cores
-            if slots >= self._run.parallelism or time.monotonic() >= deadline or self.over:
-                return slots
-            time.sleep(_LOOK_SECONDS)
-
-    def _may_go(self) -> bool:
+    def may_go(self) -> bool:
         """Whether a new `go` names this driver; if so, it now is the run that `go` says."""
         order, fence = self._control.go(), self._control.fence()
         if order is None or not self._is_new(order) or (fence is not None and fence[0] > order.token):
             return False
-        if self._waits and not self._control.take_turn(order.token, self._run.submission_id):
+        if self.waits and not self._control.take_turn(order.token, self._run.submission_id):
             self._say(f"run {order.token} comes too late: the first driver goes on")
             self.end()
             return False
@@ -273,7 +219,7 @@ class Turn:
                 self._say(f"a query could not be resumed: {error}")
                 self._run.report_failure(error)
         for started in list(self._held.values())[:1]:
-            started.writer._spark.streams.resetTerminated()  # or waiting for any query would end now
+            started.how.writer._spark.streams.resetTerminated()  # or waiting for any query would end now
         self._held = {}
         self._held_for = []
         self.resumed += 1

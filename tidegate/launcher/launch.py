@@ -4,8 +4,8 @@
 
 `runpy` runs the script unchanged, as `__main__`, with its own `sys.argv` and its own folder on the import path. The
 launcher's modules are taken out of `sys.modules` first, so the script may bring packages of the same names. Only the
-start of a query is wrapped, and what a script can learn about its end. With `--handover`, the driver warms up at the
-first start and waits for its turn (see `handover.py`). If the script or one of its queries fails, the reason is
+start of a query is wrapped, and what a script can learn about its end. With `--handover`, the driver warms up, and the
+queries start when its turn has come (see `second.py`). If the script or one of its queries fails, the reason is
 reported, and the exception goes its way.
 Exit codes: those of the script; 75 (`FENCED`) when a newer run is allowed, 2 for wrong arguments.
 """
@@ -23,7 +23,8 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.launcher.control import Control, Token, utc_now
-from tidegate.launcher.run import FENCED, Fenced, Launch
+from tidegate.launcher.run import Launch
+from tidegate.launcher.starts import FENCED, Fenced
 from tidegate.launcher.waits import patch_waits
 
 
@@ -36,7 +37,7 @@ def patch(launch: Launch) -> None:
             return launch.start_query(_original, writer, *args, **kwargs)
 
         setattr(DataStreamWriter, name, wrapped)
-    patch_waits(launch.turn)
+    patch_waits(launch.turn, launch.second)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -77,6 +78,7 @@ def main(argv: Sequence[str]) -> int:
     _make_way(found.script, found.args)
     try:
         runpy.run_path(found.script, run_name="__main__")
+        launch.second.wait_for_taken()
     except BaseException as failure:
         if not _is_success(failure):
             launch.report_failure(failure)

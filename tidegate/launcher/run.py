@@ -25,23 +25,14 @@ from tidegate.launcher.executors import active_context, active_executors, size_l
 from tidegate.launcher.failure import explanation, secrets_of
 from tidegate.launcher.handover import StartedQuery, Turn
 from tidegate.launcher.progress import RunProgress, running_batch
+from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.sizing import LOOK_SECONDS, SizeKeeper
-
-FENCED = 75
-"""Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
+from tidegate.launcher.starts import FENCED, Fenced, PendingQuery, QueryStart
 
 _DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
 _WATCH_SECONDS = 0.1
 _LEAVE_SECONDS = 5.0
 """How long a script may go on after its queries have ended."""
-
-
-class Fenced(SystemExit):
-    """A newer run is allowed on the checkpoint. As a SystemExit it passes through `except Exception` in a script."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(FENCED)
-        self.text = text
 
 
 class Launch:
@@ -55,6 +46,7 @@ class Launch:
         self._say = say
         self.parallelism = parallelism
         self.turn = Turn(control, self, say, waits=handover)
+        self.second = SecondDriver(control, self, self.turn, self._start, say)
         self._lock = self.turn.lock
         self._facts_lock = threading.Lock()
         self._queries: list[Any] = []
@@ -129,26 +121,28 @@ class Launch:
             raise Fenced(f"run {self._token} is being stopped and must not start another query")
 
     def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the fence, wait for this driver's turn, start a query of the user's, and remember it."""
+        """Check the fence, and start a query of the user's and remember it, as soon as this driver may."""
         try:
-            with self._lock:
-                self._prepare(start, writer, args, kwargs)
-            while True:
-                self._wait_for_turn(writer, kwargs)
-                with self._lock:  # an order that comes now waits for the new query and does not miss it
-                    if not self.turn.holding:
-                        return self._start(start, writer, args, kwargs)
+            return self._start_when_allowed(QueryStart(start, writer, args, kwargs))
         except Fenced as fenced:
             self._say(fenced.text)
             raise
 
-    def _wait_for_turn(self, writer: Any, kwargs: dict[str, Any]) -> None:
-        if not self.turn.wait(writer, kwargs):
-            raise Fenced(f"run {self._token} must not start a query: its turn has not come")
+    def _start_when_allowed(self, how: QueryStart) -> Any:
+        with self._lock:
+            self._prepare(how)
+        taken = self.second.take(how)
+        if taken is not None:
+            return taken
+        while self.turn.wait_until_released(None) and not self.turn.over:
+            with self._lock:  # an order that comes now waits for the new query and does not miss it
+                if not self.turn.holding:
+                    return self._start(how)
+        raise Fenced(f"run {self._token} must not start a query: its turn has not come")
 
-    def _prepare(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _prepare(self, how: QueryStart) -> None:
         self.check_fence()
-        self._context = writer._spark.sparkContext
+        self._context = how.writer._spark.sparkContext
         application_id = self._context.applicationId
         if application_id != self._facts.get("application_id"):  # a script may start a new session
             application = dict(self._context.getConf().getAll()).get("spark.tidegate.application")
@@ -156,13 +150,18 @@ class Launch:
             self.report(
                 application_id=application_id, application=application, started_at=utc_now(), queries=[], **limits
             )
-        self._try("give the query a checkpoint", self._places.place, start, writer, args, kwargs)
+        place = self._places.place
+        self._try("give the query a checkpoint", place, how.function, how.writer, how.args, how.kwargs)
 
-    def _start(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _start(self, how: QueryStart, handle: PendingQuery | None = None) -> Any:
+        """Start a query, behind the handle that the script has, if it has one; the caller holds the lock."""
         self.check_fence()
-        query = start(writer, *args, **kwargs)
+        query = how()
+        if handle is not None:
+            handle._jsq = query._jsq
+            query = handle
         self._queries.append(query)
-        self.turn.remember(StartedQuery(query, start, writer, args, kwargs))
+        self.turn.remember(StartedQuery(query, how))
         self._try("report the query", self._report_query, query)
         return query
 
@@ -187,11 +186,22 @@ class Launch:
         except OSError as error:
             self._say(f"could not write how the queries ended: {error}")
         self._ended.set()
+        self._leave("its queries have ended", 0)
+
+    def leave(self, failure: BaseException) -> None:
+        """End the driver if the script goes on although its queries cannot be started."""
+        fenced = isinstance(failure, Fenced)
+        if not fenced:
+            self.report_failure(failure)
+        if not self._stopping.is_set():  # or the driver ends anyway, once those that run have ended
+            self._leave("its queries could not be started", FENCED if fenced else 1)
+
+    def _leave(self, why: str, code: int) -> None:
         time.sleep(_LEAVE_SECONDS)
-        self._say(f"the script still runs {_LEAVE_SECONDS:g} s after its queries have ended: ending the driver")
+        self._say(f"the script still runs {_LEAVE_SECONDS:g} s after {why}: ending the driver")
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
 
     def hold_size(self) -> None:
         """Hold the executors at the ordered number until a stop. Runs in its own thread."""

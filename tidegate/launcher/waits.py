@@ -8,12 +8,13 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 
 from tidegate.launcher.handover import Turn
+from tidegate.launcher.second import SecondDriver
 
 
-def patch_waits(turn: Turn) -> None:
+def patch_waits(turn: Turn, second: SecondDriver) -> None:
     """Wrap what a script can learn about the end of its queries."""
     _patch_query(turn)
-    _patch_manager(turn)
+    _patch_manager(turn, second)
 
 
 def _patch_query(turn: Turn) -> None:
@@ -39,10 +40,11 @@ def _patch_query(turn: Turn) -> None:
     _replace(StreamingQuery, "isActive", property(lambda query: turn.holds(query) or is_active(query)))
 
 
-def _patch_manager(turn: Turn) -> None:
+def _patch_manager(turn: Turn, second: SecondDriver) -> None:
     wait, active = StreamingQueryManager.awaitAnyTermination, _getter(StreamingQueryManager.active)
 
     def await_any_termination(manager: Any, timeout: float | None = None) -> Any:
+        second.wait()
         deadline = _deadline(timeout)
         while True:
             resumed = turn.resumed
@@ -54,8 +56,12 @@ def _patch_manager(turn: Turn) -> None:
             if turn.over:
                 return ended
 
+    def active_queries(manager: Any) -> list[Any]:
+        second.wait_for_taken()
+        return [*active(manager), *turn.held()]
+
     _replace(StreamingQueryManager, "awaitAnyTermination", await_any_termination)
-    _replace(StreamingQueryManager, "active", property(lambda manager: [*active(manager), *turn.held()]))
+    _replace(StreamingQueryManager, "active", property(active_queries))
 
 
 def _replace(cls: type, name: str, member: Any) -> None:

@@ -3,11 +3,12 @@
 A query's first batch in a new driver is slow: classes are loaded, code is generated and compiled, Kafka clients and
 Python workers start. So the same streaming DataFrame is *rehearsed*: it runs as a query of its own, with the sink
 `noop`, from a throw-away checkpoint. If the real checkpoint shows that all its sources are Kafka topics, the throw-away
-one is written so that its first batch reads again what the newest committed batch read, at most `RECORDS` of each
-partition. The batch is small then, however much the topic holds. Any other source starts from its beginning, and the
-rehearsal is cut off after some seconds.
+one is written so that its batches read again what the newest committed batch read, at most `RECORDS` of each
+partition. They are small then, however much the topic holds. Between them the query is started again, so the second one
+reads the state of the first. Any other source starts from its beginning, and the rehearsal is cut off after some
+seconds.
 
-A rehearsal cannot warm the sink, what a `foreachBatch` function does, nor state, which is loaded from the checkpoint.
+A rehearsal cannot warm the sink, what a `foreachBatch` function does, nor load the real state from the checkpoint.
 The functions inside the plan, such as UDFs, do see records that were processed before, and the script's listeners see
 the rehearsal start and end.
 """
@@ -25,50 +26,60 @@ from urllib.parse import unquote, urlsplit
 
 from tidegate.launcher.checkpoints import SETTING, private_field
 from tidegate.launcher.control import REHEARSAL
+from tidegate.launcher.starts import QueryStart
 
 RECORDS = 200
 """The most records that a rehearsal reads from one partition of a Kafka topic."""
 TIMES = 2
-"""The second rehearsal runs what the first one has loaded, and lets the JVM compile it."""
+"""The second rehearsal runs what the first one has loaded, lets the JVM compile it, and reads the state back."""
 
 REPEAT_SECONDS = 600.0
 """How long a rehearsal of a known batch may take; whoever waits for the driver gives up earlier if no task finishes."""
 BLIND_SECONDS = 10.0
 """How long a rehearsal may take whose batch can be of any size, or may not come at all."""
 
+_NEVER = "1 day"
+_Offsets = dict[str, dict[str, int]]
+"""Of a source, by topic and partition."""
 _LOOK_SECONDS = 0.05
 _OLDER_BATCHES = 20
 """How far back to look for a batch that read something."""
 
 
-def warm_up(writer: Any, given: dict[str, Any], folder: Path, still: Callable[[], bool]) -> int:
-    """Rehearse the query of a `DataStreamWriter` while `still()` is true; return how many batches were rehearsed.
-
-    `given` is what the script passes to `start`; `folder` is for throw-away checkpoints.
-    """
+def warm_up(how: QueryStart, folder: Path, still: Callable[[], bool]) -> int:
+    """Rehearse a query while `still()` is true; return how many batches it took. `folder` is for its checkpoints."""
     done = 0
-    location = _checkpoint_location(writer, given)
-    mode = given.get("outputMode") or private_field(writer, "outputMode").toString()
+    location = _checkpoint_location(how)
     try:
+        batches = [] if location is None else repeat_newest_batch(location, folder)
         for number in range(TIMES):
-            place = folder / str(number)
-            place.mkdir(parents=True)
-            known = location is not None and copy_newest_batch(location, place)
-            copy = writer._df.writeStream.format("noop").queryName(f"{REHEARSAL}-{uuid.uuid4().hex[:8]}")
-            copy = copy.outputMode(mode).option("checkpointLocation", str(place))
-            # `start` would wait for this driver's turn
-            query = copy._sq(copy._jwrite.start())
-            done += _one_batch(query, place, REPEAT_SECONDS if known else BLIND_SECONDS, still)
+            place = folder if batches else folder / str(number)
+            if batches:
+                (place / "offsets" / str(number)).write_text(batches[number], encoding="utf-8")
+            query = _start(how, place, one_batch=number + 1 < len(batches))
+            committed = place / "commits" / str(number if batches else 0)
+            done += _wait_for(query, committed, REPEAT_SECONDS if batches else BLIND_SECONDS, still)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         # a query that has ended would end the script's wait for any query
-        writer._spark.streams.resetTerminated()
+        how.writer._spark.streams.resetTerminated()
     return done
 
 
-def _one_batch(query: Any, place: Path, seconds: float, still: Callable[[], bool]) -> int:
-    """Let a query commit its first batch within `seconds`; return how many it has committed."""
-    committed = place / "commits" / "0"
+def _start(how: QueryStart, place: Path, *, one_batch: bool) -> Any:
+    """Start a copy of a query that writes nothing but its checkpoint."""
+    writer = how.writer
+    mode = how.asked.get("outputMode") or private_field(writer, "outputMode").toString()
+    copy = writer._df.writeStream.format("noop").queryName(f"{REHEARSAL}-{uuid.uuid4().hex[:8]}").outputMode(mode)
+    copy = copy.option("checkpointLocation", str(place))
+    if one_batch:  # the next batch would be of any size, and is logged by the next rehearsal
+        copy = copy.trigger(processingTime=_NEVER)
+    # `start` would wait for this driver's turn
+    return copy._sq(copy._jwrite.start())
+
+
+def _wait_for(query: Any, committed: Path, seconds: float, still: Callable[[], bool]) -> int:
+    """Let a query commit a batch within `seconds`, and end it; return how many it has committed."""
     until = time.monotonic() + seconds
     try:
         while query._jsq.isActive() and not committed.exists() and still() and time.monotonic() < until:
@@ -81,19 +92,27 @@ def _one_batch(query: Any, place: Path, seconds: float, still: Callable[[], bool
     return int(committed.exists())
 
 
-def copy_newest_batch(location: str, place: Path) -> bool:
-    """Write a checkpoint whose first batch repeats the end of the newest logged batch; False if that cannot be done."""
-    parts = urlsplit(location)
-    offsets = Path(unquote(parts.path) if parts.scheme == "file" else location) / "offsets"
+def has_committed(how: QueryStart) -> bool:
+    """Return whether the checkpoint of a query has a committed batch; False if that cannot be seen."""
+    location = _checkpoint_location(how)
+    return location is not None and _newest_batch(_folder(location) / "commits") is not None
+
+
+def repeat_newest_batch(location: str, place: Path) -> list[str]:
+    """Begin a checkpoint at `place` which repeats the end of the newest logged batch, in `TIMES` batches.
+
+    Returns what to log as the offsets of each of them; nothing if the batch cannot be repeated.
+    """
+    offsets = _folder(location) / "offsets"
     newest = _newest_batch(offsets)
     ends = None if newest is None else _kafka_offsets(offsets / str(newest))
     if newest is None or ends is None:
-        return False
+        return []
     starts = ends
     for batch in range(newest - 1, max(-1, newest - _OLDER_BATCHES) - 1, -1):
         older = _kafka_offsets(offsets / str(batch)) if batch >= 0 else [{} for _ in ends]
         if older is None or len(older) != len(ends):
-            return False
+            return []
         starts = [_within_reach(first, last) for first, last in zip(older, ends, strict=True)]
         if starts != ends:
             break
@@ -102,28 +121,42 @@ def copy_newest_batch(location: str, place: Path) -> bool:
         file.parent.mkdir(parents=True)
         file.write_bytes(b"\0v1\n" + json.dumps(source).encode())  # as KafkaSourceInitialOffsetWriter does
     (place / "offsets").mkdir()
-    settings = (offsets / str(newest)).read_text(encoding="utf-8").splitlines()[1]
-    lines = ["v1", json.dumps(json.loads(settings) | {"batchWatermarkMs": 0}), *map(json.dumps, ends)]
-    (place / "offsets" / "0").write_text("\n".join(lines), encoding="utf-8")
     (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="utf-8")
-    return True
+    settings = json.loads((offsets / str(newest)).read_text(encoding="utf-8").splitlines()[1])
+    head = ["v1", json.dumps(settings | {"batchWatermarkMs": 0})]
+    return ["\n".join([*head, *_part(starts, ends, number / TIMES)]) for number in range(1, TIMES + 1)]
 
 
-def _within_reach(first: dict[str, dict[str, int]], last: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+def _part(starts: list[_Offsets], ends: list[_Offsets], share: float) -> list[str]:
+    """Return the offsets of each source after this share of the records from `starts` to `ends`."""
+    return [
+        json.dumps(
+            {t: {p: start + int((last[t][p] - start) * share) for p, start in of.items()} for t, of in first.items()}
+        )
+        for first, last in zip(starts, ends, strict=True)
+    ]
+
+
+def _within_reach(first: _Offsets, last: _Offsets) -> _Offsets:
     return {
         topic: {p: max(first.get(topic, {}).get(p, 0), end - RECORDS) for p, end in ends.items()}
         for topic, ends in last.items()
     }
 
 
-def _newest_batch(offsets: Path) -> int | None:
+def _folder(location: str) -> Path:
+    parts = urlsplit(location)
+    return Path(unquote(parts.path) if parts.scheme == "file" else location)
+
+
+def _newest_batch(log: Path) -> int | None:
     try:
-        return max((int(entry.name) for entry in offsets.iterdir() if entry.name.isdigit()), default=None)
+        return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=None)
     except OSError:
         return None
 
 
-def _kafka_offsets(file: Path) -> list[dict[str, dict[str, int]]] | None:
+def _kafka_offsets(file: Path) -> list[_Offsets] | None:
     """Return the offsets of each source of a batch, by topic and partition; None if one of them is not Kafka's."""
     try:
         version, _, *sources = file.read_text(encoding="utf-8").splitlines()
@@ -138,13 +171,13 @@ def _kafka_offsets(file: Path) -> list[dict[str, dict[str, int]]] | None:
     return found if of_kafka and found else None
 
 
-def _checkpoint_location(writer: Any, given: dict[str, Any]) -> str | None:
+def _checkpoint_location(how: QueryStart) -> str | None:
     """Return where the query will keep its checkpoint, as Spark's StreamingQueryManager finds it; None if unknown."""
-    options = private_field(writer, "extraOptions")
+    options, given = private_field(how.writer, "extraOptions"), how.asked
 
     def option(name: str) -> str | None:
         found = options.get(name)
         return given.get(name) or (found.get() if found.isDefined() else None)
 
-    default, name = writer._spark.conf.get(SETTING, None), option("queryName")
+    default, name = how.writer._spark.conf.get(SETTING, None), option("queryName")
     return option("checkpointLocation") or (f"{default}/{name}" if default and name else None)

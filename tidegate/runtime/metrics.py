@@ -112,6 +112,12 @@ JOB_FINAL = _gauge("job_final_slots", "Size that the guards made of it", "job_id
 JOB_GRANTED = _gauge("job_granted_slots", "Slots that the cluster has given to the job", "job_id", services=_D)
 JOB_MINIMUM = _gauge("job_minimum_slots", "Smallest size that the spec allows", "job_id", services=_D)
 JOB_MAXIMUM = _gauge("job_maximum_slots", "Largest size that the spec allows", "job_id", services=_D)
+JOB_SHOULD_RUN = _gauge(
+    "job_should_run",
+    "1 if the spec says that the job runs, 0 if it says that the job is stopped",
+    "job_id",
+    services=_D,
+)
 JOB_STATUS = _gauge(
     "job_status", "1 for the status of the newest decision, 0 for the others", "job_id", "status", services=_D
 )
@@ -134,7 +140,10 @@ JOB_RESTARTS_LEFT = _gauge(
 )
 JOB_INTERVAL = _gauge("job_interval_seconds", "Time between two snapshots of the job", "job_id", services=_D)
 JOB_SNAPSHOT_AT = _gauge(
-    "job_snapshot_timestamp_seconds", "When the newest decided snapshot was measured", "job_id", services=_D
+    "job_snapshot_timestamp_seconds",
+    "When the newest decided snapshot was measured; before the first one, since when the job has been known",
+    "job_id",
+    services=_D,
 )
 JOB_DECISIONS = _counter("job_decisions_total", "Decisions by status", "job_id", "status", services=_D)
 JOB_REASONS = _counter(

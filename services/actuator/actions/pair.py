@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from services.actuator.backends import DriverState
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.task import Task
 
@@ -39,10 +40,10 @@ def others(task: Task, drivers: JobDrivers, submission_id: str | None) -> list[L
     return [driver for driver in live if driver.submission_id != submission_id]
 
 
-def is_live(task: Task, drivers: JobDrivers, submission_id: str | None) -> bool:
-    """Return whether a driver is not certainly gone; raise `NO_ANSWER` if the cluster does not say."""
-    live = task.answer(drivers.live, NO_ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
-    return any(driver.submission_id == submission_id for driver in live)
+def has_ended(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
+    """Return whether a driver has ended, whatever is left of it; raise `NO_ANSWER` if the cluster does not say."""
+    state = task.answer(lambda: drivers.state(submission_id), NO_ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
+    return state is DriverState.ENDED
 
 
 def end_driver(task: Task, drivers: JobDrivers, submission_id: str) -> bool:

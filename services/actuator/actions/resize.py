@@ -156,7 +156,7 @@ class _SizeChange:
         return ActionOutcome(ActionEvent.NOT_RESIZED, sentence, "NOT_WORKING", details=_figures(facts))
 
     def _resized(self, facts: dict[str, Any]) -> ActionOutcome:
-        what = f"The job runs with {self.ordered} slots"
+        what = f"The job runs with {self.ordered} slot{'s' if self.ordered > 1 else ''}"
         if facts["idle"]:
             what += "; its queries have no data to process"
         code, seconds = "OK", self._seconds()

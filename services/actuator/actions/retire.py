@@ -1,4 +1,8 @@
-"""RETIRE: end the first driver of a handover, which has paused its queries. The second one runs the job by now."""
+"""RETIRE: end the first driver of a handover, which has paused its queries. The second one runs the job by now.
+
+Its other queries may still work on their first batch. They are given some time for that, because drivers and executors
+that end take the processor from those that start.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
 from tidegate.launcher.control import Token
 
+OTHERS_SECONDS = 20.0
+"""How long the first driver stays for the first commits of the second one's other queries."""
 LEAVE_SECONDS = 20.0
 """How long the first driver may take to end by itself: it has nothing left to do."""
 
@@ -21,8 +27,15 @@ def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: 
     """End every driver but the one of `running`; report what the result `verified` has measured."""
     if running.run is None or running.submission_id is None:
         raise RuntimeError(f"command {task.command.command_id}: the result of the switch names no run")
-    drivers.request_stop(Token(task.command.epoch, running.run), task.command.command_id)
-    keep = running.submission_id
+    token, keep = Token(task.command.epoch, running.run), running.submission_id
+
+    def all_at_work() -> bool:
+        facts, progress = drivers.facts(token), drivers.progress(token) or {}
+        queries = {query["id"] for query in facts.get("queries", ())}
+        return "idle_at" in facts or queries <= progress.get("committed", {}).keys()
+
+    task.until(all_at_work, OTHERS_SECONDS, LOOK_SECONDS)
+    drivers.request_stop(token, task.command.command_id)
 
     def alone() -> bool:
         return all(driver.submission_id == keep for driver in drivers.live())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.actuator.actions.pair import ASK_SECONDS, is_live, others
+from services.actuator.actions.pair import ASK_SECONDS, has_ended, others
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -32,7 +32,7 @@ def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
     if second.submission_id is None:
         raise RuntimeError(f"command {task.command.command_id}: the result of the warm-up names no driver")
     try:
-        if not is_live(task, drivers, second.submission_id):
+        if has_ended(task, drivers, second.submission_id):
             return ActionOutcome(ActionEvent.NOT_SWITCHED, "The second driver has ended.", "NOT_SWITCHED")
         first = others(task, drivers, second.submission_id)
     except NO_ANSWER as error:

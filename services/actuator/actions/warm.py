@@ -1,8 +1,8 @@
 """WARM: start a second driver next to the first one, and wait until it is warm. The first one is not touched.
 
-The second driver runs the script up to its first query, waits for its executors, rehearses the query and says that it
-is ready (see `tidegate/launcher/handover.py`). It may not write before SWITCH names it. If it fails, it is ended, and
-the job goes on as it was. If the cluster has no room for both drivers, the job must be restarted instead.
+The second driver runs the script, waits for its executors, rehearses the queries and says that it is ready (see
+`tidegate/launcher/second.py`). It may not write before SWITCH names it. If it fails, it is ended, and the job goes on
+as it was. If the cluster has no room for both drivers, the job must be restarted instead.
 
 After a crash nobody knows whether the second driver was submitted; one that shows up is adopted, as SUBMIT does.
 """
