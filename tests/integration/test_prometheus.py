@@ -211,7 +211,7 @@ def test_dead_letters(night: Night) -> None:
 
 def test_a_dead_collector(night: Night) -> None:
     """The collector is killed; the alert names it, and no other service, and ends when it is back."""
-    assert "TidegateServiceDown" not in night.prometheus.alerts()
+    wait_for("all is well", lambda: "TidegateServiceDown" not in night.prometheus.alerts(), 30)
     night.running["collector"].close()
     told = night.prometheus.wait_for("TidegateServiceDown", service="collector")
     assert told.startswith("The collector does not run, or its main loop hangs.")
