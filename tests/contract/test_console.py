@@ -94,6 +94,7 @@ def test_the_fleet_shows_each_job_with_its_figures_and_its_reason(recorded: Simu
         assert f'href="/jobs/{each.spec.job_id}"' in text
         assert each.decision.sentence in text
     assert "5 jobs" in text
+    assert re.search(r"newest decision <time [^>]*>13:00:00<", text), "old figures can be told from new ones"
 
 
 def test_the_fleet_can_be_searched_and_paged() -> None:

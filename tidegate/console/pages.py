@@ -53,6 +53,7 @@ def fleet_page(query: Mapping[str, str], now: datetime, fleet: Fleet) -> Values:
         "rows": [row_of(job, now) for job in shown],
         "counts": counted(fleet, now),
         "slots": sum(job.decision.current_parallelism for job in fleet if job.decision is not None),
+        "newest": max((job.decision.decided_at for job in fleet if job.decision is not None), default=None),
         "total": len(fleet),
         "found": len(jobs),
         "q": text,

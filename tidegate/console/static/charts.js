@@ -43,7 +43,7 @@
         grid: { stroke: colour("--line"), width: 1 },
         ticks: { show: false },
         size: 28,
-        values: (_plot, times) => times.map((at) => clock(at, 16)),
+        values: (_plot, times, _axis, _space, step) => times.map((at) => clock(at, step < 60 ? 19 : 16)),
       },
       {
         stroke: colour("--ink-soft"),
