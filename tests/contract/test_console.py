@@ -215,9 +215,11 @@ def test_an_operator_changes_the_mode(ada: TestClient, topics: SimulatedTopics, 
     assert (made.version, made.scaling.mode) == (2, mode)
     assert made.change is not None
     assert (made.change.by, made.change.reason, made.change.at) == ("ada", "the sink is being repaired", NOW)
+    refreshed = ada.get("/jobs/rates", headers={"x-refresh": "1"}).text
+    assert 'id="done"' not in refreshed, "the page that is left does not take the message away"
     text = ada.get("/jobs/rates").text
     assert "the sink is being repaired" in text
-    assert 'role="status">rates is' in text
+    assert 'id="done" data-still>rates is' in text
 
 
 def test_an_operator_asks_for_a_size(ada: TestClient, topics: SimulatedTopics) -> None:

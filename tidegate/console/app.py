@@ -248,7 +248,8 @@ class Console:
         common = {
             "person": person,
             "form": request.session.get("form", ""),
-            "done": request.session.pop("done", "") if template == "job.html" else "",
+            # A page that is about to be left may still fetch itself again: that must not take the message away.
+            "done": request.session.pop("done", "") if "x-refresh" not in request.headers else "",
             "changes_are_possible": self._access.changes_are_possible,
             "state": self._topics.state,
             "now": self._clock(),

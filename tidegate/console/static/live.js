@@ -15,15 +15,17 @@
     connection.classList.toggle("lost", lost);
   };
 
+  const changes = (element) => !(element instanceof Element && element.hasAttribute("data-still"));
+
   const refresh = async () => {
     last = Date.now();
     try {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      const answer = await fetch(location.href, { headers: { accept: "text/html", "x-refresh": "1" } });
       if (!answer.ok) throw new Error(String(answer.status));
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       Idiomorph.morph(document.getElementById("main"), fresh.getElementById("main"), {
         ignoreActiveValue: true,
-        callbacks: { beforeNodeMorphed: (old) => !(old instanceof Element && old.hasAttribute("data-still")) },
+        callbacks: { beforeNodeMorphed: changes, beforeNodeRemoved: changes },
       });
       say("live, " + new Date().toISOString().slice(11, 19) + " UTC", false);
       document.dispatchEvent(new Event("tidegate:refreshed"));
