@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_time import fake_time
 from tidegate.launcher.boundary import between_batches, end_at_boundary, stop_at_boundary
 
 ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
@@ -82,8 +83,7 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
 ) -> None:
     """The extension is asked for once, at the deadline; when it is over, the batch is cut off."""
     engine = Engine(batch_ends_at)
-    monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
-    monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     asks: list[float] = []
 
     def extend() -> float:
@@ -100,8 +100,7 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
 def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at: float, ended: bool) -> None:
     """A query whose batch does not end before the deadline goes on as if it had never been asked."""
     engine = Engine(batch_ends_at)
-    monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: engine.now)
-    monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", engine.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
     assert engine.state().get().name == ("TERMINATED" if ended else "ACTIVE")
     assert (engine.stopped_at is not None) is ended
@@ -177,8 +176,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock that the module goes by."""
     found = Clock()
-    monkeypatch.setattr("tidegate.launcher.boundary.time.monotonic", lambda: found.now)
-    monkeypatch.setattr("tidegate.launcher.boundary.time.sleep", found.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: found.now, sleep=found.sleep)
     return found
 
 

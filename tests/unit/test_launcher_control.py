@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
+from tests.support.fake_time import fake_time
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import parse
@@ -176,7 +177,7 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
     monkeypatch.setattr(Control, "_read", reading)
     monkeypatch.setattr(Control, "_write", writing)
     monkeypatch.setattr("tidegate.launcher.run.os._exit", leave)
-    monkeypatch.setattr("tidegate.launcher.run.time.sleep", lambda _seconds: None)
+    fake_time(monkeypatch, "tidegate.launcher.run", sleep=lambda _seconds: None)
     monkeypatch.setattr(launch, "_end", lambda *_: control.write_stopped(Token(5, 1), {}))
     with pytest.raises(_Left):
         launch.watch()
@@ -230,7 +231,7 @@ def test_a_stop_waits_longer_for_a_batch_that_is_nearly_done(
 ) -> None:
     """A batch that should end within half the deadline gets that long; the control directory tells the actuator."""
     launch, control, said = _launch(tmp_path, Token(5, 1))
-    monkeypatch.setattr("tidegate.launcher.run.time.time", lambda: 1000.0)
+    fake_time(monkeypatch, "tidegate.launcher.run", time=lambda: 1000.0)
     query = FakeQuery()
     launch.start_query(lambda _writer: query, FakeWriter())
     launch._context = FakeContext({} if done is None else {0: FakeJob(0, done, 6, started=started)})

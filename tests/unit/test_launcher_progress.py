@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery
+from tests.support.fake_time import fake_time
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.progress import BatchTasks, RunProgress, running_batch
 
@@ -18,7 +19,7 @@ TOKEN = Token(5)
 def clock(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """The driver's monotonic clock."""
     clock = types.SimpleNamespace(now=100.0)
-    monkeypatch.setattr("tidegate.launcher.progress.time.monotonic", lambda: clock.now)
+    fake_time(monkeypatch, "tidegate.launcher.progress", monotonic=lambda: clock.now)
     return clock
 
 
