@@ -105,7 +105,7 @@ def test_the_console_shows_the_topics_and_writes_to_them(
     some = decisions[len(decisions) // 2]
     page = get(f"{console}/jobs/rates/decisions/{some.sequence}")
     assert some.decision_id in page
-    assert "hours compared" in get(f"{console}/jobs/rates/what-if?policy=hpa&hours=1")
+    assert " compared</h2>" in get(f"{console}/jobs/rates/what-if?policy=hpa&hours=1")
 
     for token, status in ((f"not-{ADA}", 401), (ADA, 200)):
         answer = httpx.post(

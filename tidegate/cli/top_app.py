@@ -17,7 +17,7 @@ from typing_extensions import override
 from tidegate.fleet.explain import explain
 from tidegate.fleet.fleet import Fleet
 from tidegate.fleet.rows import FleetRow, badge_of, counted, ranked, row_of
-from tidegate.terminal import age
+from tidegate.terminal import age, size
 
 REFRESH_SECONDS = 0.5
 COLUMNS = ("state", "job", "slots", "delay", "lag", "arrival/s", "capacity/s", "mode", "why")
@@ -191,7 +191,8 @@ class TopApp(App[None]):
         state = {"live": "", "loading": "  (reading the topics)"}.get(
             self._feed.state, f"  OLD: reading ended with: {self._feed.state}"
         )
-        said = f"{len(fleet)} jobs, {slots} slots: {states}" if len(fleet) else "no jobs yet"
+        jobs = f"{len(fleet)} job" + ("" if len(fleet) == 1 else "s")
+        said = f"{jobs}, {size(slots)}: {states}" if len(fleet) else "no jobs yet"
         text = f"Tidegate {now:%H:%M:%S} UTC  {said}{state}"
         self._line.update(text)
 
