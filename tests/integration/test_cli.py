@@ -12,9 +12,10 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from typer.testing import CliRunner
 
 import tidegate
@@ -205,6 +206,37 @@ def test_a_reader_loses_no_record_written_while_it_opens(cli: Cli, monkeypatch: 
     topic = cli.settings.topic_prefix + "decisions"
     with closing(TopicReader(cli.settings, [topic], since=datetime.now(UTC))) as reader:
         assert len(list(reader.read_to_end())) == 1
+
+
+def test_a_reader_waits_for_leaders_that_are_still_being_made(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after a topic was made, its broker may refuse to tell offsets; the reader asks again."""
+    refused = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+
+    class EarlyConsumer(Consumer):  # type: ignore[misc]
+        def get_watermark_offsets(self, partition: TopicPartition, **options: float) -> tuple[int, int]:
+            if refused:
+                raise KafkaException(KafkaError(refused.pop()))
+            return cast("tuple[int, int]", super().get_watermark_offsets(partition, **options))
+
+    monkeypatch.setattr("tidegate.runtime.kafka.Consumer", EarlyConsumer)
+    cli.publish(DECISIONS[0])
+    topic = cli.settings.topic_prefix + "decisions"
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    with closing(TopicReader(cli.settings, [topic], since=hour_ago)) as reader:
+        assert len(list(reader.read_to_end())) == 1
+    assert refused == []
+
+
+def test_a_reader_says_what_the_broker_refuses_for_good(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal that asking again does not change is raised at once."""
+
+    class RefusedConsumer(Consumer):  # type: ignore[misc]
+        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr("tidegate.runtime.kafka.Consumer", RefusedConsumer)
+    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        TopicReader(cli.settings, [cli.settings.topic_prefix + "decisions"], since=datetime.now(UTC))
 
 
 def test_waiting_ends_with_its_time(cli: Cli, file: Path) -> None:

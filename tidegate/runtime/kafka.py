@@ -138,6 +138,23 @@ def headers_of(message: Message) -> Headers | None:
         return None
 
 
+_NOT_LED_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+class _NotLedYet(KafkaException):  # type: ignore[misc]
+    """A partition's leader is being made or replaced: unlike fetches, requests for offsets are not repeated."""
+
+
 class TopicReader:
     """Reads whole topics without a group: each partition from its beginning (or an instant), then new records."""
 
@@ -154,7 +171,11 @@ class TopicReader:
         )
         partitions = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in self._partitions(t)]
         if since is not None:
-            partitions = self._first_since(since, partitions)
+            clock = SystemClock()
+            asked, at = partitions, int(since.timestamp() * 1000)
+            partitions = poll_until(
+                lambda: self._first_when_led(at, asked), clock.monotonic() + 30.0, 0.1, clock, retry_on=(_NotLedYet,)
+            )
         self._unread = {(p.topic, p.partition) for p in partitions}
         self._consumer.assign(partitions)
 
@@ -164,11 +185,21 @@ class TopicReader:
             raise KafkaException(found.error)
         return list(found.partitions)
 
-    def _first_since(self, since: datetime, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def _first_when_led(self, milliseconds: int, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        try:
+            return self._first_at(milliseconds, partitions)
+        except KafkaException as error:
+            if error.args[0].code() in _NOT_LED_YET:
+                raise _NotLedYet(*error.args) from error
+            raise
+
+    def _first_at(self, milliseconds: int, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return each partition with the offset of its first record at or after an instant, or with its end."""
         ends = {(p.topic, p.partition): self._consumer.get_watermark_offsets(p, timeout=30)[1] for p in partitions}
-        at = int(since.timestamp() * 1000)
-        asked = [TopicPartition(p.topic, p.partition, at) for p in partitions]
+        asked = [TopicPartition(p.topic, p.partition, milliseconds) for p in partitions]
         found = self._consumer.offsets_for_times(asked, timeout=30)
+        for refused in (p.error for p in found if p.error is not None):
+            raise KafkaException(refused)
         # Where there is no such record, the answer is "the end", which librdkafka looks up only later: records written
         # until then would be lost.
         return [
