@@ -22,9 +22,9 @@ from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
-from services.collector.event_log import ApplicationLog
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo
 
 RECORDS_PER_SECOND = 100

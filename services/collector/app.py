@@ -17,9 +17,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from services.collector.application_run import Interval
 from services.collector.delivery import BulkPublisher, DeliveryQueue, Outgoing
-from services.collector.log_directory import LogDirectory
 from services.collector.metrics import CollectorMetrics
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
@@ -35,6 +33,8 @@ from tidegate.events.topics import JOBS
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.health import Health
+from tidegate.sparklog.application_run import Interval
+from tidegate.sparklog.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 

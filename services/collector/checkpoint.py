@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from services.collector.events import PartitionOffsets
+from tidegate.sparklog.events import PartitionOffsets
 
 
 def checkpoint_offsets(root: Path, topics: Collection[str]) -> PartitionOffsets:

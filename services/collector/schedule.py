@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from services.collector.application_run import Interval
 from tidegate.events.job import JobSpec
 from tidegate.runtime.logs import about
+from tidegate.sparklog.application_run import Interval
 
 log = logging.getLogger(__name__)
 

@@ -26,13 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from services.collector.application_run import Reading
-from services.collector.events import PartitionOffsets
-from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, snapshot_id
+from tidegate.sparklog.application_run import Reading
+from tidegate.sparklog.events import PartitionOffsets
+from tidegate.sparklog.log_directory import JobReading
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from services.collector.application_run import Interval
 from services.collector.checkpoint import checkpoint_offsets, local_path
-from services.collector.events import PartitionOffsets
-from services.collector.log_directory import JobReading
 from services.collector.master import MasterView
 from services.collector.metrics import CollectorMetrics
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.worker import WorkerThread
 from tidegate.runtime.clock import Clock
+from tidegate.sparklog.application_run import Interval
+from tidegate.sparklog.events import PartitionOffsets
+from tidegate.sparklog.log_directory import JobReading
 
 log = logging.getLogger(__name__)
 

@@ -404,8 +404,8 @@ import importlib, json, pkgutil, sys
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        runs_in_a_driver = module.name.startswith("tidegate.launcher.")  # a service imports what it needs of it
-        if not (runs_in_a_driver or module.name.endswith("__main__")):
+        partly_used = module.name.startswith(("tidegate.launcher.", "tidegate.sparklog."))  # imported where needed
+        if not (partly_used or module.name.endswith("__main__")):
             importlib.import_module(module.name)
 ours = ("tidegate", "services", "demo", "bench", "tools", "tests")
 files = {n: getattr(m, "__file__", None) for n, m in sys.modules.items() if n.partition(".")[0] in ours}

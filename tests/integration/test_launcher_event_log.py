@@ -11,12 +11,12 @@ import pytest
 from demo.environment import LIGHT_JVMS
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
-from services.collector.application_run import Interval
-from services.collector.log_directory import LogDirectory
 from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.snapshot import RunningBatch
 from tidegate.launcher.control import Token
+from tidegate.sparklog.application_run import Interval
+from tidegate.sparklog.log_directory import LogDirectory
 from tidegate.stack.java import find_java
 
 SCRIPT = """

@@ -15,9 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.collector.app import Collector, build
-from services.collector.application_run import Interval
 from services.collector.checkpoint import local_path
-from services.collector.log_directory import JobReading
 from services.collector.master import MasterUnreachable, MasterView, parse_state
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
@@ -32,6 +30,8 @@ from tidegate.events.wire import Wire
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
 from tidegate.runtime.health import Health
 from tidegate.runtime.producer import NotDelivered
+from tidegate.sparklog.application_run import Interval
+from tidegate.sparklog.log_directory import JobReading
 
 T = datetime(2026, 11, 21, 14, 35, 0, tzinfo=UTC)
 EPOCH = int(T.timestamp())
@@ -310,7 +310,7 @@ def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
     hanging = HangingLogs()
 
     def open_logs(path: Path) -> LogSource:
-        from services.collector.log_directory import LogDirectory  # noqa: PLC0415
+        from tidegate.sparklog.log_directory import LogDirectory  # noqa: PLC0415
 
         return hanging if path == Path("/dead") else LogDirectory(path, limit_bytes=1_000_000)
 

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.collector.application_run import Reading
-from services.collector.events import PartitionOffsets
-from services.collector.log_directory import JobReading
 from services.collector.master import App, MasterView
 from services.collector.offsets import EndOffsets
 from services.collector.snapshots import SourceAnswers, snapshot, untold_topics
 from tests.support.events import job
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part, RunningBatch
+from tidegate.sparklog.application_run import Reading
+from tidegate.sparklog.events import PartitionOffsets
+from tidegate.sparklog.log_directory import JobReading
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SEQUENCE = int(T.timestamp())

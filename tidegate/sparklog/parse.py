@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from services.collector import events
+from tidegate.sparklog import events
 
 
 class BrokenLine(ValueError):

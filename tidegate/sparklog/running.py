@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from services.collector import events
 from tidegate.events.snapshot import RunningBatch
+from tidegate.sparklog import events
 
 
 @dataclass(slots=True)

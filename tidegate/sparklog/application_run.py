@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
 
-from services.collector import events
-from services.collector.running import BatchInProgress
 from tidegate.events.snapshot import MicroBatch, RunningBatch, StageTasks, StateOperator
 from tidegate.launcher.control import REHEARSAL
+from tidegate.sparklog import events
+from tidegate.sparklog.running import BatchInProgress
 
 MAX_BATCHES = 200
 MAX_RUNNING = 50

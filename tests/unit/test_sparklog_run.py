@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.collector.application_run import LATE, MAX_BATCHES, ApplicationRun, Interval, Reading
-from services.collector.events import JobStarted, QueryProgress, QueryStarted, QueryTerminated, StageEnded, TaskEnded
-from services.collector.parse import parse
 from tests.support.eventlogs import recorded, up_to
+from tidegate.sparklog.application_run import LATE, MAX_BATCHES, ApplicationRun, Interval, Reading
+from tidegate.sparklog.events import JobStarted, QueryProgress, QueryStarted, QueryTerminated, StageEnded, TaskEnded
+from tidegate.sparklog.parse import parse
 
 T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
 

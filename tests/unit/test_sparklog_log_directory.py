@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from services.collector import event_log
-from services.collector.application_run import Interval, Reading
-from services.collector.log_directory import JobReading, LogDirectory
 from tests.support.eventlogs import APP_ID, as_app, recorded, rolling, up_to
+from tidegate.sparklog import event_log
+from tidegate.sparklog.application_run import Interval, Reading
+from tidegate.sparklog.log_directory import JobReading, LogDirectory
 
 WHOLE = Interval(datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC), first=True)
 LIMIT = 16_000_000

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from services.collector.event_log import ApplicationLog, FileTail, UnreadableLog
 from tests.support.eventlogs import APP_ID, recorded, rolling
+from tidegate.sparklog.event_log import ApplicationLog, FileTail, UnreadableLog
 
 ALL = 1 << 30
 

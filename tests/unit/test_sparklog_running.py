@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.collector.application_run import ApplicationRun, Interval
-from services.collector.events import JobStarted, QueryProgress, QueryTerminated, StageStarted, TaskEnded
-from services.collector.parse import parse
 from tests.support.eventlogs import recorded, up_to
 from tidegate.events.snapshot import RunningBatch
+from tidegate.sparklog.application_run import ApplicationRun, Interval
+from tidegate.sparklog.events import JobStarted, QueryProgress, QueryTerminated, StageStarted, TaskEnded
+from tidegate.sparklog.parse import parse
 
 T = datetime(2026, 11, 22, 11, 17, 30, tzinfo=UTC)
 INTERVAL = Interval(T, T + timedelta(seconds=10))

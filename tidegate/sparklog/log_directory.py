@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from services.collector.application_run import ApplicationRun, Interval, Reading
-from services.collector.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, UnreadableLog, log_stem
-from services.collector.parse import BrokenLine, parse
 from tidegate.runtime.logs import about
+from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
+from tidegate.sparklog.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, UnreadableLog, log_stem
+from tidegate.sparklog.parse import BrokenLine, parse
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.collector.events import (
+from tests.support.eventlogs import recorded
+from tidegate.sparklog.events import (
     ApplicationEnded,
     ApplicationProperties,
     ApplicationStarted,
@@ -24,8 +25,7 @@ from services.collector.events import (
     StageStarted,
     TaskEnded,
 )
-from services.collector.parse import BrokenLine, parse
-from tests.support.eventlogs import recorded
+from tidegate.sparklog.parse import BrokenLine, parse
 
 
 def events(name: str) -> list[SparkEvent]:

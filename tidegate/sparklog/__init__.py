@@ -1,0 +1,1 @@
+"""Reads Spark event logs: lines, events, runs of an application, and what each interval holds of a job."""
