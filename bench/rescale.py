@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import redis
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
@@ -124,12 +124,17 @@ class Commits:
     location: str
     times: dict[tuple[str, int], float] = field(default_factory=dict)
     """When each batch was committed, by query and batch id."""
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Where each of these batches ended: its end offsets, added up over the partitions."""
 
     def look(self) -> int:
         """Read the checkpoints; return how many commits are known."""
         for checkpoint in read_checkpoints(self.location):
             for batch, at in checkpoint.commit_times.items():
-                self.times[checkpoint.path.name, batch] = at
+                key = checkpoint.path.name, batch
+                if key not in self.ends:
+                    self.ends[key] = _end(checkpoint.path / "offsets" / str(batch))
+                self.times[key] = at
         return len(self.times)
 
     def wait_for(self, count: int, queries: int) -> None:
@@ -144,6 +149,28 @@ class Commits:
                 return
             time.sleep(0.05)
         raise TimeoutError(f"{self.location}: fewer than {count} commits of each query in {WAIT_SECONDS:g} s")
+
+    def wait_past(self, offset: int, queries: int) -> None:
+        """Wait until each query has committed a batch that ends after `offset`, added up over the partitions."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            self.look()
+            if len({name for (name, _), end in self.ends.items() if end > offset}) == queries:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"{self.location}: no commit of each query past offset {offset} in {WAIT_SECONDS:g} s")
+
+    def downtime(self, stopped_at: float, past: int = -1) -> float:
+        """Return the seconds from a query's last commit until `stopped_at` to its next one that ends after `past`.
+
+        The longest of all queries.
+        """
+        longest = 0.0
+        for name in {name for name, _ in self.times}:
+            mine = [(at, self.ends[query, batch]) for (query, batch), at in self.times.items() if query == name]
+            last = max(at for at, _ in mine if at <= stopped_at)
+            longest = max(longest, min(at for at, end in mine if at > stopped_at and end > past) - last)
+        return longest
 
     def outage(self, since: float) -> float:
         """Return the longest time between two commits of a query after `since`, beyond its usual time between two."""
@@ -166,6 +193,29 @@ class Commits:
         for name, batch in self.times:
             newest[name] = max(batch, newest.get(name, -1))
         return newest
+
+
+def _end(offsets: Path) -> int:
+    """Return the end offsets of a batch, added up: one line per source after the version and the metadata."""
+    try:
+        _, _, *sources = offsets.read_text("utf-8").splitlines()
+    except FileNotFoundError:  # Spark removes those of old batches
+        return 0
+    return sum(end for source in sources for of_topic in json.loads(source).values() for end in of_topic.values())
+
+
+def arrived(info: StackInfo, topic: str, at: float) -> int:
+    """Return how many records of the topic, over its partitions, had arrived at this instant (epoch seconds)."""
+    consumer = Consumer({"bootstrap.servers": info.bootstrap_servers, "group.id": "tidegate-bench"})
+    try:
+        asked = [TopicPartition(topic, number, int(at * 1000)) for number in range(PARTITIONS)]
+        found = consumer.offsets_for_times(asked, timeout=30)
+        # -1: nothing has arrived since
+        return sum(
+            each.offset if each.offset >= 0 else consumer.get_watermark_offsets(each, timeout=30)[1] for each in found
+        )
+    finally:
+        consumer.close()
 
 
 def operator_for(spec: JobSpec, settings: ActuatorSettings) -> Operator:
