@@ -132,10 +132,18 @@ def test_the_outage_of_a_restart_is_its_downtime() -> None:
     """The first batch of a cold run is part of what a restart costs."""
     state, decision = ordered(job(rescale=(Way.RESTART,)))
     told = verified(
-        decision, way=Way.RESTART, incarnation="app-2", outage_seconds=20.0, delay_seconds=31.0, downtime_seconds=35.5
+        decision, way=Way.RESTART, incarnation="app-2", outage_seconds=20.0, delay_seconds=38.0, downtime_seconds=35.5
     )
     state, _ = after(state, snapshot(9, slots=16, incarnation="app-2"), told)
-    assert state.changes.costs == (MeasuredCost(Way.RESTART, int(AT) + 80, 35.5, 31.0),)
+    assert state.changes.costs == (MeasuredCost(Way.RESTART, int(AT) + 80, 35.5, 38.0),)
+
+
+def test_a_silence_before_a_restart_is_no_outage() -> None:
+    """The downtime counts from the last commit, which a silence puts far back."""
+    state, decision = ordered(job(rescale=(Way.RESTART,)))
+    told = verified(decision, way=Way.RESTART, incarnation="app-2", delay_seconds=40.0, downtime_seconds=195.0)
+    state, _ = after(state, snapshot(9, slots=16, incarnation="app-2"), told)
+    assert state.changes.costs == (MeasuredCost(Way.RESTART, int(AT) + 80, 40.0, 40.0),)
 
 
 def test_what_an_older_engine_learned_of_restarts_is_kept() -> None:

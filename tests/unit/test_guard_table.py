@@ -416,6 +416,14 @@ def test_without_the_guard_the_promise_breaks(row: Row, monkeypatch: pytest.Monk
     assert not row.promise(decision), decision.sentence
 
 
+def test_a_job_whose_records_come_after_a_silence_is_not_stuck() -> None:
+    """While nothing waited, there was nothing to commit."""
+    spec = job(policy="keda", policy_options={})
+    silent = [snapshot(n, arrived=1000, committed=1000, partitions=64) for n in range(8)]
+    decision = decide(spec, [*silent, snapshot(8, arrived=6040, committed=1000, partitions=64)])[1]
+    assert decision.final_parallelism > decision.current_parallelism
+
+
 def test_lag_in_one_partition_is_skew_too() -> None:
     """All of the lag in one of 64 partitions: one slot reads it, whatever the size."""
     decision = growth(last=skewed())

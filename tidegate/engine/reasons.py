@@ -6,6 +6,7 @@ policy, a guard or the supervisor stand next to it; an engine puts them together
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -37,7 +38,14 @@ def explained(
     shown: Mapping[str, object] = values
     if None in values.values():
         shown = {name: _UNKNOWN if value is None else value for name, value in values.items()}
-    return TrailEntry(by, code, before, after, reasons[code].explanation.format_map(shown), dict(values))
+    sentence = reasons[code].explanation.format_map(shown)
+    if "1 slots" in sentence:
+        sentence = _ONE_SLOT.sub(lambda found: "1 slot" + _ONE_DOES[found[1] or ""], sentence)
+    return TrailEntry(by, code, before, after, sentence, dict(values))
+
+
+_ONE_DOES = {"": "", " are": " is", " have": " has", " keep": " keeps", " process": " processes", " were": " was"}
+_ONE_SLOT = re.compile(r"\b1 slots( are\b| have\b| keep\b| process\b| were\b)?")
 
 
 class _Unknown:

@@ -123,10 +123,13 @@ def _learn_cost(state: JobState, result: ActionResult) -> JobState:
     """Return the state with what a change of size has cost.
 
     The outage of a restart is its downtime, which includes the first batch: a new run is cold, so its first batch lasts
-    longer than the records it takes would explain. Older results tell nothing else.
+    longer than the records it takes would explain. Older results tell nothing else. A downtime counts from the last
+    commit, so it may begin with a silence, which is no outage: a restart without any takes its delay at most.
     """
     restarts = result.way in (Way.RESTART, None) and result.downtime_seconds is not None
     outage = result.downtime_seconds if restarts else result.outage_seconds
+    if restarts and outage is not None and result.delay_seconds is not None:
+        outage = min(outage, result.delay_seconds)
     if outage is None:
         return state
     delay = outage if result.delay_seconds is None else result.delay_seconds

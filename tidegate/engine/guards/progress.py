@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import ClassVar
 
 from tidegate.engine.case import Case
@@ -39,16 +40,17 @@ class StuckConsumer(Guard):
     batches: float = option(3.0, "least time without a commit, in typical batches", unit="batches", ge=1)
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Look back in the window to where the committed offsets last moved."""
+        """Look back in the window to where the committed offsets last moved, but not beyond an empty queue."""
         window = case.state.window
         if size <= case.current or not window:
             return None
-        newest = first = window[-1]
-        for piece in reversed(window):
-            if piece.committed is None or piece.committed != newest.committed:
-                break
-            first = piece
-        if newest.arrived is None or first.arrived is None or newest.arrived <= first.arrived:
+        newest = window[-1]
+        standing = [*takewhile(lambda piece: piece.committed == newest.committed, reversed(window))]
+        # While nothing waited, there was nothing to commit: the time counts from then on.
+        first = next((piece for piece in standing if piece.lag == 0), standing[-1])
+        if newest.committed is None or newest.arrived is None or first.arrived is None:
+            return None
+        if newest.arrived <= first.arrived:
             return None
         age, grown = newest.at - first.at, newest.arrived - first.arrived
         limit = self.snapshots * case.snapshot.interval_seconds
