@@ -8,7 +8,7 @@ from platform import python_version
 
 import typer
 
-from tidegate.cli import doctor, offline, replay, specs, stack, tail, why
+from tidegate.cli import doctor, offline, priors, replay, specs, stack, tail, why
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.console import console
 from tidegate.cli.help import register
@@ -52,6 +52,7 @@ for command in (
     specs.resume,
     specs.scale,
     specs.remove,
+    priors.priors,
     offline.decide,
     stack.up,
     stack.down,

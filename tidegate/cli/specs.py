@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from tidegate.cli.connect import Bootstrap, JobId, Prefix, connect, spec_of
+from tidegate.cli.priors import published_prior
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
@@ -32,6 +33,10 @@ def apply(
         Path, typer.Argument(metavar="FILE", help="YAML or JSON. Several jobs are several YAML documents.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, but publish nothing.")] = False,
+    prior_from: Annotated[
+        list[str] | None,
+        typer.Option("--prior-from", metavar="JOB", help="Start from what this job has shown; may be given again."),
+    ] = None,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
@@ -46,6 +51,11 @@ def apply(
     wanted = load_specs(file)
     settings = connect(bootstrap_servers, topic_prefix)
     present = current_specs(settings)
+    if prior_from:
+        prior = published_prior(settings, prior_from)
+        wanted = [
+            spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"prior": prior})}) for spec in wanted
+        ]
     changed = []
     for spec in wanted:
         now = present.get(spec.job_id)

@@ -90,7 +90,7 @@ def _cost(case: Case, proposal: Proposal[Any], size: int) -> tuple[float, float]
         return expected.outage_seconds, expected.delay_seconds
     way = way_to(case, size) or Way.RESTART
     costs = measured(case.state, way)
-    known = costs[-1] if costs else assumed(way, RESTART_SECONDS)
+    known = costs[-1] if costs else assumed(case.spec, way, RESTART_SECONDS)
     return known.outage, known.delay
 
 

@@ -61,8 +61,15 @@ def measured(state: JobState, way: Way) -> list[MeasuredCost]:
     return [cost for cost in state.changes.costs if cost.way is way]
 
 
-def assumed(way: Way, restart_seconds: float) -> PlannedChange:
-    """Return a change in a way of which none was measured; `restart_seconds` is the cost of a restart."""
+def assumed(spec: JobSpec, way: Way, restart_seconds: float) -> PlannedChange:
+    """Return a change in a way of which none was measured: what it has cost similar jobs, if the spec tells it.
+
+    Otherwise `restart_seconds` is the cost of a restart.
+    """
+    if spec.scaling.prior is not None:
+        for known in spec.scaling.prior.ways:
+            if known.way is way:
+                return PlannedChange(way, known.outage_seconds, known.delay_seconds)
     return PlannedChange(way, restart_seconds, restart_seconds) if way is Way.RESTART else ASSUMED[way]
 
 

@@ -93,6 +93,41 @@ class Tariff(Wire):
     """Price of a change of size, whatever its way; when absent, that of the policy."""
 
 
+class PriorSize(Wire):
+    """What similar jobs have shown at one size: a batch of n records lasts `overhead_seconds + n * record_seconds`."""
+
+    slots: Parallelism
+    overhead_seconds: Annotated[float, Field(ge=0)]
+    record_seconds: Annotated[float, Field(gt=0)]
+    batches: Annotated[float, Field(ge=1)]
+    """How many batches that is worth."""
+    batch_records: Annotated[float, Field(gt=0)]
+    """Mean records of these batches."""
+    batch_deviation: Annotated[float, Field(ge=0)] = 0.0
+    """Their standard deviation, in records."""
+
+
+class PriorWay(Wire):
+    """What changing the size in one way has cost similar jobs."""
+
+    way: Way
+    outage_seconds: Annotated[float, Field(ge=0)]
+    delay_seconds: Annotated[float, Field(ge=0)]
+    changes: Annotated[int, Field(ge=1)]
+    """How many changes that is the median of."""
+
+
+class Prior(Wire):
+    """What similar jobs have shown, which the job starts from until it has shown its own; see `tidegate priors`."""
+
+    learned_from: tuple[Identifier, ...] = Field(min_length=1)
+    """The jobs."""
+    until: Instant
+    """The newest decision that was looked at."""
+    sizes: tuple[PriorSize, ...] = ()
+    ways: tuple[PriorWay, ...] = ()
+
+
 class Scaling(Wire):
     """How the job may be scaled."""
 
@@ -111,6 +146,8 @@ class Scaling(Wire):
     prices: Tariff | None = None
     """What slots and missed objectives cost; the policy's prices follow, unless `policy_options` set them. When absent,
     they are in slot-seconds."""
+    prior: Prior | None = None
+    """What similar jobs have shown; `tidegate apply --prior-from JOB` fills it in."""
     interactive: bool = False
     """An interactive job is pinned to its size, whatever the load."""
     command_ttl_seconds: Annotated[float, Field(gt=0)] = 120.0
@@ -176,4 +213,17 @@ class JobSpec(Wire):
         return self
 
 
-__all__ = ["Application", "Count", "JobSpec", "ManualScale", "Mode", "Scaling", "Seconds", "SpecChange", "Tariff"]
+__all__ = [
+    "Application",
+    "Count",
+    "JobSpec",
+    "ManualScale",
+    "Mode",
+    "Prior",
+    "PriorSize",
+    "PriorWay",
+    "Scaling",
+    "Seconds",
+    "SpecChange",
+    "Tariff",
+]

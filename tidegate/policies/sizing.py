@@ -62,7 +62,7 @@ def change_to(case: Case, size: int, restart_seconds: float) -> PlannedChange:
     way = way_to(case, size) or Way.RESTART
     kept = measured(case.state, way)[-3:]
     if not kept:
-        return assumed(way, restart_seconds)
+        return assumed(case.spec, way, restart_seconds)
     return PlannedChange(way, max(cost.outage for cost in kept), max(cost.delay for cost in kept))
 
 

@@ -20,7 +20,7 @@ def planned_change(case: Case, restart_seconds: float) -> PlannedChange:
     way = planned_way(case)
     kept = measured(case.state, way)
     if not kept:
-        return assumed(way, restart_seconds)
+        return assumed(case.spec, way, restart_seconds)
     place = -2 if len(kept) >= MANY else -1
     return PlannedChange(
         way, sorted([each.outage for each in kept])[place], sorted([each.delay for each in kept])[place]

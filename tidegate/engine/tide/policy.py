@@ -20,7 +20,8 @@ have saved 1.5 · 240 = 360 slot-seconds: by two slots, 3 minutes. A change in p
 
 A run that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
 its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
-to end. Nothing shrinks on such a bound.
+to end. Nothing shrinks on such a bound. A new job with a prior may grow even earlier, by what similar jobs
+have shown (`prior`).
 
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
 does not wait for another measurement.
@@ -32,7 +33,7 @@ When to choose it: By default. It learns the job's capacity, the cost of a chang
 
 Set first: `late_price` (higher: more slots, less lateness), `change_price` and `restart_price` (higher: fewer changes).
 
-Details: `rollout`, `capacity`, `forecast`, `counterfactual`.
+Details: `rollout`, `capacity`, `forecast`, `counterfactual`, `prior`.
 
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time is part of the
 choice); capacity per size after DS2 (OSDI 2018), with overhead apart and sub-linear scaling; the one-step look-ahead
@@ -55,6 +56,7 @@ from tidegate.engine.tide.change import planned_change, planned_way
 from tidegate.engine.tide.forecast import TimeConstants
 from tidegate.engine.tide.memory import GrowthTrial, Reduction, TideMemory, early_work, newest_rate
 from tidegate.engine.tide.options import TideOptions
+from tidegate.engine.tide.prior import seeds
 from tidegate.engine.tide.reasons import REASONS
 from tidegate.engine.tide.rollout import Choice, Rollout, SlotPrices
 from tidegate.engine.ways import CHANGES
@@ -95,11 +97,15 @@ class Tide:
 
     def propose(self, case: Case, memory: TideMemory) -> Proposal[TideMemory]:
         """Return the cheapest size over the horizon, or the present one while another is not worth a change."""
+        prior = case.spec.scaling.prior
+        if prior is not None and not memory.sizes:
+            memory = memory._replace(sizes=seeds(prior))
         memory = self._relax_threshold(case, memory.learned(case, self.constants))
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
-            return self._early(case, memory) or self._idle(case, memory) or self._learning(case, memory)
+            grow = self._early(case, memory) or self._as_similar(case, memory)
+            return grow or self._idle(case, memory) or self._learning(case, memory)
         model = self._model(case, memory)
         if model is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
@@ -157,6 +163,23 @@ class Tide:
         tasks: dict[str, Figure] = {"finished": evidence.running_tasks_finished, "tasks": evidence.running_tasks}
         return proposal._replace(
             code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory, capacity=None
+        )
+
+    def _as_similar(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
+        """Return a larger size for a job that has shown little so far, if its prior says that the load needs one.
+
+        Once its size has changed, a job with a prior is like any other.
+        """
+        prior, lag = case.spec.scaling.prior, case.evidence.lag_records
+        if prior is None or lag is None or memory.forecast.at is None or case.state.last_action_at is not None:
+            return None
+        model = self._model(case, memory)
+        proposal = None if model is None else self._weigh(case, memory, model, float(lag))
+        if proposal is None or proposal.size <= case.current:
+            return None
+        jobs: dict[str, Figure] = {"jobs": ", ".join(prior.learned_from[:3])}
+        return proposal._replace(
+            code="TIDE_GROW_PRIOR", numbers={**proposal.numbers, **jobs}, memory=memory, capacity=None
         )
 
     def _prices(self, case: Case, way: Way) -> SlotPrices:

@@ -26,6 +26,11 @@ REASONS: Mapping[str, Reason] = {
         "process at most {capacity:.0f} records/s; up to {demand:.0f}/s are expected and {lag} are waiting: in the "
         "next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s"
     ),
+    "TIDE_GROW_PRIOR": Reason(
+        "up to {demand:.0f} records/s are expected and {lag} are waiting; the job has shown little yet, but by its "
+        "prior (from {jobs}) {current} slots can process {capacity:.0f}/s: in the next {horizon:.0f} s they would be "
+        "late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, {change} included"
+    ),
     "TIDE_SHRINK": Reason(
         "at most {demand:.0f} records/s are expected to last, and {size} slots can process {capacity_then:.0f}/s, "
         "which saves {saved:.0f} slot-seconds in {horizon:.0f} s, {change} included"
