@@ -84,11 +84,13 @@ class Policy(Protocol[M]):
 
 
 @runtime_checkable
-class ZeroPolicy(Policy[M], Protocol[M]):
-    """A policy with a rule of its own for jobs that may have no slot: when to stop one, and when to start it again.
+class ZeroPolicy(Protocol[M]):
+    """What a policy also has that has a rule of its own for jobs that may have no slot: when to start one again.
 
     It stops a job by proposing 0. For any other policy, the guard `silence` and `tidegate.engine.zero` do both.
     """
+
+    name: ClassVar[str]
 
     def wake(self, case: Case, memory: M) -> Proposal[M]:
         """Return the size with which a job that was scaled to zero starts; 0 if it stays stopped."""
