@@ -11,13 +11,11 @@ import contextlib
 from collections.abc import Collection
 from pathlib import Path
 
-import zstandard
-
 from services.actuator.checkpoint import CheckpointError, local_path
+from tidegate.sparklog.event_log import FileTail
 
-_READ_BYTES = 4 * 1024 * 1024
-"""How much of a file is searched, unpacked."""
-_CHUNK = 1024 * 1024
+_READ_BYTES = 1024 * 1024
+"""How much of a file is searched, as stored."""
 
 
 def runs_query(event_log_dir: str, application_id: str, query_ids: Collection[str]) -> bool:
@@ -47,18 +45,5 @@ def _files(folder: Path, application_id: str) -> list[Path]:
 
 def _names(path: Path, wanted: list[bytes]) -> bool:
     """Return whether the start of a log contains one of the words."""
-    with path.open("rb") as file:
-        packed = ".zstd" in path.suffixes
-        source = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) if packed else file
-        seen, rest = 0, b""
-        while seen < _READ_BYTES:
-            try:
-                chunk = source.read(_CHUNK)
-            except zstandard.ZstdError:  # the end of a log that is still being written
-                return False
-            if not chunk:
-                return False
-            if any(word in rest + chunk for word in wanted):
-                return True
-            seen, rest = seen + len(chunk), chunk[-64:]
-    return False
+    tail = FileTail(path)
+    return any(word in line for line in (*tail.lines(_READ_BYTES), tail.rest) for word in wanted)
