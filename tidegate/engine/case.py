@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Generic, NamedTuple, Protocol
 
 from tidegate.engine.announced import Announced, announced
 from tidegate.engine.memory import M
@@ -80,18 +80,4 @@ class Policy(Protocol[M]):
 
     def ordered(self, case: Case, memory: M, proposal: Proposal[M], final: int) -> M:
         """Return the memory after a command for `final` slots went out; `memory` is the one after the proposal."""
-        ...
-
-
-@runtime_checkable
-class ZeroPolicy(Protocol[M]):
-    """What a policy also has that has a rule of its own for jobs that may have no slot: when to start one again.
-
-    It stops a job by proposing 0. For any other policy, the guard `silence` and `tidegate.engine.zero` do both.
-    """
-
-    name: ClassVar[str]
-
-    def wake(self, case: Case, memory: M) -> Proposal[M]:
-        """Return the size with which a job that was scaled to zero starts; 0 if it stays stopped."""
         ...

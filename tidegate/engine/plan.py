@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from tidegate.engine.case import Policy, ZeroPolicy
+from tidegate.engine.case import Case, Policy, Proposal
 from tidegate.engine.guard import ForcingGuard, Guard
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.guards.silence import Silence
+from tidegate.engine.memory import M
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tariff import priced_options
@@ -23,6 +24,20 @@ G = TypeVar("G", bound=Guard)
 
 class UnknownPolicy(ValueError):
     """No policy of that name is installed; the text lists those that are."""
+
+
+@runtime_checkable
+class ZeroPolicy(Protocol[M]):
+    """What a policy also has that has a rule of its own for jobs that may have no slot: when to start one again.
+
+    It stops a job by proposing 0. For any other policy, the guard `silence` and `tidegate.engine.zero` do both.
+    """
+
+    name: ClassVar[str]
+
+    def wake(self, case: Case, memory: M) -> Proposal[M]:
+        """Return the size with which a job that was scaled to zero starts; 0 if it stays stopped."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
