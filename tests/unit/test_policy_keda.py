@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.cases import case, policy, propose
 from tests.support.events import job, snapshot
-from tidegate.engine.case import Case, ZeroPolicy
+from tidegate.engine.case import Case
 from tidegate.engine.options import BadOption
+from tidegate.engine.plan import ZeroPolicy
 from tidegate.events.snapshot import Part, SourceOffsets
 from tidegate.policies import keda_rules as rules
 from tidegate.policies.keda import KedaMemory
