@@ -116,15 +116,15 @@ def test_anything_else_in_the_place_of_a_statement_is_named(chain: Path, key: Si
         assert "it is not a statement" in read_trusted_statements(chain, [key.public]).problems[0]
 
 
-def test_a_stranger_cannot_sign(chain: Path, key: SigningKey, tmp_path: Path) -> None:
+def test_an_outsider_cannot_sign(chain: Path, key: SigningKey, tmp_path: Path) -> None:
     """A statement with a key that is not trusted is not believed, and neither is a key that it introduces."""
-    stranger = new_key(tmp_path / "s.key", "archive")
-    state_new_key(chain, stranger, stranger.public)
-    state_heads(chain, stranger, [some_head(30)])
+    outsider = new_key(tmp_path / "s.key", "archive")
+    state_new_key(chain, outsider, outsider.public)
+    state_heads(chain, outsider, [some_head(30)])
     trusted = read_trusted_statements(chain, [key.public])
     assert len(trusted.statements) == 3
     assert [problem.partition(": ")[2] for problem in trusted.problems] == [
-        f"it is signed with key {stranger.public.key_id}, which is not trusted"
+        f"it is signed with key {outsider.public.key_id}, which is not trusted"
     ] * 2
 
 

@@ -18,7 +18,7 @@ from tidegate.events.wire import Instant
 
 LAYOUT = 1
 KEPT_FOR_READERS = timedelta(hours=6)
-"""How long a file stays after another one has taken its place, for readers that have begun before."""
+"""How long a file stays after another one has taken its place, for readers that started before."""
 
 
 class ArchivedAlready(RuntimeError):

@@ -51,10 +51,15 @@ def read_files(spark: SparkSession, folder: Path, files: Sequence[DataFile], *, 
     With `damaged`, files that are missing or cannot be read count as empty.
     """
     schema = f"{FILE_SCHEMA}, topic string, day date"
-    if not files:
-        return spark.createDataFrame([], schema)
-    root = folder.absolute()
-    reader = spark.read.schema(schema).option("basePath", (root / RECORDS).as_uri())
+    paths = [folder / file.path for file in files]
     if damaged:
-        reader = reader.option("ignoreCorruptFiles", "true").option("ignoreMissingFiles", "true")
-    return reader.parquet(*((root / file.path).as_uri() for file in files))
+        paths = [path for path in paths if path.is_file()]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).option("basePath", location(folder / RECORDS))
+    return reader.option("ignoreCorruptFiles", str(damaged).lower()).parquet(*map(location, paths))
+
+
+def location(path: Path) -> str:
+    """Return a path as Hadoop wants it: with its file system, and nothing escaped."""
+    return f"file://{path.absolute()}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.archive import store
 from tidegate.archive.manifest import ArchivedAlready, Gap, Manifest
+from tidegate.archive.read import location
 from tidegate.events.topics import TOPICS
 from tidegate.interrupts import check, uninterrupted
 from tidegate.runtime.kafka import check_topics, offset_ranges
@@ -106,7 +107,7 @@ def archive(
         trigger = {"availableNow": True} if once else {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
         query = (
             stream.writeStream.foreachBatch(sink.take)
-            .option("checkpointLocation", checkpoint.absolute().as_uri())
+            .option("checkpointLocation", location(checkpoint))
             .trigger(**trigger)
             .start()
         )
@@ -165,7 +166,7 @@ def write(records: DataFrame, staging: Path) -> None:
         .write.mode("overwrite")
         .partitionBy("topic", "day")
         .option("compression", COMPRESSION)
-        .parquet(staging.absolute().as_uri())
+        .parquet(location(staging))
     )
 
 

@@ -1,6 +1,6 @@
 """Keeping an archive in order: small files of past days become one per topic and day, and old days expire.
 
-Both put new files in the place of old ones by one change of `archive.json`. A reader that has begun before still finds
+Both put new files in the place of old ones by one change of `archive.json`. A reader that started before still finds
 the old files for some hours.
 """
 
