@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.cases import AT, case, evidence, policy, propose
 from tests.support.events import job, snapshot, steady
-from tidegate.engine.case import Case, ZeroPolicy
+from tidegate.engine.case import Case
 from tidegate.engine.cron import parse
 from tidegate.engine.options import BadOption
+from tidegate.engine.plan import ZeroPolicy
 from tidegate.engine.state import Slice
 from tidegate.events.decision import Evidence, Neighbour
 from tidegate.lab.simulate import EngineDecider

@@ -8,7 +8,7 @@ from platform import python_version
 
 import typer
 
-from tidegate.cli import doctor, offline, priors, replay, specs, stack, tail, why
+from tidegate.cli import archive, chain, doctor, offline, priors, replay, specs, stack, tail, why
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.console import console
 from tidegate.cli.help import register
@@ -66,6 +66,8 @@ register(app, simulate_command, "simulate")
 register(app, calibrate_command, "calibrate")
 register(app, show_version, "version")
 app.add_typer(replay.app, name="replay")
+app.add_typer(archive.app, name="archive")
+app.add_typer(chain.app, name="chain")
 
 
 def main() -> None:

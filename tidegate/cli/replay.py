@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.cli.help import register
 from tidegate.cli.problems import NO, Problem
+from tidegate.cli.spark import bars, connector_jars, kafka_options, prepare_java
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.replay import publish as publishing
 from tidegate.replay import recompute as recomputing
@@ -21,9 +20,7 @@ from tidegate.replay import record as recording
 from tidegate.replay.files import BadRecording
 from tidegate.replay.report import render
 from tidegate.runtime.kafka import ensure_topics
-from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
-from tidegate.stack.java import ensure_java
-from tidegate.terminal import figure, stderr, stdout, table
+from tidegate.terminal import figure, stdout, table
 
 app = typer.Typer(
     help="Record topics, publish recordings again, recompute decisions.",
@@ -54,13 +51,13 @@ def record(
     settings = connect(bootstrap_servers, topic_prefix)
     start, end = instant_of(since), instant_of(until, "--until")
     check_reachable(settings)
-    with _explained(), _bars() as bars:
+    with _explained(), bars() as shown:
         tasks = {}
 
         def progress(topic: str, done: int, total: int) -> None:
             if topic not in tasks:
-                tasks[topic] = bars.add_task(topic)
-            bars.update(tasks[topic], completed=done, total=total)
+                tasks[topic] = shown.add_task(topic)
+            shown.update(tasks[topic], completed=done, total=total)
 
         manifest = recording.record(
             settings, to, since=start, until=end, job=job, compress=compress, on_progress=progress
@@ -111,8 +108,8 @@ def publish(
     factor = _speed(speed)
     check_reachable(settings)
     ensure_topics(settings)
-    with _explained(), _bars() as bars:
-        task = bars.add_task("records", total=None)
+    with _explained(), bars() as shown:
+        task = shown.add_task("records", total=None)
         done = publishing.publish(
             settings,
             source,
@@ -120,7 +117,7 @@ def publish(
             rebase=rebase,
             whole=jobs,
             job=job,
-            on_progress=lambda sent, total: bars.update(task, completed=sent, total=total),
+            on_progress=lambda sent, total: shown.update(task, completed=sent, total=total),
         )
     moved = f", moved by {done.shift_seconds} s" if done.shift_seconds else ""
     left = f"; {done.skipped} records cannot be moved and were left out" if done.skipped else ""
@@ -147,7 +144,7 @@ def recompute(
     if source is None:
         settings = connect(bootstrap_servers, topic_prefix)
         check_reachable(settings)
-    _prepare_java()
+    prepare_java()
     with _explained():
         if settings is None:
             result = recomputing.recompute(directory=source, job=job, master=master)
@@ -155,41 +152,14 @@ def recompute(
             result = recomputing.recompute(
                 bootstrap_servers=settings.bootstrap_servers,
                 topic_prefix=settings.topic_prefix,
-                kafka_options=_spark_options(settings),
-                jars=ensure_jars(SPARK_KAFKA, ensure_java(_say), _say),
+                kafka_options=kafka_options(settings),
+                jars=connector_jars(),
                 job=job,
                 master=master,
             )
     stdout().print(render(result.jobs, result.seconds, result.damaged), end="", markup=False)
     if not result.ok:
         raise typer.Exit(NO)
-
-
-def _spark_options(settings: ClientSettings) -> dict[str, str]:
-    """Return the connection settings under the names of Java's Kafka client, for Spark."""
-    if settings.security_protocol == "PLAINTEXT":
-        return {}
-    options = {"kafka.security.protocol": settings.security_protocol}
-    if settings.ssl_ca_file is not None:
-        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(settings.ssl_ca_file)}
-    if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
-        module = "scram.ScramLoginModule" if settings.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
-        password = settings.sasl_password.get_secret_value().replace("\\", "\\\\").replace('"', '\\"')
-        options["kafka.sasl.mechanism"] = settings.sasl_mechanism
-        options["kafka.sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{module} required "
-            f'username="{settings.sasl_username}" password="{password}";'
-        )
-    return options
-
-
-def _prepare_java() -> None:
-    """Set JAVA_HOME for Spark, which would otherwise take the first Java on PATH."""
-    os.environ["JAVA_HOME"] = str(ensure_java(_say).home)
-
-
-def _say(text: str) -> None:
-    stderr().print(text, markup=False)
 
 
 def _speed(text: str) -> float | None:
@@ -204,17 +174,6 @@ def _speed(text: str) -> float | None:
             f"--speed {text!r} is neither a factor above 0 nor max", "1 is the recorded pace, 10 is ten times as fast"
         )
     return speed
-
-
-def _bars() -> Progress:
-    console = stderr()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
 
 
 @contextmanager

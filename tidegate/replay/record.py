@@ -9,19 +9,17 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaException
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
-from tidegate.runtime.kafka import TopicReader, headers_of
+from tidegate.runtime.kafka import TopicReader, headers_of, offset_ranges
 from tidegate.runtime.settings import ServiceSettings
 
 OnProgress = Callable[[str, int, int], None]
@@ -29,11 +27,6 @@ OnProgress = Callable[[str, int, int], None]
 PROGRESS_RECORDS = 1000
 TOPIC_SECONDS = 600.0
 """Longest time to read one topic."""
-NO_LEADER_YET = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-)
 
 
 class CannotRecord(RuntimeError):
@@ -66,31 +59,49 @@ def record(
     Raises:
         CannotRecord: the directory is in use, or a topic cannot be read.
     """
-    directory = directory.resolve()
-    if directory == Path.cwd():
-        raise CannotRecord(f"{directory} is the current directory; give a recording its own, such as ./recording")
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise CannotRecord(f"{directory} already exists; a recording is never overwritten")
     if since is not None and until is not None and since >= until:
         raise CannotRecord(f"since {since.isoformat()} is not before until {until.isoformat()}")
-    partial = directory.with_name(directory.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
-    partial.mkdir(parents=True)
     until_ms = None if until is None else int(until.timestamp() * 1000)
-    files = []
-    try:
-        for topic in topics:
-            records = _read(settings, topic, since, on_progress)
-            wanted = (r for r in records if (until_ms is None or r.timestamp_ms < until_ms) and _about(r, job))
-            files.append(_write(partial, topic, wanted, compress))
-        manifest = Manifest(
+
+    def wanted(topic: Topic) -> Iterator[KafkaRecord]:
+        for one in _read(settings, topic, since, on_progress):
+            if (until_ms is None or one.timestamp_ms < until_ms) and _about(one, job):
+                yield one
+
+    def described(files: tuple[TopicFile, ...]) -> Manifest:
+        return Manifest(
             topic_prefix=settings.topic_prefix,
             recorded_at=datetime.now(UTC),
             since=since,
             until=until,
             job=job,
-            files=tuple(files),
+            files=files,
         )
+
+    return write_recording(directory, ((topic, wanted(topic)) for topic in topics), described, compress=compress)
+
+
+def write_recording(
+    directory: Path,
+    records: Iterable[tuple[Topic, Iterable[KafkaRecord]]],
+    described: Callable[[tuple[TopicFile, ...]], Manifest],
+    *,
+    compress: bool = False,
+) -> Manifest:
+    """Write records, by topic, into a new directory, completely or not at all; return the manifest.
+
+    `described` makes the manifest of the written files. Raises `CannotRecord` if the directory is in use.
+    """
+    directory = directory.resolve()
+    if directory == Path.cwd():
+        raise CannotRecord(f"{directory} is the current directory; give a recording its own, such as ./recording")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise CannotRecord(f"{directory} already exists; a recording is never overwritten")
+    partial = directory.with_name(directory.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
+    partial.mkdir(parents=True)
+    try:
+        manifest = described(tuple(_write(partial, topic, some, compress) for topic, some in records))
         write_manifest(partial, manifest)
         if directory.exists():
             directory.rmdir()
@@ -128,25 +139,8 @@ def _read(
 
 
 def _length(settings: ServiceSettings, name: str) -> int:
-    """Return how many offsets the topic holds; retries while a new topic has no leader yet."""
-    admin = AdminClient(settings.kafka())
-    found = admin.list_topics(name, timeout=30).topics[name]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    partitions = [TopicPartition(name, number) for number in found.partitions]
-
-    def offsets(spec: Any) -> int:
-        asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
-        return sum(future.result(timeout=30).offset for future in asked.values())
-
-    deadline = time.monotonic() + TOPIC_SECONDS
-    while True:
-        try:
-            return offsets(OffsetSpec.latest()) - offsets(OffsetSpec.earliest())
-        except KafkaException as error:
-            if error.args[0].code() not in NO_LEADER_YET or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+    """Return how many offsets the topic holds."""
+    return sum(end - first for first, end in offset_ranges(settings, [name]).values())
 
 
 def _about(record: KafkaRecord, job: str | None) -> bool:
@@ -159,7 +153,7 @@ def _about(record: KafkaRecord, job: str | None) -> bool:
     return isinstance(value, dict) and value.get("job_id") == job
 
 
-def _write(directory: Path, topic: Topic, records: Iterator[KafkaRecord], compress: bool) -> TopicFile:
+def _write(directory: Path, topic: Topic, records: Iterable[KafkaRecord], compress: bool) -> TopicFile:
     path = directory / f"{topic.suffix}.ndjson{'.gz' if compress else ''}"
     count, first, last = 0, None, None
     with _opened(path, compress) as file:

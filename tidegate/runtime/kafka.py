@@ -14,7 +14,7 @@ from operator import methodcaller
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec
 
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, Record, encode
@@ -241,6 +241,37 @@ class TopicReader:
     def close(self) -> None:
         """Close the connection."""
         self._consumer.close()
+
+
+def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first offset and the end of each partition of these topics, by full topic name and partition.
+
+    Waits while a new partition has no leader yet. Raises `KafkaException` if a topic cannot be read.
+    """
+    admin, clock = AdminClient(settings.kafka()), SystemClock()
+    partitions = []
+    for name in topics:
+        found = admin.list_topics(name, timeout=30).topics[name]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        partitions += [TopicPartition(name, number) for number in sorted(found.partitions)]
+
+    def asked(spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        try:
+            answers = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
+            return {(p.topic, p.partition): answer.result(timeout=30).offset for p, answer in answers.items()}
+        except KafkaException as error:
+            if error.args[0].code() in _NOT_LED_YET:
+                raise _NotLedYet(*error.args) from error
+            raise
+
+    def both() -> dict[tuple[str, int], tuple[int, int]]:
+        first, end = asked(OffsetSpec.earliest()), asked(OffsetSpec.latest())
+        return {place: (first[place], end[place]) for place in first}
+
+    if not partitions:
+        return {}
+    return poll_until(both, clock.monotonic() + 60.0, 0.2, clock, retry_on=(_NotLedYet,))
 
 
 class TopicsDoNotFit(RuntimeError):

@@ -1,0 +1,383 @@
+"""The archive against a real broker and real Spark: every offset once with its bytes, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from bench.streams import decided, spec_of
+from tests.support.provider import StackProvider
+from tidegate.archive import chain, keys, store, stream, upkeep
+from tidegate.archive.damage import Kind
+from tidegate.archive.manifest import Manifest, Why
+from tidegate.archive.prove import content_column, prove, sign_heads
+from tidegate.archive.read import read_archive
+from tidegate.archive.statements import signed_blocks
+from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, TOPICS
+from tidegate.replay.export import export
+from tidegate.replay.files import KafkaRecord, read
+from tidegate.replay.recompute import recompute
+from tidegate.replay.record import record
+from tidegate.replay.source import start_session
+from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.settings import ServiceSettings
+
+pytestmark = pytest.mark.timeout(300)
+DAY = 86_400_000
+TODAY = datetime.now(UTC).date()
+Place = tuple[str, int, int]
+
+
+@pytest.fixture
+def settings(kafka: str) -> ServiceSettings:
+    """A prefix of its own with the topics in place."""
+    made = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"archive-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(made, partitions=2)
+    return made
+
+
+@pytest.fixture(scope="module")
+def session(stack: StackProvider) -> Iterator[Any]:
+    """One Spark for the tests of this module."""
+    made = start_session("local[2]", [str(jar) for jar in stack.need(kafka=True).connector_jars])
+    yield made
+    made.stop()
+
+
+def fill(settings: ServiceSettings, count: int, *, days_ago: int = 0, seed: int = 0) -> None:
+    """Publish records of any bytes, with a Kafka timestamp of some days ago."""
+    dice = random.Random(seed)
+    publisher = Publisher(settings)
+    at = int(time.time() * 1000) - days_ago * DAY
+    for number in range(count):
+        topic = dice.choice(TOPICS)
+        key = f"key-{dice.randrange(20)}".encode()
+        value = None if dice.random() < 0.02 else dice.randbytes(dice.randrange(200))
+        headers = [("ce_type", b"x"), ("raw", dice.randbytes(3)), ("none", None)][: dice.randrange(4)]
+        publisher.send_raw(topic.named(settings.topic_prefix), key, value, headers, timestamp_ms=at + number)
+    publisher.flush()
+
+
+def in_topics(settings: ServiceSettings, folder: Path) -> dict[Place, KafkaRecord]:
+    """Return what the topics hold, as Tidegate's recorder reads it."""
+    made = folder / uuid.uuid4().hex
+    record(settings, made)
+    return {(topic.suffix, one.partition, one.offset): one for topic in TOPICS for one in read(made, topic.suffix)}
+
+
+def in_archive(session: Any, folder: Path, **days: Any) -> dict[Place, KafkaRecord]:
+    """Return what an archive holds; fail if an offset is there twice."""
+    found: dict[Place, KafkaRecord] = {}
+    for row in read_archive(session, folder, **days).collect():
+        place = row["topic"], row["partition"], row["offset"]
+        assert place not in found
+        headers = tuple((h["key"], None if h["value"] is None else bytes(h["value"])) for h in row["headers"])
+        key, value = (None if raw is None else bytes(raw) for raw in (row["key"], row["value"]))
+        found[place] = KafkaRecord(row["partition"], row["offset"], row["timestamp_ms"], key, value, headers)
+    return found
+
+
+def day_of(one: KafkaRecord) -> date:
+    """Return the UTC day of a record's timestamp."""
+    return datetime.fromtimestamp(one.timestamp_ms / 1000, UTC).date()
+
+
+def archive_once(session: Any, settings: ServiceSettings, folder: Path, **options: Any) -> None:
+    """Archive up to the end of the topics."""
+    stream.archive(session, settings, folder, once=True, **options)
+
+
+def test_every_record_is_archived_once_with_its_bytes(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
+    """Bytes and timestamps are the topics'; another run adds what is new; late records go to the day of their time."""
+    folder = tmp_path / "archive"
+    fill(settings, 400, seed=1)
+    archive_once(session, settings, folder, batch_records=150)
+    assert in_archive(session, folder) == in_topics(settings, tmp_path)
+    fill(settings, 100, days_ago=3, seed=2)
+    fill(settings, 50, seed=3)
+    archive_once(session, settings, folder)
+    archive_once(session, settings, folder)
+    everything = in_topics(settings, tmp_path)
+    assert in_archive(session, folder) == everything
+    assert len(everything) == 550
+    manifest = store.load(folder)
+    assert manifest.gaps == ()
+    late = TODAY - timedelta(days=3)
+    early = {place: one for place, one in everything.items() if day_of(one) <= late}
+    assert len(early) == 100
+    assert in_archive(session, folder, last_day=late) == early
+
+
+def test_a_day_is_read_without_the_files_of_other_days(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
+    """One day in the middle is read although the files of all other days are gone."""
+    folder = tmp_path / "archive"
+    for days_ago in (4, 3, 2):
+        fill(settings, 30, days_ago=days_ago, seed=days_ago)
+    archive_once(session, settings, folder)
+    middle = TODAY - timedelta(days=3)
+    whole = in_archive(session, folder, first_day=middle, last_day=middle)
+    for file in store.load(folder).files:
+        if file.day != middle:
+            (folder / file.path).unlink()
+    assert len(whole) == 30
+    assert in_archive(session, folder, first_day=middle, last_day=middle) == whole
+    assert (
+        read_archive(session, folder, ["decisions"], first_day=date(2000, 1, 1), last_day=date(2000, 1, 2)).count() == 0
+    )
+
+
+def test_what_the_broker_dropped_is_a_gap(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
+    """Offsets removed before archiving began, and between two runs, are named; what is left is archived."""
+    folder, name = tmp_path / "archive", RESULTS.named(settings.topic_prefix)
+
+    def send(count: int) -> None:
+        publisher = Publisher(settings)
+        for number in range(count):
+            publisher.send_raw(name, b"same key", b"%d" % number, [])
+        publisher.flush()
+
+    def drop(before: int) -> None:
+        admin = AdminClient(settings.kafka())
+        for done in admin.delete_records([TopicPartition(name, partition, before)]).values():
+            done.result(timeout=30)
+
+    send(30)
+    partition = next(place[1] for place in in_topics(settings, tmp_path))
+    drop(10)
+    archive_once(session, settings, folder)
+    send(30)
+    drop(45)
+    archive_once(session, settings, folder)
+    drop(60)
+    send(5)
+    archive_once(session, settings, folder)
+    manifest = store.load(folder)
+    assert [(gap.topic, gap.partition, gap.first, gap.last, gap.why) for gap in manifest.gaps] == [
+        ("results", partition, 0, 9, Why.BEFORE),
+        ("results", partition, 30, 44, Why.GONE),
+    ]
+    assert sorted(offset for _, _, offset in in_archive(session, folder)) == [*range(10, 30), *range(45, 65)]
+
+
+ARCHIVER = """
+import sys
+from pathlib import Path
+from tidegate.archive import stream
+from tidegate.replay.source import start_session
+from tidegate.runtime.settings import ServiceSettings
+
+servers, prefix, folder, *jars = sys.argv[1:]
+settings = ServiceSettings(bootstrap_servers=servers, topic_prefix=prefix)
+spark = start_session("local[1]", jars)
+print("ready", flush=True)
+stream.archive(spark, settings, Path(folder), every_seconds=0.0, batch_records=40,
+               on_batch=lambda batch: print(batch.records, flush=True))
+"""
+
+
+def test_a_killed_archiver_loses_and_repeats_nothing(
+    session: Any, settings: ServiceSettings, stack: StackProvider, tmp_path: Path
+) -> None:
+    """Kill -9 in the middle, twice, at any instant: the next run goes on, and each offset is there once."""
+    folder = tmp_path / "archive"
+    fill(settings, 1500, seed=5)
+    jars = [str(jar) for jar in stack.need(kafka=True).connector_jars]
+    command = [sys.executable, "-c", ARCHIVER, settings.bootstrap_servers, settings.topic_prefix, str(folder), *jars]
+    dice = random.Random()
+    for _ in range(2):
+        with (tmp_path / "log").open("ab") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+        assert process.stdout is not None
+        try:
+            lines = iter(process.stdout.readline, b"")
+            assert next(lines) == b"ready\n"
+            for _ in range(2):
+                assert int(next(lines)) > 0
+            time.sleep(dice.uniform(0.0, 1.0))  # somewhere within the following batches
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=10)
+            process.stdout.close()
+    held = in_archive(session, folder)
+    everything = in_topics(settings, tmp_path)
+    assert 0 < len(held) < len(everything)
+    assert held.items() <= everything.items()
+    archive_once(session, settings, folder)
+    assert in_archive(session, folder) == everything
+    assert store.load(folder).gaps == ()
+
+
+@pytest.mark.parametrize("instant", ["before the files move", "before they are listed", "after they are listed"])
+def test_a_run_that_ends_at_any_point_of_a_batch_is_made_good(
+    session: Any, settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: str
+) -> None:
+    """Whether the batch was written, moved or listed when it ended: the next run completes it, and nothing is twice."""
+    folder = tmp_path / "archive"
+    fill(settings, 60, seed=6)
+
+    class Ended(Exception):
+        """Stands for a kill: nothing that follows is done."""
+
+    def ended(*_: object) -> Any:
+        raise Ended
+
+    def listed_then_ended(folder: Path, manifest: Manifest) -> None:
+        kept(folder, manifest)
+        if manifest.files:
+            raise Ended
+
+    kept = store._write
+    with monkeypatch.context() as patched:
+        if instant == "before the files move":
+            patched.setattr(store, "adopt", ended)
+        elif instant == "before they are listed":
+            patched.setattr(store, "_write", lambda where, m: ended() if m.files else kept(where, m))
+        else:
+            patched.setattr(store, "_write", listed_then_ended)
+        with pytest.raises(Ended):
+            archive_once(session, settings, folder)
+    archive_once(session, settings, folder)
+    assert in_archive(session, folder) == in_topics(settings, tmp_path)
+    listed = {folder / file.path for file in store.load(folder).files}
+    assert set((folder / "records").rglob("*.parquet")) == listed
+
+
+def test_an_archive_is_compacted_while_it_is_read(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
+    """Each topic and past day becomes one file; a reader that began before, and one that begins after, see the same."""
+    folder = tmp_path / "archive"
+    for seed in range(3):
+        fill(settings, 60, days_ago=2, seed=seed)
+        fill(settings, 10, seed=10 + seed)
+        archive_once(session, settings, folder)
+    began_before = read_archive(session, folder)
+    before = in_archive(session, folder)
+    many = Counter((file.topic, file.day) for file in store.load(folder).files)
+    became = upkeep.compact(session, folder)
+    after = Counter((file.topic, file.day) for file in store.load(folder).files)
+    past = [place for place in many if place[1] < TODAY]
+    assert became == (sum(many[place] for place in past), len(past))
+    assert all(after[place] == 1 for place in past)
+    assert all(after[place] == many[place] for place in many if place[1] == TODAY)
+    assert began_before.count() == len(before)
+    assert in_archive(session, folder) == before
+    assert upkeep.compact(session, folder) == (0, 0)
+
+
+def test_an_export_is_a_recording_with_the_same_bytes(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
+    """Decisions recompute from it bit for bit, and each record is the topic's."""
+    publisher = Publisher(settings)
+    publisher.send(spec_of("orders", 1))
+    for measured, decision in decided("orders", 40, partitions=4, seed=6):
+        publisher.send(measured)
+        publisher.send(decision)
+    publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), b"\xff", b"\xfe", [("h", b"\xfd"), ("n", None)])
+    publisher.flush()
+    archive_once(session, settings, tmp_path / "archive")
+    export(session, tmp_path / "archive", tmp_path / "rec")
+    for topic in (JOBS, SNAPSHOTS, DECISIONS):
+        exported = {(one.partition, one.offset): one for one in read(tmp_path / "rec", topic.suffix)}
+        assert exported == {
+            place[1:]: one for place, one in in_topics(settings, tmp_path).items() if place[0] == topic.suffix
+        }
+    result = recompute(directory=tmp_path / "rec", spark=session)
+    assert (result.identical, result.ok) == (40, True)
+
+
+@pytest.fixture
+def sealed(session: Any, settings: ServiceSettings, tmp_path: Path) -> tuple[Path, keys.SigningKey]:
+    """An archive of two days, signed in two runs."""
+    key = keys.new_key(tmp_path / "a.key", "archive")
+    for seed, days_ago in ((1, 2), (2, 1)):
+        fill(settings, 150, days_ago=days_ago, seed=seed)
+        archive_once(session, settings, tmp_path / "archive")
+        assert sign_heads(session, tmp_path / "archive", key, [key.public])
+    assert sign_heads(session, tmp_path / "archive", key, [key.public]) == []
+    return tmp_path / "archive", key
+
+
+def test_spark_hashes_as_the_chain_is_defined(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
+    """The formula for Spark gives the same hash as the one in Python, for any bytes, absent ones too."""
+    fill(settings, 200, seed=9)
+    archive_once(session, settings, tmp_path / "archive")
+    rows = read_archive(session, tmp_path / "archive").withColumn("content", content_column()).collect()
+    hashes = {(row["topic"], row["partition"], row["offset"]): bytes(row["content"]) for row in rows}
+    assert hashes == {
+        place: chain.content(one.timestamp_ms, one.key, one.value, one.headers)
+        for place, one in in_topics(settings, tmp_path).items()
+    }
+
+
+def test_what_is_as_it_was_signed_is_proved(
+    session: Any, settings: ServiceSettings, sealed: tuple[Path, keys.SigningKey]
+) -> None:
+    """Also after compaction; what came later counts as not signed."""
+    folder, key = sealed
+    upkeep.compact(session, folder)
+    fill(settings, 20, seed=3)
+    archive_once(session, settings, folder)
+    proof = prove(session, folder, [key.public])
+    assert proof.ok
+    assert sum(each.proved for each in proof.partitions) == 300
+    assert sum(each.unsigned for each in proof.partitions) == 20
+
+
+def test_damage_to_the_files_is_found_and_placed(
+    session: Any, sealed: tuple[Path, keys.SigningKey], tmp_path: Path
+) -> None:
+    """An altered value, a removed record, a file cut off the manifest and a broken file: each with its offsets."""
+    folder, key = sealed
+    files = [file for file in store.load(folder).files if file.topic == "decisions"]
+    altered, broken = files[0], files[-1]
+    assert altered.day != broken.day
+    rows = session.read.parquet((folder / altered.path).as_uri()).collect()
+    forged = [row.asDict(recursive=True) for row in rows]
+    forged[0]["value"] = b"forged"
+    place = forged[0]["partition"], forged[0]["offset"]
+    schema = session.read.parquet((folder / altered.path).as_uri()).schema
+    session.createDataFrame(forged, schema).coalesce(1).write.parquet((tmp_path / "forged").as_uri())
+    next((tmp_path / "forged").glob("*.parquet")).replace(folder / altered.path)
+    damages = prove(session, folder, [key.public]).damages
+    assert [(d.kind, d.topic, d.partition, d.first_offset, d.last_offset) for d in damages] == [
+        (Kind.ALTERED, "decisions", *place, place[1])
+    ]
+
+    raw = bytearray((folder / broken.path).read_bytes())
+    raw[len(raw) // 2 :] = b"\0" * (len(raw) - len(raw) // 2)
+    (folder / broken.path).write_bytes(raw)
+    gone = store.load(folder).files[-1]
+    store.change(folder, lambda m: m.model_copy(update={"files": m.files[:-1]}), datetime.now(UTC))
+    proof = prove(session, folder, [key.public])
+    assert not proof.ok
+    removed = {(d.topic, d.partition, d.first_offset, d.last_offset) for d in proof.damages if d.kind is Kind.REMOVED}
+    for file in (broken, gone):
+        for partition, span in file.spans.items():
+            assert (file.topic, partition, span.first, span.last) in removed
+
+
+def test_what_is_left_after_expiry_is_proved(session: Any, sealed: tuple[Path, keys.SigningKey]) -> None:
+    """The first day expires by whole signed blocks; the rest is proved, and every record of it is still there."""
+    folder, key = sealed
+    before = in_archive(session, folder)
+    first_kept = dict.fromkeys((topic.suffix for topic in TOPICS), TODAY - timedelta(days=1))
+    upkeep.expire(session, folder, upkeep.expiries(store.load(folder), first_kept, signed_blocks(folder / "chain")))
+    after = in_archive(session, folder)
+    assert len(after) == 150
+    assert after.items() <= before.items()
+    proof = prove(session, folder, [key.public])
+    assert proof.ok
+    assert sum(each.proved for each in proof.partitions) == 150
+    assert any(each.expired_before for each in proof.partitions)

@@ -1,0 +1,151 @@
+"""Keys and signed statements: what was signed cannot be changed, and only the right key can add to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.archive.chain import Head, Seen, content, head
+from tidegate.archive.keys import BadKey, SigningKey, new_key, public_path, read_key, read_trusted
+from tidegate.archive.statements import numbered, read_trusted_statements, signed_blocks, state_heads, state_new_key
+from tidegate.cli import app
+
+
+def some_head(first: int = 0) -> Head:
+    """A head over three records."""
+    made = head("decisions", 1, [Seen(n, content(n, None, b"x", ()), n) for n in range(first, first + 3)], block=2)
+    assert made is not None
+    return made
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> SigningKey:
+    """A key that signs."""
+    return new_key(tmp_path / "a.key", "archive")
+
+
+@pytest.fixture
+def chain(tmp_path: Path, key: SigningKey) -> Path:
+    """A folder with three statements."""
+    for number in range(3):
+        state_heads(tmp_path / "chain", key, [some_head(10 * number)])
+    return tmp_path / "chain"
+
+
+def test_a_private_key_is_for_its_owner_alone(tmp_path: Path, key: SigningKey) -> None:
+    """The file has mode 0600, is never overwritten, is refused if others can read it, and its text is never shown."""
+    path = tmp_path / "a.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_key(path).public == key.public
+    secret = json.loads(path.read_text())["private_key"]
+    assert secret not in repr(key) + public_path(path).read_text()
+    with pytest.raises(BadKey, match="never overwritten"):
+        new_key(path, "archive")
+    path.chmod(0o640)
+    with pytest.raises(BadKey, match="can be read by others") as refused:
+        read_key(path)
+    assert secret not in str(refused.value)
+
+
+def test_the_command_shows_no_private_key(tmp_path: Path) -> None:
+    """`chain new-key` says the key's id and the files, and a broken key file is refused without its text."""
+    ran = CliRunner().invoke(app, ["chain", "new-key", str(tmp_path / "b.key")])
+    assert ran.exit_code == 0
+    assert json.loads((tmp_path / "b.key").read_text())["private_key"] not in ran.output
+    assert read_trusted(tmp_path / "b.key.pub")[0].key_id in ran.output
+    (tmp_path / "b.key").write_text('{"service": "archive", "private_key": "c2VjcmV0"}')
+    with pytest.raises(BadKey) as refused:
+        read_key(tmp_path / "b.key")
+    assert "c2VjcmV0" not in str(refused.value)
+
+
+def test_several_services_are_trusted_by_joining_files(tmp_path: Path, key: SigningKey) -> None:
+    """One public key a line; a line that is none is named."""
+    other = new_key(tmp_path / "o.key", "other")
+    joined = tmp_path / "trust"
+    joined.write_text((tmp_path / "a.key.pub").read_text() + (tmp_path / "o.key.pub").read_text())
+    assert read_trusted(joined) == [key.public, other.public]
+    joined.write_text((tmp_path / "a.key.pub").read_text() + "{}\n")
+    with pytest.raises(BadKey, match="line 2"):
+        read_trusted(joined)
+
+
+def test_heads_come_back_as_they_were_signed(chain: Path, key: SigningKey) -> None:
+    """All statements can be trusted, and hold the heads that were signed, in order."""
+    trusted = read_trusted_statements(chain, [key.public])
+    assert trusted.problems == ()
+    assert trusted.heads == {("decisions", 1): [some_head(0), some_head(10), some_head(20)]}
+    assert signed_blocks(chain) == {("decisions", 1): [1, 2, 11, 12, 21, 22]}
+
+
+@pytest.mark.parametrize("field", ["number", "before", "at", "key_id", "heads", "signature"])
+def test_an_altered_statement_is_found(chain: Path, key: SigningKey, field: str) -> None:
+    """Whichever field is altered, the statement is not trusted any more, and is named."""
+    path = chain / "00000001.json"
+    fields = json.loads(path.read_text())
+    other = json.loads((chain / "00000002.json").read_text())
+    fields[field] = "0" * 16 if field == "key_id" else other[field]
+    path.write_text(json.dumps(fields))
+    trusted = read_trusted_statements(chain, [key.public])
+    assert [statement.number for statement in trusted.statements] in ([0, 2], [0])
+    assert "00000001.json" in trusted.problems[0]
+
+
+def test_a_statement_cannot_be_taken_out_exchanged_or_copied(chain: Path, key: SigningKey) -> None:
+    """A missing statement is named, and one in the place of another is not trusted."""
+    (chain / "00000001.json").rename(chain / "00000007.json")
+    problems = read_trusted_statements(chain, [key.public]).problems
+    assert any("statement 1 is missing" in problem for problem in problems)
+    assert any("it says that it is statement 1" in problem for problem in problems)
+    (chain / "00000007.json").unlink()
+    shutil.copy(chain / "00000000.json", chain / "00000001.json")
+    problems = read_trusted_statements(chain, [key.public]).problems
+    assert any("it says that it is statement 0" in problem for problem in problems)
+    assert any("follows another statement" in problem for problem in problems)
+
+
+def test_anything_else_in_the_place_of_a_statement_is_named(chain: Path, key: SigningKey) -> None:
+    """A file that is no statement is a problem, not a crash."""
+    for text in ("", "[]", "{}", '{"signature": 3}', "\udcff"):
+        (chain / "00000001.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+        assert "it is not a statement" in read_trusted_statements(chain, [key.public]).problems[0]
+
+
+def test_an_outsider_cannot_sign(chain: Path, key: SigningKey, tmp_path: Path) -> None:
+    """A statement with a key that is not trusted is not believed, and neither is a key that it introduces."""
+    outsider = new_key(tmp_path / "s.key", "archive")
+    state_new_key(chain, outsider, outsider.public)
+    state_heads(chain, outsider, [some_head(30)])
+    trusted = read_trusted_statements(chain, [key.public])
+    assert len(trusted.statements) == 3
+    assert [problem.partition(": ")[2] for problem in trusted.problems] == [
+        f"it is signed with key {outsider.public.key_id}, which is not trusted"
+    ] * 2
+
+
+def test_a_key_is_replaced_by_one_that_it_has_signed(chain: Path, key: SigningKey, tmp_path: Path) -> None:
+    """Whoever trusts the first key trusts its successor, and from then on nothing that the first one signs."""
+    second, third = new_key(tmp_path / "2.key", "archive"), new_key(tmp_path / "3.key", "archive")
+    state_new_key(chain, key, second.public)
+    state_heads(chain, second, [some_head(30)])
+    state_new_key(chain, second, third.public)
+    state_heads(chain, third, [some_head(40)])
+    trusted = read_trusted_statements(chain, [key.public])
+    assert trusted.problems == ()
+    assert len(trusted.heads["decisions", 1]) == 5
+    state_heads(chain, key, [some_head(50)])
+    (problem,) = read_trusted_statements(chain, [key.public]).problems
+    assert "was replaced by statement 3 and signs no more" in problem
+
+
+def test_a_key_of_one_service_introduces_none_of_another(chain: Path, key: SigningKey, tmp_path: Path) -> None:
+    """A rotation stays within a service."""
+    state_new_key(chain, key, new_key(tmp_path / "2.key", "other").public)
+    (problem,) = read_trusted_statements(chain, [key.public]).problems
+    assert "a key of archive cannot introduce one of other" in problem
+    assert list(numbered(chain)) == [0, 1, 2, 3]

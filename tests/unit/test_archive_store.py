@@ -1,0 +1,204 @@
+"""The archive's manifest and folder: every offset once, gaps by name, and nothing half done."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.archive import store
+from tidegate.archive.manifest import KEPT_FOR_READERS, ArchivedAlready, DataFile, Manifest, Span, Why
+from tidegate.archive.summary import summary
+from tidegate.archive.upkeep import expiries
+from tidegate.cli import app
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EMPTY = Manifest(topic_prefix="t.", created_at=NOW)
+
+
+def staged(folder: Path, day: str, offsets: list[int], partition: int = 0, topic: str = "decisions") -> store.Staged:
+    """Write a file as Spark does, and return it."""
+    path = folder / "staging" / f"topic={topic}" / f"day={day}" / f"part-{offsets[0]}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {"partition": pa.array([partition] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
+    pq.write_table(pa.table(columns), path)
+    return next(file for file in store.staged_files(folder / "staging") if file.path == path)
+
+
+def file(day: str, spans: dict[int, Span], topic: str = "decisions") -> DataFile:
+    """A file as the manifest lists it."""
+    records = sum(span.records for span in spans.values())
+    return DataFile(
+        topic=topic, day=date.fromisoformat(day), path=f"{topic}/{day}", records=records, bytes=9, spans=spans
+    )
+
+
+def test_offsets_that_are_missing_are_gaps_by_name() -> None:
+    """Before the first record, in the middle of a batch and between two batches; with the reason and the place."""
+    first = EMPTY.extended((), {("decisions", 2): [(5, 9), (12, 12)]}, NOW)
+    second = first.extended((), {("decisions", 2): [(13, 20)]}, NOW).extended((), {("decisions", 2): [(31, 40)]}, NOW)
+    assert [(gap.first, gap.last, gap.why) for gap in second.gaps] == [
+        (0, 4, Why.BEFORE),
+        (10, 11, Why.GONE),
+        (21, 30, Why.GONE),
+    ]
+    assert str(second.gaps[0]) == "decisions, partition 2, offsets 0 to 4: dropped by the broker before archiving began"
+    assert second.position("decisions", 2) == 41
+
+
+def test_what_the_broker_has_dropped_is_a_gap_even_if_nothing_follows() -> None:
+    """The position goes past what is gone; what is archived already is no gap."""
+    archived = EMPTY.extended((), {("results", 0): [(0, 9)]}, NOW)
+    assert archived.without_records_before("results", 0, 7, NOW) == archived
+    after = archived.without_records_before("results", 0, 15, NOW)
+    assert [(gap.first, gap.last, gap.why) for gap in after.gaps] == [(10, 14, Why.GONE)]
+    assert after.position("results", 0) == 15
+
+
+def test_an_offset_is_never_archived_twice(tmp_path: Path) -> None:
+    """A batch that begins before the position is refused, and so is a batch that repeats an offset."""
+    archived = EMPTY.extended((), {("results", 0): [(0, 9)]}, NOW)
+    with pytest.raises(ArchivedAlready, match="results, partition 0: offset 9 comes again"):
+        archived.extended((), {("results", 0): [(9, 12)]}, NOW)
+    with pytest.raises(ArchivedAlready, match="decisions, partition 0: offset 4 came twice"):
+        store.runs([staged(tmp_path, "2026-03-01", [3, 4]), staged(tmp_path, "2026-03-02", [4, 5])])
+
+
+def test_late_records_are_no_gaps(tmp_path: Path) -> None:
+    """The runs of a batch are over all its days."""
+    some = [staged(tmp_path, "2026-03-01", [1, 3, 8]), staged(tmp_path, "2026-03-02", [0, 2, 4, 5])]
+    assert store.runs(some) == {("decisions", 0): [(0, 5), (8, 8)]}
+    assert some[0].spans == {0: Span(1, 8, 3)}
+
+
+def test_an_archive_is_made_only_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    """A folder with other files, and the archive of another prefix, are refused; no archive is named as such."""
+    with pytest.raises(store.BadArchive, match="is not an archive"):
+        store.load(tmp_path / "a")
+    assert store.load_or_create(tmp_path / "a", "t.").topic_prefix == "t."
+    assert store.load_or_create(tmp_path / "a", "t.") == store.load(tmp_path / "a")
+    with pytest.raises(store.BadArchive, match=r"is the archive of the topics t\.\*, not u\.\*"):
+        store.load_or_create(tmp_path / "a", "u.")
+    with pytest.raises(store.BadArchive, match="neither an archive nor empty"):
+        store.load_or_create(tmp_path, "t.")
+    (tmp_path / "a" / "archive.json").write_text("{}")
+    with pytest.raises(store.BadArchive, match="topic_prefix"):
+        store.load(tmp_path / "a")
+
+
+def test_a_change_that_fails_changes_nothing_a_reader_sees(tmp_path: Path) -> None:
+    """Files moved in by a change that failed are not listed; the same change made again, and a sweep, clear them."""
+    folder = tmp_path / "a"
+    store.load_or_create(folder, "t.")
+    one = staged(tmp_path, "2026-03-01", [0, 1])
+
+    def fails(manifest: Manifest) -> Manifest:
+        store.adopt(folder, manifest.version, [one])
+        raise OSError("killed here")
+
+    with pytest.raises(OSError, match="killed here"):
+        store.change(folder, fails, NOW)
+    assert store.load(folder).files == ()
+    assert len(list((folder / "records").rglob("*.parquet"))) == 1
+    store.sweep(folder, NOW)
+    assert list((folder / "records").rglob("*.parquet")) == []
+
+
+def test_a_replaced_file_stays_for_readers_and_goes_later(tmp_path: Path) -> None:
+    """A file that was replaced is not listed at once, is deleted after some hours, and a sweep leaves it until then."""
+    folder = tmp_path / "a"
+    store.load_or_create(folder, "t.")
+    some = [staged(tmp_path, "2026-03-01", [0, 1]), staged(tmp_path, "2026-03-01", [2])]
+    store.change(folder, lambda m: m.model_copy(update={"files": tuple(store.adopt(folder, m.version, some))}), NOW)
+    old = store.load(folder).files[0].path
+    store.change(folder, lambda m: m.replaced({old}, (), NOW), NOW)
+    assert [each.path for each in store.load(folder).files] != [old]
+    store.sweep(folder, NOW + KEPT_FOR_READERS - timedelta(seconds=1))
+    assert (folder / old).exists()
+    store.sweep(folder, NOW + KEPT_FOR_READERS)
+    assert not (folder / old).exists()
+    assert store.load(folder).retired == ()
+
+
+def test_only_one_process_does_the_same_in_an_archive(tmp_path: Path) -> None:
+    """A second archiver is refused while the first runs; a compaction is not."""
+    with store.alone(tmp_path, "run"):
+        with pytest.raises(store.InUse, match=r"run\.lock"), store.alone(tmp_path, "run"):
+            pass
+        with store.alone(tmp_path, "compact"):
+            pass
+
+
+OLD, EDGE, NEW = "2026-01-01", "2026-01-02", "2026-01-03"
+
+
+def history() -> Manifest:
+    """Three days; offsets 8 and 9 of partition 0 are late: of the first day, but after one of the second."""
+    files = (
+        file(OLD, {0: Span(0, 9, 9), 1: Span(0, 4, 5)}),
+        file(EDGE, {0: Span(7, 12, 4)}),
+        file(NEW, {0: Span(13, 20, 8)}),
+        file(OLD, {0: Span(0, 3, 4)}, "jobs"),
+    )
+    return EMPTY.model_copy(update={"files": files, "positions": {"decisions": {0: 21, 1: 5}, "jobs": {0: 4}}})
+
+
+def test_days_expire_up_to_the_first_record_that_stays() -> None:
+    """A file with a record behind one that stays is cut, not dropped; topics without a policy stay."""
+    (step,) = expiries(history(), {"decisions": date.fromisoformat(EDGE)}, None)
+    assert (step.dropped, [f.day.isoformat() for f in step.trimmed]) == ((), [OLD])
+    assert step.boundaries == {0: 7, 1: 5}
+    (step,) = expiries(history(), {"decisions": date.fromisoformat(NEW)}, None)
+    assert [f.day.isoformat() for f in step.dropped] == [OLD, EDGE]
+    assert expiries(history(), {"decisions": date.fromisoformat(OLD)}, None) == []
+
+
+def test_only_whole_signed_blocks_expire() -> None:
+    """What is left begins behind a mark, so that it can be verified; what is not signed stays."""
+    signed = {("decisions", 0): [3, 6, 10, 20], ("decisions", 1): [4]}
+    (step,) = expiries(history(), {"decisions": date.fromisoformat(NEW)}, signed)
+    assert step.boundaries == {0: 11, 1: 5}
+    assert [f.day.isoformat() for f in step.trimmed] == [EDGE]
+    (step,) = expiries(history(), {"decisions": date.fromisoformat(NEW)}, {("decisions", 1): [4]})
+    assert step.boundaries == {0: 0, 1: 5}
+
+
+def test_show_names_days_offsets_and_gaps(tmp_path: Path) -> None:
+    """One row per topic with what is there, and a line for each gap."""
+    manifest = history().model_copy(update={"expired": {"jobs": {0: 2}}})
+    manifest = manifest.without_records_before("decisions", 0, 25, NOW)
+    decisions, jobs = summary(manifest)
+    assert (decisions.files, decisions.records, decisions.offsets) == (3, 26, ((0, 0, 20), (1, 0, 4)))
+    assert (jobs.first_day, jobs.expired) == (date.fromisoformat(OLD), ((0, 2),))
+    (tmp_path / "archive.json").write_text(manifest.model_dump_json())
+    ran = CliRunner().invoke(app, ["archive", "show", str(tmp_path)])
+    assert ran.exit_code == 0
+    assert "2026-01-01 to 2026-01-03" in ran.output
+    assert "gap: decisions, partition 0, offsets 21 to 24: dropped by the broker" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"), [("400", "is no time to keep"), ("0d", "is no time"), ("x=3d", "there is no topic 'x'")]
+)
+def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path, keep: str, said: str) -> None:
+    """The value is named, and how to write it."""
+    (tmp_path / "archive.json").write_text(EMPTY.model_dump_json())
+    ran = CliRunner().invoke(app, ["archive", "expire", str(tmp_path), "--keep", keep])
+    assert ran.exit_code == 2
+    assert said in ran.output
+
+
+def test_a_dry_run_says_what_would_go(tmp_path: Path) -> None:
+    """Topics, days, files and bytes are listed; specs stay unless they are named; nothing is removed."""
+    (tmp_path / "archive.json").write_text(history().model_dump_json())
+    ran = CliRunner().invoke(app, ["archive", "expire", str(tmp_path), "--keep", "1d", "--dry-run"])
+    assert ran.exit_code == 0, ran.output
+    assert "decisions" in ran.output
+    assert "jobs" not in ran.output
+    ran = CliRunner().invoke(app, ["archive", "expire", str(tmp_path), "--keep", "jobs=1d", "--dry-run"])
+    assert "jobs" in ran.output
+    assert store.load(tmp_path) == history()
