@@ -15,7 +15,7 @@ from tidegate.backtest.search import Found
 from tidegate.backtest.trial import Replica, Result, part, result_of
 from tidegate.events.job import Application, JobSpec, Mode, Scaling, Tariff
 from tidegate.events.way import Way
-from tidegate.lab.jobs import sizes_of
+from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.simulate import JobRecording
 from tidegate.lab.tunings import DEFAULTS, Tuning
 from tidegate.twin.load import Load
@@ -84,13 +84,42 @@ class JobReport:
         return self.sides[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A job that does not exist yet, and its load."""
+
+    name: str
+    load: Load
+    model: JobModel
+    shares: tuple[float, ...]
+    spec: JobSpec | None
+    """None: not written yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is backtested."""
+
+    name: str
+    source: str
+    replica: Replica
+    split: float
+    window: float
+    was: tuple[str, JobRecording]
+    """What it is compared with: its label and its recording."""
+    told: Told | None = None
+    fit: Fit | None = None
+
+
 def backtest_runs(name: str, runs: Sequence[Run], choices: Choices, search: Search) -> JobReport:
     """Backtest a job by its runs, oldest first. Raises `CannotBacktest`."""
     past = past_of(name, runs)
     fitted = fit(past, choices.held_out)
     told = told_by(past.runs[-1])
-    load = past.load(step_seconds=5.0)
-    spec = _spec(told, choices, fitted.model, fitted.shares, load, max(size for _, size in past.slots))
+    load = past.load()
+    most = max(size for _, size in past.slots)
+    seen = _Seen(fitted.model, fitted.shares, load, past.slots_at(past.end) or most, most)
+    spec = _spec(told, choices, seen)
     replica = Replica(
         model=replace(fitted.model, job_id=spec.job_id, pipeline_id=spec.pipeline_id, ways=spec.application.ways),
         shares=fitted.shares,
@@ -100,52 +129,56 @@ def backtest_runs(name: str, runs: Sequence[Run], choices: Choices, search: Sear
         lag_records=round(past.lag(past.begin)),
         epoch=math.floor(past.begin),
     )
-    window = window_seconds([batch.seconds for batch in past.batches()])
-    was = past.recording(past.begin, past.begin + load.seconds)
-    split = fitted.split - past.begin
-    return _report(name, _in_words(past), replica, split, window, ("what was", was), told, search, fitted)
+    subject = _Subject(
+        name=name,
+        source=_in_words(past),
+        replica=replica,
+        split=fitted.split - past.begin,
+        window=window_seconds([batch.seconds for batch in past.batches()]),
+        was=("what was", past.recording(past.begin, past.begin + load.seconds)),
+        told=told,
+        fit=fitted,
+    )
+    return _report(subject, search)
 
 
-def backtest_load(name: str, load: Load, model: JobModel, shares: tuple[float, ...], spec: JobSpec | None,
-                  choices: Choices, search: Search) -> JobReport:  # fmt: skip
-    """Backtest a job that does not exist yet under a drawn load, next to the constant size that keeps up with it."""
+def backtest_load(drawn: Drawn, choices: Choices, search: Search) -> JobReport:
+    """Backtest a job under a drawn load, next to the constant size that keeps up with it."""
+    model, shares, load, spec = drawn.model, drawn.shares, drawn.load, drawn.spec
     if spec is None:
-        told = Told(name, None, (), False, None, (), (), {}, (), None, None, 1, 1024, 1024, (UNTOLD,))
-        spec = _spec(told, choices, model, shares, load, 1)
-    constant = demand(model, shares, _peak(load), spec.scaling.lag_objective_seconds / 2, sizes_of(spec))
+        told = Told(drawn.name, (UNTOLD,))
+        spec = _spec(told, choices, _Seen(model, shares, load, 1, 1))
+    bound = batch_bound(spec)
+    constant = demand(model, shares, _peak(load), bound, sizes_of(spec))
     replica = Replica(
         model=replace(model, job_id=spec.job_id, pipeline_id=spec.pipeline_id, pool_id=spec.pool_id),
         shares=shares,
         load=load,
         spec=spec,
-        size=demand(model, shares, load.rate(0.0), spec.scaling.lag_objective_seconds / 2, sizes_of(spec)),
+        size=demand(model, shares, load.rate(0.0), bound, sizes_of(spec)),
         lag_records=0,
         epoch=0,
     )
-    window = window_seconds([model.trigger_interval_seconds])
-    label = f"always {constant} slots"
-    split = (1.0 - choices.held_out) * load.seconds
-    words = f"a drawn load of {load.seconds / 3600:.1f} h"
-    return _report(name, words, replica, split, window, (label, replica.constant(constant)), None, search, None)
+    subject = _Subject(
+        name=drawn.name,
+        source=f"a drawn load of {load.seconds / 3600:.1f} h",
+        replica=replica,
+        split=(1.0 - choices.held_out) * load.seconds,
+        window=window_seconds([model.trigger_interval_seconds]),
+        was=(f"always {constant} slots", replica.constant(constant)),
+    )
+    return _report(subject, search)
 
 
-def _report(
-    name: str,
-    source: str,
-    replica: Replica,
-    split: float,
-    window: float,
-    was: tuple[str, JobRecording],
-    told: Told | None,
-    search: Search,
-    fitted: Fit | None,
-) -> JobReport:
+def _report(subject: _Subject, search: Search) -> JobReport:
+    replica, split, window = subject.replica, subject.split, subject.window
+
     def side(label: str, recording: JobRecording) -> Side:
         kept = part(recording, split, replica.load.seconds, replica.epoch)
         return Side(label, result_of(recording, replica, window), result_of(kept, replica, window), recording)
 
     policy = replica.spec.scaling.policy
-    sides = [side(*was), side(f"{policy}, defaults", replica.run(DEFAULTS))]
+    sides = [side(*subject.was), side(f"{policy}, defaults", replica.run(DEFAULTS))]
     found = search(replica, split, window)
     accepted, rejected = False, None
     if found.tuning != DEFAULTS:
@@ -155,21 +188,43 @@ def _report(
             sides.append(tuned)
         else:
             rejected = tuned.kept.cost
-    spec = _tuned(replica.spec, found.tuning if accepted else DEFAULTS)
-    why = _why(replica.spec, told is not None)
+    spec = _proposed(replica.spec, found.tuning if accepted else DEFAULTS)
     return JobReport(
-        name, source, replica, split, tuple(sides), found, accepted, rejected, spec, rendered(spec, told, why), fitted
+        name=subject.name,
+        source=subject.source,
+        replica=replica,
+        split=split,
+        sides=tuple(sides),
+        found=found,
+        accepted=accepted,
+        rejected_cost=rejected,
+        spec=spec,
+        job_file=rendered(spec, subject.told, _why(from_log=subject.told is not None)),
+        fit=subject.fit,
     )
 
 
-def _spec(told: Told, choices: Choices, model: JobModel, shares: tuple[float, ...], load: Load, seen: int) -> JobSpec:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a spec's sizes follow from."""
+
+    model: JobModel
+    shares: tuple[float, ...]
+    load: Load
+    last: int
+    """The size at the end of the past."""
+    most: int
+    """The largest size of the past."""
+
+
+def _spec(told: Told, choices: Choices, seen: _Seen) -> JobSpec:
     """Return the job's spec; what the log does not tell is `UNTOLD`."""
     local = (told.master or "").startswith("local")
     standalone = (told.master or "").startswith("spark://")
     cores = told.executor_cores
-    objective = choices.objective_seconds or max(OBJECTIVE_SECONDS, TRIGGERS * model.trigger_interval_seconds)
-    most = choices.max_slots or max(seen, _largest(model, shares, load, objective, cores))
-    most = max(cores, most // cores * cores if choices.max_slots else math.ceil(most / cores) * cores)
+    objective = choices.objective_seconds or max(OBJECTIVE_SECONDS, TRIGGERS * seen.model.trigger_interval_seconds)
+    most = choices.max_slots or math.ceil(max(seen.most, _largest(seen, objective, cores)) / cores) * cores
+    most = max(cores, most // cores * cores)
     logs = told.event_log_dir
     extra: dict[str, object] = {"master": told.master} if told.master and (local or standalone) else {}
     return JobSpec(
@@ -192,20 +247,20 @@ def _spec(told: Told, choices: Choices, model: JobModel, shares: tuple[float, ..
             **extra,  # type: ignore[arg-type]
         ),
         scaling=Scaling(
-            mode=Mode.ADVISE,
             policy=choices.policy,
             min_parallelism=cores,
             max_parallelism=most,
+            initial_parallelism=min(most, max(cores, seen.last // cores * cores)),
             lag_objective_seconds=objective,
             prices=choices.prices,
         ),
     )
 
 
-def _largest(model: JobModel, shares: tuple[float, ...], load: Load, objective: float, cores: int) -> int:
+def _largest(seen: _Seen, objective: float, cores: int) -> int:
     """Return the smallest size that keeps up with a load well above the highest; at most a slot per partition."""
-    sizes = range(cores, math.ceil(len(shares) / cores) * cores + 1, cores)
-    return demand(model, shares, HEADROOM * _peak(load), objective / 2, tuple(sizes))
+    sizes = range(cores, math.ceil(len(seen.shares) / cores) * cores + 1, cores)
+    return demand(seen.model, seen.shares, HEADROOM * _peak(seen.load), objective / 2, tuple(sizes))
 
 
 def _peak(load: Load) -> float:
@@ -221,15 +276,15 @@ def _allowed(size: int, spec: JobSpec) -> int:
     return min(sizes_of(spec), key=lambda allowed: abs(allowed - size))
 
 
-def _tuned(spec: JobSpec, tuning: Tuning) -> JobSpec:
+def _proposed(spec: JobSpec, tuning: Tuning) -> JobSpec:
+    """Return the spec to propose: with the options found, and without acting yet."""
     options = {**spec.scaling.policy_options, **tuning.options}
     guards = {**spec.scaling.guards, **{name: dict(raw) for name, raw in tuning.guards.items()}}
-    return spec.model_copy(
-        update={"scaling": spec.scaling.model_copy(update={"policy_options": options, "guards": guards})}
-    )
+    scaling = {"mode": Mode.ADVISE, "policy_options": options, "guards": guards}
+    return spec.model_copy(update={"scaling": spec.scaling.model_copy(update=scaling)})
 
 
-def _why(spec: JobSpec, from_log: bool) -> dict[str, str]:
+def _why(*, from_log: bool) -> dict[str, str]:
     """Return comments for fields of the job file."""
     why = {
         "mode": "only decides and explains; active: Tidegate changes the size",
@@ -237,8 +292,8 @@ def _why(spec: JobSpec, from_log: bool) -> dict[str, str]:
         "lag_objective_seconds": "no record is to wait longer until it is committed",
     }
     if from_log:
+        why["initial_parallelism"] = "as it was last"
         why["control_dir"] = "a new folder, for Tidegate and the drivers"
-    if spec.application.executor_memory_mb:
         why["executor_memory_mb"] = "as in the log, and at least what Spark accepts"
     return why
 

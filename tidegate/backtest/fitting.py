@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tidegate.backtest.delays import Errors, errors, mean_delays, window_seconds
@@ -26,7 +26,7 @@ from tidegate.twin.world import World
 TRUSTED_ERROR = 0.20
 """Up to this median error of the delay a forecast is trusted."""
 LOOP_SECONDS = 1.0
-"""From the end of an interval until the actuator carries the decision out: the collector reads the log once a second."""
+"""From the end of an interval until the actuator carries out the decision on it."""
 JOB = "past"
 
 
@@ -198,18 +198,20 @@ def _doubts(past: Past, delay: Errors | None) -> Iterator[str]:
 
 def _remarks(past: Past, found: Calibration) -> Iterator[str]:
     batches = list(past.batches())
+    yield from past.remarks
     sizes = sorted({size for _, size in past.slots if size})
     if len(sizes) == 1:
-        yield f"only one size was seen ({sizes[0]} slots): how fast others are follows from the partitions"
+        yield f"only one size was seen ({sizes[0]} slots): how fast others are follows from the spread over partitions"
     if found.max_records is not None:
         full = sum(batch.input_records >= 0.98 * found.max_records for batch in batches) / len(batches)
-        yield f"{full:.0%} of the batches were as large as the source's limit allows, about {found.max_records:,} records"
-    if all(
-        sum(sum(p.values()) for p in b.latest.values()) <= sum(sum(p.values()) for p in b.end.values()) for b in batches
-    ):
+        yield f"{full:.0%} of the batches were as large as the source allows, about {found.max_records:,} records"
+    longest, trigger = max(batch.seconds for batch in batches), found.trigger_seconds
+    if trigger and longest < trigger:
         yield (
-            "no batch left records behind, so a backlog is not known to have been worked off: the capacity is "
-            "extrapolated from the batches' sizes"
+            f"no backlog was ever seen: the longest batch took {longest:.1f} s, and one starts every {trigger:g} s, so "
+            "the capacity is extrapolated from smaller batches, and may be higher"
         )
+    if all(batch.latest == batch.end for batch in batches) and found.max_records is not None:
+        yield "the source does not tell its end offsets, so a backlog in it is not known"
     if any(run.compacted for run in past.runs):
         yield "a log was compacted: executors that were gone by then are missing, so sizes may be too small before that"

@@ -35,23 +35,22 @@ class Told:
     """What a log tells of how a job is started; None or empty where it does not."""
 
     job_id: str
-    script: str | None
-    args: tuple[str, ...]
-    ambiguous_args: bool
-    """Whether an argument may have held a space, which the log does not show."""
-    master: str | None
-    jars: tuple[str, ...]
-    py_files: tuple[str, ...]
-    conf: Mapping[str, str]
-    redacted: tuple[str, ...]
-    """Settings whose values Spark hides in the log."""
-    checkpoint: str | None
-    event_log_dir: str | None
-    executor_cores: int
-    executor_memory_mb: int
-    driver_memory_mb: int
     topics: tuple[str, ...]
-    comments: Mapping[str, str] = field(default_factory=dict)
+    script: str | None = None
+    args: tuple[str, ...] = ()
+    ambiguous_args: bool = False
+    """Whether an argument may have held a space, which the log does not show."""
+    master: str | None = None
+    jars: tuple[str, ...] = ()
+    py_files: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    redacted: tuple[str, ...] = ()
+    """Settings whose values Spark hides in the log."""
+    checkpoint: str | None = None
+    event_log_dir: str | None = None
+    executor_cores: int = 1
+    executor_memory_mb: int = 1024
+    driver_memory_mb: int = 1024
 
 
 def told_by(run: Run) -> Told:
@@ -95,10 +94,20 @@ def megabytes(text: str) -> int:
 def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:
     """Return a spec as YAML for `tidegate apply`; `why` has comments for single fields by their path."""
     data: dict[str, Any] = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    scaling = spec.scaling
+    shown = {
+        "mode": scaling.mode.value,
+        "policy": scaling.policy,
+        "lag_objective_seconds": scaling.lag_objective_seconds,
+    }
+    data["scaling"] = {**shown, **data.get("scaling", {})}
     data["application"] = {
         name: value for name, value in data["application"].items() if UNTOLD not in str(value).split("/")
     }
-    data["scaling"] = {"mode": spec.scaling.mode.value, "policy": spec.scaling.policy, **data.get("scaling", {})}
+    if spec.pipeline_id == spec.job_id:
+        del data["pipeline_id"]
+    if spec.sources == (UNTOLD,):
+        del data["sources"]
     lines = ["# A job under Tidegate, proposed by a backtest: `tidegate apply FILE`."]
     missing = _missing(spec, told)
     if missing:
@@ -113,6 +122,8 @@ def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:
 def _missing(spec: JobSpec, told: Told | None) -> list[str]:
     """Return a line for each thing that the log does not tell."""
     app, found = spec.application, []
+    if spec.sources == (UNTOLD,):
+        found.append("sources: the topics that it reads")
     if app.script == UNTOLD:
         found.append("application.script: the PySpark script, as a path that every worker can read")
     if UNTOLD in app.checkpoint_location:

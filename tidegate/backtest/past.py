@@ -246,22 +246,19 @@ def _longest_stretch(runs: Sequence[Run]) -> list[Run]:
 
 
 def _arrivals(runs: Sequence[Run], batches: Sequence[LogBatch]) -> OffsetCurves:
+    """Return the end offsets at each look at the topics: at the start of each batch, and when there was nothing new."""
+    looks = [(batch.started_at, batch.latest) for batch in batches]
+    by_query: dict[str, list[LogBatch]] = {}
+    for batch in batches:
+        by_query.setdefault(batch.query_id, []).append(batch)
+    for at, query in (idle for run in runs for idle in run.idle):
+        theirs = by_query.get(query, [])
+        place = bisect_right(theirs, at, key=lambda batch: batch.ended_at)
+        if place:
+            looks.append((at, theirs[place - 1].end))
     points: dict[Key, list[tuple[float, int]]] = {}
-    looks = [(batch.started_at, batch.query_id, batch.latest) for batch in batches]
-    read: dict[str, Mapping[str, Mapping[int, int]]] = {}
-    moments = sorted(
-        [
-            *((at, 1, query, latest) for at, query, latest in looks),
-            *((batch.ended_at, 0, batch.query_id, batch.end) for batch in batches),
-            *((at, 2, query, {}) for run in runs for at, query in run.idle),
-        ],
-        key=lambda moment: moment[:2],
-    )
-    for at, kind, query, offsets in moments:
-        if kind == 0:
-            read[query] = offsets
-            continue
-        for topic, partitions in (read.get(query, {}) if kind == 2 else offsets).items():
+    for at, offsets in sorted(looks, key=lambda look: look[0]):
+        for topic, partitions in offsets.items():
             for partition, end in partitions.items():
                 points.setdefault((topic, partition), []).append((at, end))
     return OffsetCurves(points)

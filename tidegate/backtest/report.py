@@ -46,26 +46,19 @@ def errors(found: Errors | None) -> str:
 def headline(report: JobReport) -> str:
     """Return in a sentence what Tidegate would have brought on the part kept back."""
     was, would = report.sides[0].kept, report.proposed.kept
-    slots = would.slot_seconds / was.slot_seconds - 1.0 if was.slot_seconds else 0.0
-    hours = (
-        f"{abs(slots):.0%} {'fewer' if slots < 0 else 'more'} slot-hours"
-        if abs(slots) >= 0.005
-        else "as many slot-hours"
-    )
+    more = round(would.slot_seconds / was.slot_seconds - 1.0, 2) if was.slot_seconds else 0.0
+    hours = f"{abs(more):.0%} {'fewer' if more < 0 else 'more'} slot-hours" if more else "as many slot-hours"
     late = f"{minutes(would.late_seconds)} above the lag objective instead of {minutes(was.late_seconds)}"
     changes = f"{would.changes} change{'' if would.changes == 1 else 's'} of size"
     return f"{hours}, {late}, {changes}"
 
 
 def minutes(seconds: float) -> str:
-    """Return a length of time."""
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    """Return a length of time in the unit that suits it."""
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def result_rows(report: JobReport, *, kept: bool) -> list[tuple[str, ...]]:
@@ -105,13 +98,13 @@ def options_in_words(report: JobReport) -> str:
     if report.accepted:
         default, tuned = report.sides[1].kept.cost, report.proposed.kept.cost
         return (
-            f"{tried}; the best saves {found.gain:.1%} there and {1 - tuned / default:.1%} on the part kept back, so it is "
-            f"proposed. The defaults cost {default:,.0f} there, the options found {tuned:,.0f}."
+            f"{tried}; the best saves {found.gain:.1%} there and {1 - tuned / default:.1%} on the part kept back, so "
+            f"it is proposed. The defaults cost {default:,.0f} there, the options found {tuned:,.0f}."
         )
     default, tuned = report.sides[1].kept.cost, report.rejected_cost or 0.0
     return (
-        f"{tried}; the best saves {found.gain:.1%} there, but costs {tuned:,.0f} on the part kept back, where the defaults "
-        f"cost {default:,.0f}. So the defaults are proposed."
+        f"{tried}; the best saves {found.gain:.1%} there, but costs {tuned:,.0f} on the part kept back, where the "
+        f"defaults cost {default:,.0f}. So the defaults are proposed."
     )
 
 

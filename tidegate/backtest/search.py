@@ -75,74 +75,73 @@ class Found:
 NOT_SEARCHED = Found(DEFAULTS, (), 0, 0.0)
 
 
-def search(
-    spark: SparkSession, replica: Replica, seconds: float, window: float, trials: int, told: Told = lambda _d, _t: None
-) -> Found:
-    """Search the options of the spec's policy and of the guards that pace it, on the first `seconds`."""
-    singles = list(_singles(replica.spec.scaling.policy))[: max(0, trials - 1)]
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """What is searched on: the first `seconds` of a replica's load, spread over Spark."""
+
+    spark: SparkSession
+    replica: Replica
+    seconds: float
+    window: float
+    """Of the delays, seconds."""
+
+    def costs(self, tunings: Sequence[Tuning], told: Callable[[int], None]) -> list[float]:
+        """Return the cost of each setting, tried on Spark, one task each; `told` is called with how many are done."""
+        if not tunings:
+            return []
+        from pyspark import InheritableThread  # noqa: PLC0415
+
+        context, seconds, window = self.spark.sparkContext, self.seconds, self.window
+        ship(context, MODULES)
+        shared = context.broadcast((self.replica, engine().policies))
+        done: list[list[float]] = []
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                context.setJobGroup(group, "tidegate backtest", interruptOnCancel=True)
+                tried = context.parallelize(tunings, len(tunings)).map(
+                    lambda tuning: cost_of(shared.value, tuning, seconds, window)
+                )
+                done.append(tried.collect())
+            except BaseException as error:  # noqa: BLE001  (the waiting thread raises it)
+                failed.append(error)
+
+        group = f"tidegate-backtest-{id(tunings)}"
+        thread = InheritableThread(target=work, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_SECONDS)
+                interrupts.check()
+                told(_finished(self.spark, group))
+        except BaseException:
+            context.cancelJobGroup(group)
+            raise
+        if failed:
+            raise failed[0]
+        told(len(tunings))
+        shared.destroy()
+        return done[0]
+
+
+def search(space: SearchSpace, trials: int, told: Told = lambda _done, _total: None) -> Found:
+    """Search the options of the spec's policy, and of the guards that pace it, with up to so many trials."""
+    singles = list(_singles(space.replica.spec.scaling.policy))[: max(0, trials - 1)]
     first = [DEFAULTS, *(_together([single]) for single in singles)]
     most = max(0, trials - len(first))
-    default, *costs = spread(spark, replica, first, seconds, window, lambda done: told(done, len(first) + most))
+    default, *costs = space.costs(first, lambda done: told(done, len(first) + most))
     gains = sorted(zip(singles, (1.0 - cost / default for cost in costs), strict=True), key=lambda pair: -pair[1])
     best: dict[str, tuple[Change, float]] = {}
     for change, gain in gains:
         if gain > WORTH:
             best.setdefault(change.name, (change, gain))
     second = [_together(some) for some in _combinations([change for change, _ in best.values()])][:most]
-    second_costs = spread(
-        spark, replica, second, seconds, window, lambda done: told(len(first) + done, len(first) + len(second))
-    )
+    second_costs = space.costs(second, lambda done: told(len(first) + done, len(first) + len(second)))
     costed = [*zip(first, (default, *costs), strict=True), *zip(second, second_costs, strict=True)]
     tuning, cost = min(costed, key=lambda pair: pair[1])
     matters = tuple(Matter(name, change.option.default, change.value, gain) for name, (change, gain) in best.items())
     return Found(tuning, matters, len(costed), 1.0 - cost / default)
-
-
-def spread(
-    spark: SparkSession,
-    replica: Replica,
-    tunings: Sequence[Tuning],
-    seconds: float,
-    window: float,
-    told: Callable[[int], None],
-) -> list[float]:
-    """Return the cost of each setting, tried on Spark, one task each."""
-    if not tunings:
-        return []
-    from pyspark import InheritableThread  # noqa: PLC0415
-
-    context = spark.sparkContext
-    ship(context, MODULES)
-    shared = context.broadcast((replica, engine().policies))
-    done: list[list[float]] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            context.setJobGroup(group, "tidegate backtest", interruptOnCancel=True)
-            tried = context.parallelize(tunings, len(tunings)).map(
-                lambda tuning: cost_of(shared.value, tuning, seconds, window)
-            )
-            done.append(tried.collect())
-        except BaseException as error:  # noqa: BLE001  (the waiting thread raises it)
-            failed.append(error)
-
-    group = f"tidegate-backtest-{id(tunings)}"
-    thread = InheritableThread(target=work, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(POLL_SECONDS)
-            interrupts.check()
-            told(_finished(spark, group))
-    except BaseException:
-        context.cancelJobGroup(group)
-        raise
-    if failed:
-        raise failed[0]
-    told(len(tunings))
-    shared.destroy()
-    return done[0]
 
 
 def _finished(spark: SparkSession, group: str) -> int:

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from tidegate.backtest import report as told
-from tidegate.backtest.backtest import Choices, JobReport, Search, backtest_load, backtest_runs
+from tidegate.backtest.backtest import Choices, Drawn, JobReport, Search, backtest_load, backtest_runs
 from tidegate.backtest.logs import LeftOut, read_logs
 from tidegate.backtest.past import CannotBacktest
-from tidegate.backtest.search import NOT_SEARCHED, search
+from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.specfile import load_specs
@@ -108,7 +108,8 @@ def backtest_command(
                 overhead_seconds=overhead,
                 trigger_interval_seconds=trigger,
             )
-            reports, left_out = _of_load(source, spec, model, even(partitions), choices, searching)
+            drawn = _of_load(source, spec, model, even(partitions))
+            reports, left_out = [backtest_load(drawn, choices, searching)], []
         else:
             reports, left_out = _of_logs(source, job, choices, searching, bars)
     _write(reports, left_out, source, html, json_file, job_file)
@@ -120,6 +121,7 @@ def backtest_command(
         if path is not None and reports:
             stdout().print(f"{what}: {path}", markup=False)
     if not reports:
+        stdout().print(f"no job in {source} could be backtested", markup=False)
         raise typer.Exit(NO)
 
 
@@ -144,17 +146,15 @@ def _of_logs(
     return reports, left_out
 
 
-def _of_load(
-    source: Path, spec: Path | None, model: JobModel, shares: tuple[float, ...], choices: Choices, searching: Search
-) -> tuple[list[JobReport], list[LeftOut]]:
+def _of_load(source: Path, spec: Path | None, model: JobModel, shares: tuple[float, ...]) -> Drawn:
+    """Return the job that a CSV and the options describe."""
     specs = load_specs(spec) if spec is not None else [None]
     if len(specs) != 1:
         raise Problem(f"{spec}: holds {len(specs)} specs; backtest takes one")
     try:
-        load = read_trace(source)
+        return Drawn(source.stem, read_trace(source), model, shares, specs[0])
     except BadLoad as error:
         raise Problem(str(error)) from None
-    return [backtest_load(source.stem, load, model, shares, specs[0], choices, searching)], []
 
 
 def _tariff(slot_hour: float | None, late_minute: float, currency: str) -> Tariff | None:
@@ -173,7 +173,7 @@ def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
     """Yield a search on Spark, which starts with the first one and ends with the last, also on Ctrl-C."""
     sessions: list[SparkSession] = []
 
-    def run(replica: Replica, seconds: float, window: float) -> object:
+    def run(replica: Replica, seconds: float, window: float) -> Found:
         if trials == 0:
             return NOT_SEARCHED
         if not sessions:
@@ -186,10 +186,10 @@ def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
         def progress(done: int, total: int) -> None:
             bars.update(task, completed=done, total=total)
 
-        return search(sessions[0], replica, seconds, window, trials, progress)
+        return search(SearchSpace(sessions[0], replica, seconds, window), trials, progress)
 
     try:
-        yield run  # type: ignore[misc]
+        yield run
     finally:
         with uninterrupted():
             for session in sessions:
