@@ -74,7 +74,9 @@ def fit(past: Past, held_out: float = 0.3) -> Fit:
     except CannotCalibrate as error:
         raise CannotBacktest(str(error)) from None
     model = model_of(past, whole)
-    stretches = tuple(_stretches(past, replace(model_of(past, known), **_settings(whole)).without_noise(), split))
+    # trigger and batch limit are settings of the job: the check need not find them again
+    settings = replace(known, trigger_seconds=whole.trigger_seconds, max_records=whole.max_records)
+    stretches = tuple(_stretches(past, model_of(past, settings).without_noise(), split))
     delay = errors([d for s in stretches for d in s.twin], [d for s in stretches for d in s.real])
     pairs = [pair for stretch in stretches for pair in _paired(stretch)]
     batch = errors([twin for twin, _ in pairs], [real for _, real in pairs], floor=1e-3)
@@ -127,14 +129,6 @@ def _in_place(past: Past, found: Calibration, base: InPlaceCosts) -> InPlaceCost
 
 def _calibrated(past: Past, until: float) -> Calibration:
     return calibrate(past.snapshots(past.runs[0].started_at, until))
-
-
-def _settings(whole: Calibration) -> dict[str, float | int | None]:
-    """Return the job's settings, which the check need not find again."""
-    found: dict[str, float | int | None] = {"max_records_per_trigger": whole.max_records}
-    if whole.trigger_seconds is not None:
-        found["trigger_interval_seconds"] = whole.trigger_seconds
-    return found
 
 
 def _stretches(past: Past, model: JobModel, split: float) -> Iterator[Stretch]:

@@ -186,7 +186,9 @@ class Past:
     def _snapshot(self, interval: int, sequence: int, batches: Sequence[LogBatch]) -> MetricSnapshot:
         run = next((run for run in reversed(self.runs) if run.started_at <= sequence), self.runs[0])
         started = sequence >= self.commits[0].at
-        done = self.commits[max(0, bisect_right(self.commits, sequence, key=lambda commit: commit.at) - 1)].offsets
+        done = self.commits[
+            max(0, bisect_right(self.commits, float(sequence), key=lambda commit: commit.at) - 1)
+        ].offsets
         ends, topics = self.arrivals.ends(sequence), {topic for topic, _ in self.arrivals.keys}
         rows = list(zip(self.arrivals.keys, ends, done, strict=True))
         return MetricSnapshot(
@@ -295,7 +297,7 @@ def _cuts(
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (sequence, first batch, batch after the last) for each interval."""
     for sequence in range(begin, end + interval, interval):
-        last = bisect_right(batches, sequence, lo=first, key=lambda batch: batch.ended_at)
+        last = bisect_right(batches, float(sequence), lo=first, key=lambda batch: batch.ended_at)
         yield sequence, first, last
         first = last
 

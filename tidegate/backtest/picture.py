@@ -38,13 +38,13 @@ def compared(report: JobReport) -> str:
         ends = [(place + 0.5) * window / unit for place in range(len(delays))]
         panels[2].plot(ends, delays, color=color, linewidth=1.2, label=side.label)
     panels[1].set_ylabel("slots")
-    panels[1].legend(loc="upper left", fontsize=8)
     objective = report.spec.scaling.lag_objective_seconds
     panels[2].axhline(objective, color=OBJECTIVE, linewidth=0.9, linestyle="--", label="lag objective")
     panels[2].set_ylabel(f"delay, s (mean of {window:.0f} s)")
     panels[2].set_yscale("symlog", linthresh=max(10.0, 2 * objective))
-    panels[2].legend(loc="upper left", fontsize=8)
     panels[2].set_xlabel(name)
+    handles, labels = panels[2].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     for panel in panels:
         panel.axvspan(report.split / unit, load.seconds / unit, color=KEPT, zorder=0)
         panel.set_ylim(bottom=0)

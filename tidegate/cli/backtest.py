@@ -99,6 +99,7 @@ def backtest_command(
     if policy not in engine().policies:
         raise Problem(f"--policy: unknown policy {policy!r}; choose from {', '.join(sorted(engine().policies))}")
     choices = Choices(objective, max_slots, policy, _tariff(slot_hour, late_minute, currency), held_out)
+    left_out: list[LeftOut] = []
     with _bars() as bars, _searching(bars, spark, trials) as searching:
         if source.suffix == ".csv":
             model = JobModel(
@@ -109,7 +110,7 @@ def backtest_command(
                 trigger_interval_seconds=trigger,
             )
             drawn = _of_load(source, spec, model, even(partitions))
-            reports, left_out = [backtest_load(drawn, choices, searching)], []
+            reports = [backtest_load(drawn, choices, searching)]
         else:
             reports, left_out = _of_logs(source, job, choices, searching, bars)
     _write(reports, left_out, source, html, json_file, job_file)
