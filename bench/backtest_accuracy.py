@@ -60,7 +60,7 @@ class Truth:
 
     def slot_seconds(self) -> float:
         """Return the slot-seconds held during the load."""
-        return self.past.slot_seconds(self.load_began, self.load_began + seconds_of_load())
+        return self.past.slots.slot_seconds(self.load_began, self.load_began + seconds_of_load())
 
 
 def main() -> list[BenchRow]:

@@ -58,8 +58,8 @@ def test_arrivals_and_slots_are_those_of_the_load(past: Past) -> None:
         begin, end = minute * 60.0, minute * 60.0 + 300.0
         real = drawn.arrived(late + end) - drawn.arrived(late + begin)
         assert found.arrived(end) - found.arrived(begin) == pytest.approx(real, rel=0.05)
-    assert past.slots_at(past.begin) == 3
-    assert past.slot_seconds(past.begin, past.begin + 100.0) == pytest.approx(300.0)
+    assert past.slots.size(past.begin) == 3
+    assert past.slots.slot_seconds(past.begin, past.begin + 100.0) == pytest.approx(300.0)
 
 
 def test_the_twin_is_found_again(past: Past) -> None:

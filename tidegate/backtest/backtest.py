@@ -117,15 +117,15 @@ def backtest_runs(name: str, runs: Sequence[Run], choices: Choices, search: Sear
     fitted = fit(past, choices.held_out)
     told = told_by(past.runs[-1])
     load = past.load()
-    most = max(size for _, size in past.slots)
-    seen = _Seen(fitted.model, fitted.shares, load, past.slots_at(past.end) or most, most)
+    most = past.slots.most
+    seen = _Seen(fitted.model, fitted.shares, load, past.slots.size(past.end) or most, most)
     spec = _spec(told, choices, seen)
     replica = Replica(
         model=replace(fitted.model, job_id=spec.job_id, pipeline_id=spec.pipeline_id, ways=spec.application.ways),
         shares=fitted.shares,
         load=load,
         spec=spec,
-        size=_allowed(past.slots_at(past.begin), spec),
+        size=_allowed(past.slots.size(past.begin), spec),
         lag_records=round(past.lag(past.begin)),
         epoch=math.floor(past.begin),
     )

@@ -137,7 +137,7 @@ def _stretches(past: Past, model: JobModel, split: float) -> Iterator[Stretch]:
         begin = first_after(past, max(split, run.batches[0].ended_at))
         end = min(past.end, run.batches[-1].ended_at)
         window = window_seconds([batch.seconds for batch in run.batches])
-        if end - begin >= window and past.slots_at(begin):
+        if end - begin >= window and past.slots.size(begin):
             yield follow(past, model, begin, end, window)
 
 
@@ -146,10 +146,12 @@ def follow(past: Past, model: JobModel, begin: float, end: float, window: float)
     epoch, shares = math.floor(begin), past.shares
     topic = TwinTopic("source", shares, past.load(begin, end))
     topic.written = round(past.lag(begin))
-    largest = max(size for _, size in past.slots)
-    world = World([model], [topic], [SlotPool(model.pool_id, largest)], sizes={JOB: past.slots_at(begin)}, epoch=epoch)
+    largest = past.slots.most
+    world = World(
+        [model], [topic], [SlotPool(model.pool_id, largest)], sizes={JOB: past.slots.size(begin)}, epoch=epoch
+    )
     job = world.job(JOB)
-    for at, size in past.slots:
+    for at, size in past.slots.changes:
         if begin < at < end and size:
             world.advance(epoch + at - begin)
             job.resize(at - begin, size)
@@ -193,7 +195,7 @@ def _doubts(past: Past, delay: Errors | None) -> Iterator[str]:
 def _remarks(past: Past, found: Calibration) -> Iterator[str]:
     batches = list(past.batches())
     yield from past.remarks
-    sizes = sorted({size for _, size in past.slots if size})
+    sizes = sorted({size for _, size in past.slots.changes if size})
     if len(sizes) == 1:
         yield f"only one size was seen ({sizes[0]} slots): how fast others are follows from the spread over partitions"
     if found.max_records is not None:

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tidegate.backtest.logs import LogBatch, Run
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, SourceOffsets, snapshot_id
@@ -88,6 +88,35 @@ class OffsetCurves:
         return Load([max(0.0, after - before) / step_seconds for before, after in pairwise(sums)], step_seconds)
 
 
+class SlotSteps:
+    """The slots held over time, constant between changes. Instants are epoch seconds."""
+
+    def __init__(self, changes: Sequence[tuple[float, int]]) -> None:
+        """`changes` are (when, slots), oldest first; before the first one no slot is held."""
+        self.changes = tuple(changes)
+        self._at = [at for at, _ in changes]
+        areas = (size * (then - at) for (at, size), (then, _) in pairwise(changes))
+        self._sums = [0.0, *accumulate(areas)]
+
+    @property
+    def most(self) -> int:
+        """The largest size."""
+        return max(size for _, size in self.changes)
+
+    def size(self, at: float) -> int:
+        """Return the slots held at an instant."""
+        place = bisect_right(self._at, at)
+        return self.changes[place - 1][1] if place else 0
+
+    def slot_seconds(self, begin: float, end: float) -> float:
+        """Return the slot-seconds held between two instants."""
+        return self._until(end) - self._until(begin)
+
+    def _until(self, at: float) -> float:
+        place = bisect_right(self._at, at) - 1
+        return self._sums[place] + self.changes[place][1] * (at - self._at[place]) if place >= 0 else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A commit; instants are epoch seconds."""
@@ -108,8 +137,8 @@ class Past:
     arrivals: OffsetCurves
     commits: tuple[Commit, ...]
     """From the first one on."""
-    slots: tuple[tuple[float, int], ...]
-    """(when, slots) at each change; 0 while no run was active."""
+    slots: SlotSteps
+    """0 while no run was active."""
     remarks: tuple[str, ...]
     """What was left out."""
 
@@ -136,16 +165,6 @@ class Past:
         done = self.commits[max(0, bisect_right(self.commits, at, key=lambda commit: commit.at) - 1)].offsets
         return sum(max(0.0, end - offset) for end, offset in zip(self.arrivals.ends(at), done, strict=True))
 
-    def slots_at(self, at: float) -> int:
-        """Return the slots held at an instant."""
-        place = bisect_right(self.slots, at, key=lambda change: change[0])
-        return self.slots[place - 1][1] if place else 0
-
-    def slot_seconds(self, begin: float, end: float) -> float:
-        """Return the slot-seconds held between two instants."""
-        moments = [begin, *(at for at, _ in self.slots if begin < at < end), end]
-        return sum(self.slots_at(before) * (after - before) for before, after in pairwise(moments))
-
     def batches(self, begin: float = -math.inf, end: float = math.inf) -> Iterator[LogBatch]:
         """Yield the batches that started between two instants."""
         return (batch for run in self.runs for batch in run.batches if begin <= batch.started_at < end)
@@ -160,14 +179,13 @@ class Past:
             done = commit.offsets
         found.commits.append((end - begin, self.arrivals.oldest_at(done, self.begin) - begin))
         arrived = sum(self.arrivals.ends(begin))
-        place, held = 0, 0.0
+        place = 0
         for step in range(math.floor((end - begin) / INTERVAL_SECONDS) + 1):
             at = begin + step * INTERVAL_SECONDS
             while place < len(span) and span[place].at <= at:
                 place += 1
             oldest = found.commits[place][1]
-            size = self.slots_at(at)
-            held += self.slot_seconds(at - INTERVAL_SECONDS, at) if step else 0.0
+            size, held = self.slots.size(at), self.slots.slot_seconds(begin, at)
             age = max(0.0, at - begin - oldest)
             known = sum(self.arrivals.ends(at)) - arrived
             found.ticks.append(Tick(at - begin, known, round(self.lag(at)), age, size, size > 0, held, 0.0))
@@ -212,7 +230,7 @@ class Past:
                 for name in sorted(topics)
             ),
             batches=tuple(_micro_batch(batch) for batch in batches[-200:]),
-            slots_granted=self.slots_at(sequence),
+            slots_granted=self.slots.size(sequence),
         )
 
 
@@ -233,7 +251,7 @@ def past_of(name: str, runs: Sequence[Run]) -> Past:
     begin, end = commits[0].at, arrivals.last_at
     if end <= begin:
         raise CannotBacktest("nothing was read after the first commit")
-    return Past(name, tuple(stretch), begin, end, arrivals, commits, tuple(_slots(stretch)), tuple(remarks))
+    return Past(name, tuple(stretch), begin, end, arrivals, commits, SlotSteps(list(_slots(stretch))), tuple(remarks))
 
 
 def _longest_stretch(runs: Sequence[Run]) -> list[Run]:
