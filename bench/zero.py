@@ -63,6 +63,7 @@ class Rig:
     info: StackInfo
     folder: Path
     tag: str
+    partitions: int = 2
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,13 +77,16 @@ class Rig:
         )
         ensure_topics(self.settings, partitions=1)
         admin = AdminClient(self.settings.kafka())
-        for future in admin.create_topics([NewTopic(f"{self.tag}-{name}", 2, 1) for name in ("in", "out")]).values():
+        for future in admin.create_topics(self._topics()).values():
             future.result(30)
         self.producer = Producer(self.settings.kafka())
         self.outputs = Consumer({**self.settings.kafka(), "group.id": self.tag, "auto.offset.reset": "earliest"})
         self.outputs.subscribe([f"{self.tag}-out"])
         for name in ("events", "control"):
             (self.folder / name).mkdir(parents=True)
+
+    def _topics(self) -> list[NewTopic]:
+        return [NewTopic(f"{self.tag}-{name}", self.partitions, 1) for name in ("in", "out")]
 
     def start(self, name: str) -> None:
         """Start a service in its own process group."""

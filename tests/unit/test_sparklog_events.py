@@ -47,6 +47,7 @@ def test_a_recorded_log_is_read_whole() -> None:
     assert counts == {
         "ApplicationProperties": 1,
         "ApplicationStarted": 1,
+        "ExecutorAdded": 2,
         "QueryStarted": 1,
         "JobStarted": 5,
         "StageStarted": 10,
@@ -71,9 +72,9 @@ def test_a_progress_event_is_read_unchanged() -> None:
 def test_job_and_application_are_identified() -> None:
     """`spark.tidegate.job_id` names the job, the application id names the run."""
     found = events("standalone")
-    assert next(event for event in found if isinstance(event, ApplicationProperties)) == ApplicationProperties(
-        "recorded", "recorded"
-    )
+    properties = next(event for event in found if isinstance(event, ApplicationProperties))
+    assert (properties.job_id, properties.app_name) == ("recorded", "recorded")
+    assert properties.spark["spark.cores.max"] == "2"
     started = next(event for event in found if isinstance(event, ApplicationStarted))
     assert (started.app_id, started.app_name) == ("app-20261121143331-0000", "recorded")
     assert isinstance(found[-1], ApplicationEnded)

@@ -9,6 +9,7 @@ from platform import python_version
 import typer
 
 from tidegate.cli import archive, chain, doctor, offline, priors, replay, specs, stack, tail, why
+from tidegate.cli.backtest import backtest_command
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.console import console
 from tidegate.cli.help import register
@@ -64,6 +65,7 @@ for command in (
     register(app, command)
 register(app, simulate_command, "simulate")
 register(app, calibrate_command, "calibrate")
+register(app, backtest_command, "backtest")
 register(app, show_version, "version")
 app.add_typer(replay.app, name="replay")
 app.add_typer(archive.app, name="archive")

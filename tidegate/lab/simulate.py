@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from tidegate.engine.engine import Engine
 from tidegate.engine.links import NO_OUTLOOK, Link, Outlook, find_links, upstream_first
+from tidegate.engine.plan import Policies
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Neighbour, Observed
@@ -42,6 +44,14 @@ class TopicPlan:
     shares: tuple[float, ...]
     load: Load | None = None
     capacity_records: int | None = None
+    waiting_records: int = 0
+    """Records that are in it at the start."""
+
+    def topic(self, name: str) -> TwinTopic:
+        """Return the topic at the start."""
+        topic = TwinTopic(name, self.shares, self.load, self.capacity_records)
+        topic.written = self.waiting_records
+        return topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class Scenario:
         """Return the scenario's world at its start."""
         return World(
             self.models,
-            [TwinTopic(name, plan.shares, plan.load, plan.capacity_records) for name, plan in self.topics.items()],
+            [plan.topic(name) for name, plan in self.topics.items()],
             [SlotPool(pool_id, slots) for pool_id, slots in self.pools.items()],
             sizes=self.sizes,
             seed=self.seed,
@@ -128,9 +138,13 @@ class Decided:
 class EngineDecider:
     """The engine with the state of all jobs. It takes the same round as the decider, on reservations in memory."""
 
-    def __init__(self, specs: Sequence[JobSpec]) -> None:
-        """Raise `ValueError` with every problem of the specs' policies, guards and options."""
-        problems = [f"{spec.job_id}: {problem}" for spec in specs for problem in engine().check(spec)]
+    def __init__(self, specs: Sequence[JobSpec], policies: Policies | None = None) -> None:
+        """Take the installed `policies` unless others are given, as on a machine where Tidegate is not installed.
+
+        Raise `ValueError` with every problem of the specs' policies, guards and options.
+        """
+        self._engine = engine() if policies is None else Engine(policies)
+        problems = [f"{spec.job_id}: {problem}" for spec in specs for problem in self._engine.check(spec)]
         if problems:
             raise ValueError("; ".join(problems))
         self._pools = {spec.job_id: spec.pool_id for spec in specs}
@@ -149,7 +163,7 @@ class EngineDecider:
             neighbours=tuple(self.neighbour(link) for link in self._links.get(spec.job_id, ())),
         )
         state, decision = self._reservations.finish(
-            engine().round(self._states[spec.job_id], snapshot, spec, known), now
+            self._engine.round(self._states[spec.job_id], snapshot, spec, known), now
         )
         self._states[spec.job_id] = state
         self._outlooks[spec.job_id] = self._outlooks.get(spec.job_id, NO_OUTLOOK).after(decision, spec)

@@ -85,12 +85,12 @@ def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> T
     """Return the cheapest setting of `trials` trials, which include the defaults."""
     draw = random.Random(f"{seed} {policy}")
     best = Trial(policy, Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
-    options: list[_Option] = []
+    options: list[TunedOption] = []
     for _ in range(trials - 1):
         tuning = best.tuning
         for _ in range(draw.choice((1, 1, 2, 3, 6))):
             if not options:
-                options = _options(policy)
+                options = options_of(policy)
                 draw.shuffle(options)
             option = options.pop()
             value = option.drawn(draw, tuning)
@@ -116,7 +116,7 @@ def _cost(policy: str, tuning: Tuning, loads: Sequence[Load]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
+class TunedOption:
     """One option of the policy (`guard` empty) or of a guard."""
 
     guard: str
@@ -134,10 +134,10 @@ class _Option:
             others = [choice for choice in self.meta["choices"] if choice != present]
             return draw.choice(others) if others else None
         if draw.random() < 1 / 2:
-            return self._within(present * draw.choice((0.5, 0.7, 1.4, 2.0)))
+            return self.within(present * draw.choice((0.5, 0.7, 1.4, 2.0)))
         if self.meta.get("unit") == "records":
-            return self._within((self.default or 1.0) * RECORDS_SPREAD ** draw.random())
-        return self._within((self.default or 1.0) * SPREAD ** draw.uniform(-1.0, 1.0))
+            return self.within((self.default or 1.0) * RECORDS_SPREAD ** draw.random())
+        return self.within((self.default or 1.0) * SPREAD ** draw.uniform(-1.0, 1.0))
 
     def put(self, tuning: Tuning, value: Scalar) -> Tuning:
         """Return the tuning with this option set to a value."""
@@ -146,7 +146,8 @@ class _Option:
         raw = {**tuning.guards.get(self.guard, {}), self.name: value}
         return Tuning(tuning.options, {**tuning.guards, self.guard: raw})
 
-    def _within(self, value: float) -> Scalar | None:
+    def within(self, value: float) -> Scalar | None:
+        """Return a value moved into the range of the option; None if that has no such value."""
         low, high, above = self.meta.get("ge"), self.meta.get("le"), self.meta.get("gt")
         value = max(value, low) if low is not None else value
         value = min(value, high) if high is not None else value
@@ -155,13 +156,13 @@ class _Option:
         return round(value) if isinstance(self.default, int) else float(f"{value:.3g}")
 
 
-def _options(policy: str) -> list[_Option]:
+def options_of(policy: str) -> list[TunedOption]:
     """Return the options to search. Names, schedules and options that are off have no range."""
-    found = [_Option("", f.name, f.default, f.metadata) for f in fields(engine().policies[policy].Options)]
+    found = [TunedOption("", f.name, f.default, f.metadata) for f in fields(engine().policies[policy].Options)]
     known_guards = {guard.name: guard for guard in engine_guards.GUARDS}
     for guard, chosen in GUARDS.items():
         known = fields(known_guards[guard])
-        found += [_Option(guard, f.name, f.default, f.metadata) for f in known if f.name in chosen]
+        found += [TunedOption(guard, f.name, f.default, f.metadata) for f in known if f.name in chosen]
     return [o for o in found if isinstance(o.default, int | float) or o.meta.get("choices")]
 
 

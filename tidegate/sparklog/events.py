@@ -1,9 +1,9 @@
-"""The Spark events that the collector uses, as small values; `parse` reads them from the log."""
+"""The Spark events that Tidegate uses, as small values; `parse` reads them from the log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 PartitionOffsets = Mapping[str, Mapping[int, int]]
@@ -16,6 +16,10 @@ class ApplicationProperties:
 
     job_id: str | None
     app_name: str | None
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """All Spark properties; Spark has redacted secrets."""
+    command: str | None = None
+    """The driver's command line, such as `org.apache.spark.deploy.SparkSubmit --master … job.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,23 @@ class LocalCores:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorAdded:
+    """An executor has registered."""
+
+    executor_id: str
+    cores: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorRemoved:
+    """An executor is gone."""
+
+    executor_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class QueryStarted:
     """A streaming query started; after a restart it has the same id."""
 
@@ -57,6 +78,7 @@ class QueryIdle:
     """A running query found no new data; at most every 10 s."""
 
     query_id: str
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,12 @@ class QueryProgress:
     output_records: int | None
     committed: PartitionOffsets
     operators: tuple[OperatorState, ...]
+    start: PartitionOffsets = field(default_factory=dict)
+    """The offsets at which the batch began; empty for a query's first batch."""
+    latest: PartitionOffsets = field(default_factory=dict)
+    """The topics' end offsets when the batch was planned, as far as the source told them."""
+    sources: tuple[str, ...] = ()
+    """What Spark calls the sources, such as `KafkaV2[Subscribe[orders]]`."""
 
     @property
     def finished_at(self) -> datetime:
@@ -150,6 +178,8 @@ SparkEvent = (
     | ApplicationStarted
     | ApplicationEnded
     | LocalCores
+    | ExecutorAdded
+    | ExecutorRemoved
     | QueryStarted
     | QueryIdle
     | QueryTerminated

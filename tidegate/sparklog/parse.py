@@ -8,7 +8,7 @@ skipped as well. Field names: Spark 4.2, JsonProtocol.scala and StreamingQueryPr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,14 +41,17 @@ _UNREAD = {
 """Where an unused middle of a line starts, what stands in for it, and what comes after it."""
 
 
-def parse(line: bytes) -> events.SparkEvent | None:
-    """Return the event in a line, or None if the collector does not use it; raise `BrokenLine`."""
+def parse(line: bytes, only: Collection[bytes] | None = None) -> events.SparkEvent | None:
+    """Return the event in a line, or None if it is of a kind that is not used; raise `BrokenLine`.
+
+    `only` names the kinds to read, as in `_READERS`; None: all of them.
+    """
     kind = _KIND.match(line)
     if kind is None:
         _check_is_event(line)
         return None
     reader = _READERS.get(kind.group(1))
-    if reader is None:
+    if reader is None or (only is not None and kind.group(1) not in only):
         return None
     try:
         return reader(from_json(_shortened(kind.group(1), line)))
@@ -93,10 +96,11 @@ def _count(value: object) -> int:
     return value
 
 
-def _executor_added(event: Any) -> events.SparkEvent | None:
-    if event["Executor ID"] != "driver":  # the master knows the executors
-        return None
-    return events.LocalCores(_count(event["Executor Info"]["Total Cores"]))
+def _executor_added(event: Any) -> events.SparkEvent:
+    cores = _count(event["Executor Info"]["Total Cores"])
+    if event["Executor ID"] == "driver":
+        return events.LocalCores(cores)
+    return events.ExecutorAdded(event["Executor ID"], cores, _millis(event["Timestamp"]))
 
 
 def _progress(event: Any) -> events.SparkEvent:
@@ -123,6 +127,9 @@ def _progress(event: Any) -> events.SparkEvent:
             )
             for operator in progress.get("stateOperators", ())
         ),
+        start=offsets_of(source.get("startOffset") for source in sources),
+        latest=offsets_of(source.get("latestOffset") for source in sources),
+        sources=tuple(str(source.get("description")) for source in sources),
     )
 
 
@@ -204,7 +211,10 @@ def _stage_name(info: Any) -> str:
 
 _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
     b"SparkListenerEnvironmentUpdate": lambda event: events.ApplicationProperties(
-        event["Spark Properties"].get("spark.tidegate.job_id"), event["Spark Properties"].get("spark.app.name")
+        event["Spark Properties"].get("spark.tidegate.job_id"),
+        event["Spark Properties"].get("spark.app.name"),
+        event["Spark Properties"],
+        event.get("System Properties", {}).get("sun.java.command"),
     ),
     b"SparkListenerApplicationStart": lambda event: events.ApplicationStarted(
         event["App ID"], event["App Name"], _millis(event["Timestamp"])
@@ -213,6 +223,9 @@ _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
         _millis(event["Timestamp"]), bool(event.get("ExitCode"))
     ),
     b"SparkListenerExecutorAdded": _executor_added,
+    b"SparkListenerExecutorRemoved": lambda event: events.ExecutorRemoved(
+        event["Executor ID"], _millis(event["Timestamp"])
+    ),
     b"SparkListenerJobStart": _job_started,
     b"SparkListenerStageSubmitted": _stage_started,
     b"SparkListenerStageCompleted": _stage_ended,
@@ -220,7 +233,7 @@ _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
     b"QueryStartedEvent": lambda event: events.QueryStarted(
         event["id"], _instant(event["timestamp"]), event.get("name")
     ),
-    b"QueryIdleEvent": lambda event: events.QueryIdle(event["id"]),
+    b"QueryIdleEvent": lambda event: events.QueryIdle(event["id"], _instant(event["timestamp"])),
     b"QueryTerminatedEvent": lambda event: events.QueryTerminated(event["id"], event.get("exception")),
     b"QueryProgressEvent": _progress,
 }

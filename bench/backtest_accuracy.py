@@ -1,0 +1,264 @@
+"""A backtest's forecast against the truth: delay and slot-seconds of a job file that a backtest proposed, run for real.
+
+A job runs under plain `spark-submit` while its load rises and falls. Its event log is backtested. Then the proposed job
+file runs through the three services under the same load, and the event log of that run says what really came of it.
+`TIDEGATE_STACK_DIR` names a running stack to use; otherwise one is started.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.servers import end_group, servers
+from bench.table import BenchRow
+from bench.zero import JOB, SERVICES, WAIT_SECONDS, Rig
+from tidegate.backtest.backtest import Choices, JobReport, backtest_runs
+from tidegate.backtest.delays import errors, mean_delays
+from tidegate.backtest.logs import read_logs
+from tidegate.backtest.past import Past, past_of
+from tidegate.backtest.search import NOT_SEARCHED
+from tidegate.backtest.trial import part
+from tidegate.events.job import JobSpec, Mode
+from tidegate.runtime.kafka import Publisher
+from tidegate.stack import StackInfo
+
+PARTITIONS = 8
+SLOTS = 2
+MAX_SLOTS = 6
+OBJECTIVE_SECONDS = 15.0
+LOAD = ((30.0, 300.0), (90.0, 1100.0), (60.0, 500.0), (50.0, 1300.0))
+"""(seconds, records/s): more than the plain job's slots can do, and less again."""
+TRICKLE = 100.0
+TICK_SECONDS = 0.05
+WARM_COMMITS = 4
+WINDOW_SECONDS = 30.0
+BAR = 0.20
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A run by its event log."""
+
+    past: Past
+    load_began: float
+    """Epoch second."""
+
+    def delays(self) -> list[float]:
+        """Return the mean delay of each window of the load."""
+        found = self.past.recording(self.load_began, self.load_began + seconds_of_load())
+        return mean_delays(found.commits, seconds_of_load(), WINDOW_SECONDS)
+
+    def slot_seconds(self) -> float:
+        """Return the slot-seconds held during the load."""
+        return self.past.slots.slot_seconds(self.load_began, self.load_began + seconds_of_load())
+
+
+def main() -> list[BenchRow]:
+    """Record, backtest, run and compare; return the rows."""
+    with servers(spark=True) as info, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+        before = record(info, Path(folder) / "plain")
+        report = forecast(before)
+        after = run(info, Path(folder) / "managed", report.spec)
+    return rows(before, report, after)
+
+
+def rows(before: Truth, report: JobReport, after: Truth) -> list[BenchRow]:
+    """Return the rows of the comparison."""
+    begin = before.load_began - before.past.begin
+    forecasted = part(report.sides[1].recording, begin, begin + seconds_of_load(), report.replica.epoch)
+    delays = mean_delays(forecasted.commits, seconds_of_load(), WINDOW_SECONDS)
+    real = after.delays()
+    for name, found in (("was", before.delays()), ("forecast", delays), ("measured", real)):
+        sys.stderr.write(f"  delay {name}: {' '.join(f'{each:.1f}' for each in found)} s\n")
+    off = errors(delays, real)
+    held = forecasted.ticks[-1].core_seconds - forecasted.ticks[0].core_seconds
+    held *= seconds_of_load() / (forecasted.ticks[-1].at - forecasted.ticks[0].at)
+    slots = after.slot_seconds()
+    median = off.median if off is not None else 0.0
+    worst = off.p95 if off is not None else 0.0
+    return [
+        BenchRow(
+            "backtest: error of the delay, median", f"{median:.0%} (p95 {worst:.0%})", "", median, BAR, at_most=True
+        ),
+        BenchRow(
+            "backtest: error of the slot-seconds",
+            f"{held:.0f} forecast",
+            f"{slots:.0f} held",
+            abs(held / slots - 1.0),
+            BAR,
+            at_most=True,
+        ),
+    ]
+
+
+def forecast(before: Truth) -> JobReport:
+    """Backtest the plain job, without a search."""
+    choices = Choices(objective_seconds=OBJECTIVE_SECONDS, max_slots=MAX_SLOTS)
+    report = backtest_runs(
+        before.past.name, before.past.runs, choices, lambda _replica, _seconds, _window: NOT_SEARCHED
+    )
+    if report.fit is not None:
+        sys.stderr.write(f"  twin against the past: delay {report.fit.delay}, batches {report.fit.batch}\n")
+    return report
+
+
+def record(info: StackInfo, folder: Path) -> Truth:
+    """Run the job under plain spark-submit, and read its event log."""
+    rig = Rig(info, folder, f"plain-{uuid.uuid4().hex[:8]}", PARTITIONS)
+    process = _submit(rig)
+    try:
+        with _feeding(rig) as feed:
+            began = feed.play(folder / "events")
+    finally:
+        end_group(process, 30)
+        rig.close()
+    return _truth(folder / "events", rig.tag, began)
+
+
+def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
+    """Run a proposed job through the services, with what the event log did not tell, and read its event log."""
+    rig = Rig(info, folder, f"managed-{uuid.uuid4().hex[:8]}", PARTITIONS)
+    spec = _completed(proposed, rig)
+    try:
+        for name in SERVICES:
+            rig.start(name)
+        Publisher(rig.settings).publish(spec)
+        with _feeding(rig) as feed:
+            began = feed.play(folder / "events")
+        stopped = rig.stops()
+        Publisher(rig.settings).publish(spec.model_copy(update={"running": False, "version": spec.version + 1}))
+        rig.wait("the job has stopped", lambda: rig.stops() > stopped)
+        sys.stderr.write(rig.story() + "\n")
+    finally:
+        rig.close()
+    return _truth(folder / "events", rig.tag, began)
+
+
+def _completed(spec: JobSpec, rig: Rig) -> JobSpec:
+    """Return the proposed job on topics of its own, active."""
+    named = {spec.sources[0]: f"{rig.tag}-in", spec.sources[0].removesuffix("-in") + "-out": f"{rig.tag}-out"}
+    args = [named.get(word, word) for word in spec.application.args]
+    args[args.index("--checkpoint") + 1] = str(rig.folder / "checkpoint")
+    application = spec.application.model_copy(
+        update={
+            "args": tuple(args),
+            "rest_url": rig.info.spark_rest,
+            "master_ui_url": rig.info.spark_ui,
+            "conf": {**spec.application.conf, "spark.driver.cores": "0"},
+            "checkpoint_location": str(rig.folder / "checkpoint"),
+            "event_log_dir": str(rig.folder / "events"),
+            "control_dir": str(rig.folder / "control"),
+        }
+    )
+    scaling = spec.scaling.model_copy(update={"mode": Mode.ACTIVE})
+    return spec.model_copy(
+        update={
+            "job_id": rig.tag,
+            "pipeline_id": rig.tag,
+            "sources": (f"{rig.tag}-in",),
+            "application": application,
+            "scaling": scaling,
+        }
+    )
+
+
+def _submit(rig: Rig) -> subprocess.Popen[bytes]:
+    """Start the job as anyone would, with the event log on."""
+    info, tag = rig.info, rig.tag
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (rig.folder / "events").as_uri(),
+        "spark.cores.max": str(SLOTS),
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", info.spark_master, "--name", tag]
+    for name, value in conf.items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--jars", ",".join(map(str, info.connector_jars)), str(JOB)]
+    command += ["--bootstrap-servers", info.bootstrap_servers, "--input", f"{tag}-in", "--output", f"{tag}-out"]
+    command += ["--checkpoint", str(rig.folder / "checkpoint"), "--record-ms", "2", "--trigger", "2 seconds"]
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("TIDEGATE_", "SPARK_", "PYSPARK_"))}
+    own |= {"JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    with (rig.folder / "driver.log").open("ab") as log:
+        return subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True)
+
+
+class _Feed:
+    """Sends records: a trickle until the job is warm, then the load."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._rate = TRICKLE
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def play(self, events: Path) -> float:
+        """Play the load once the job has committed a few batches; return when it began."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while _commits(events) < WARM_COMMITS:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the job has not committed {WARM_COMMITS} batches; see {self._rig.folder}")
+            time.sleep(0.5)
+        began = time.time()
+        for seconds, rate in LOAD:
+            self._rate = rate
+            time.sleep(seconds)
+        self._rate = TRICKLE
+        time.sleep(2 * TICK_SECONDS + 10.0)  # so that the log shows what arrived until the end
+        return began
+
+    def close(self) -> None:
+        """End it."""
+        self._done.set()
+        self._thread.join(30)
+
+    def _send(self) -> None:
+        number, last, due = 0, time.monotonic(), 0.0
+        while not self._done.wait(TICK_SECONDS):
+            now = time.monotonic()
+            due += min(now - last, 1.0) * self._rate
+            last = now
+            while due >= 1.0:
+                self._rig.producer.produce(f"{self._rig.tag}-in", str(number).encode(), partition=number % PARTITIONS)
+                number += 1
+                due -= 1.0
+            self._rig.producer.poll(0)
+        self._rig.producer.flush(20)
+
+
+@contextmanager
+def _feeding(rig: Rig) -> Iterator[_Feed]:
+    feed = _Feed(rig)
+    try:
+        yield feed
+    finally:
+        feed.close()
+
+
+def _commits(events: Path) -> int:
+    logs = read_logs(events)
+    return sum(len(run.batches) for runs in logs.jobs.values() for run in runs)
+
+
+def _truth(events: Path, name: str, began: float) -> Truth:
+    return Truth(past_of(name, read_logs(events).jobs[name]), began)
+
+
+def seconds_of_load() -> float:
+    """Return how long the load lasts."""
+    return sum(seconds for seconds, _ in LOAD)

@@ -1,0 +1,267 @@
+"""A backtest of event logs of a job whose figures are known: past, twin, comparison, job file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.eventlogs import recorded, rolling
+from tests.support.plain_logs import load, model, write_log
+from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load, backtest_runs
+from tidegate.backtest.delays import errors, mean_delays
+from tidegate.backtest.fitting import fit
+from tidegate.backtest.jobfile import megabytes, told_by
+from tidegate.backtest.logs import read_logs
+from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
+from tidegate.backtest.report import as_json, change_rows, headline, options_in_words, result_rows, trust
+from tidegate.backtest.search import NOT_SEARCHED, Found
+from tidegate.backtest.trial import Replica
+from tidegate.cli.specfile import parse_specs
+from tidegate.events.job import Mode, Tariff
+from tidegate.lab.tunings import DEFAULTS, Tuning
+from tidegate.twin.load import Load
+from tidegate.twin.topic import even
+
+
+def no_search(_replica: Replica, _seconds: float, _window: float) -> Found:
+    """Search nothing."""
+    return NOT_SEARCHED
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the log of an hour of a job with 3 slots."""
+    found = tmp_path_factory.mktemp("events")
+    write_log(found / "app-1", load(), model())
+    return found
+
+
+@pytest.fixture(scope="module")
+def past(folder: Path) -> Past:
+    """Return the past of that job."""
+    return past_of("orders", read_logs(folder).jobs["orders"])
+
+
+@pytest.fixture(scope="module")
+def report(past: Past) -> JobReport:
+    """Return its backtest."""
+    return backtest_runs("orders", past.runs, Choices(objective_seconds=20.0, max_slots=8), no_search)
+
+
+def test_arrivals_and_slots_are_those_of_the_load(past: Past) -> None:
+    """The load is found again from the offsets of the progress events, and the slots from the executors."""
+    found, drawn = past.load(), load()
+    late = past.begin - 1_767_225_600
+    for minute in range(0, 50, 5):
+        begin, end = minute * 60.0, minute * 60.0 + 300.0
+        real = drawn.arrived(late + end) - drawn.arrived(late + begin)
+        assert found.arrived(end) - found.arrived(begin) == pytest.approx(real, rel=0.05)
+    assert past.slots.size(past.begin) == 3
+    assert past.slots.slot_seconds(past.begin, past.begin + 100.0) == pytest.approx(300.0)
+
+
+def test_the_twin_is_found_again(past: Past) -> None:
+    """Cost, overhead, noise and trigger of the job that wrote the log are fitted, and the check trusts them."""
+    fitted = fit(past)
+    assert fitted.model.stages[0].record_cost_seconds == pytest.approx(0.002, rel=0.03)
+    assert fitted.model.overhead_seconds == pytest.approx(0.5, abs=0.1)
+    assert fitted.model.noise_share == pytest.approx(0.03, abs=0.01)
+    assert fitted.model.trigger_interval_seconds == 5.0
+    assert fitted.delay is not None
+    assert fitted.delay.median < 0.05
+    assert fitted.batch is not None
+    assert fitted.batch.median < 0.05
+    assert fitted.doubts == ()
+
+
+def test_a_job_that_changed_is_not_trusted(tmp_path: Path) -> None:
+    """If records cost twice as much in the part kept back, the forecast says that it cannot be trusted."""
+    write_log(tmp_path / "app-1", load(0.6), model())
+    write_log(tmp_path / "app-2", load(0.3), model(overhead_seconds=4.0), later=0.6 * 3600 + 60)
+    runs = read_logs(tmp_path).jobs["orders"]
+    report = backtest_runs("orders", runs, Choices(), no_search)
+    assert report.fit is not None
+    assert "the twin's delay is off by" in report.fit.doubts[0]
+    assert trust(report).startswith("Do not trust this forecast: on the part kept back")
+
+
+def test_what_was_is_measured_exactly(past: Past) -> None:
+    """The delay of the past is the age of the oldest record that is not committed."""
+    batches = list(past.batches())
+    at, oldest = past.recording(past.begin, past.end).commits[5]
+    assert at == pytest.approx(batches[6].ended_at - past.begin)
+    # What the seventh batch commits arrived after the sixth one was planned.
+    assert oldest == pytest.approx(batches[5].started_at - past.begin, abs=0.1)
+
+
+def test_tidegate_follows_the_load(report: JobReport) -> None:
+    """On 3 slots the job falls behind in each wave; Tidegate grows it and is late for less time."""
+    was, would = report.sides
+    assert was.label == "what was"
+    assert was.whole.changes == 0
+    assert was.whole.slot_seconds == pytest.approx(3 * was.whole.seconds, rel=0.02)
+    assert would.whole.changes > 0
+    assert would.whole.late_seconds < was.whole.late_seconds / 2
+    assert would.whole.cost < was.whole.cost
+    assert would.kept.seconds == pytest.approx(0.3 * would.whole.seconds, rel=0.05)
+    assert change_rows(would, report.replica.epoch)[0][1].startswith("3 -> ")
+
+
+def test_figures_are_told(report: JobReport) -> None:
+    """Rows, headline and JSON hold what was found."""
+    assert "above the lag objective instead of" in headline(report)
+    assert [row[0] for row in result_rows(report, kept=True)] == ["what was", "tide, defaults"]
+    assert options_in_words(report) == "No search was made."
+    figures = json.loads(json.dumps(as_json([report], [])))["jobs"][0]
+    assert figures["trusted"] is True
+    assert figures["sides"][0]["whole"]["slot_seconds"] == pytest.approx(report.sides[0].whole.slot_seconds)
+
+
+def test_the_job_file_can_be_applied(report: JobReport) -> None:
+    """All that the log tells is filled in, the file is a valid spec, and what is missing is named."""
+    spec = parse_specs(report.job_file, "job.yaml")[0]
+    app = spec.application
+    assert (app.script, app.master) == ("/jobs/orders.py", "spark://master:7077")
+    assert app.args == ("--input", "orders-in", "--checkpoint", "/data/cp/orders", "--trigger", "5 seconds")
+    assert (app.checkpoint_location, app.event_log_dir) == ("/data/cp/orders", "/data/events")
+    assert (app.executor_cores, app.executor_memory_mb, app.driver_memory_mb) == (1, 1024, 512)
+    assert (app.jars, app.py_files) == (("/jars/kafka.jar",), ("/jobs/lib.py",))
+    assert app.conf == {"spark.sql.shuffle.partitions": "16"}
+    assert spec.sources == ("orders-in",)
+    assert (spec.scaling.mode, spec.scaling.initial_parallelism) == (Mode.ADVISE, 3)
+    assert "application.rest_url: the master's REST endpoint, such as http://master:6066" in report.job_file
+    assert "application.conf.spark.redis.password: its value is hidden in the log" in report.job_file
+
+
+def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder: Path) -> None:
+    """A checkpoint that the log does not tell is left out, so `apply` asks for it; nothing is made up."""
+    run = read_logs(folder).jobs["orders"][-1]
+    run.command = "org.apache.spark.deploy.SparkSubmit /jobs/orders.py a b c"
+    told = told_by(run)
+    assert (told.args, told.ambiguous_args, told.checkpoint) == (("a", "b", "c"), True, None)
+    text = backtest_runs("orders", [run], Choices(), no_search).job_file
+    assert "checkpoint_location:" not in text.split("application:\n")[1]
+    assert "#   application.checkpoint_location: the log does not tell it" in text
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1g", 1024), ("512m", 512), ("2048k", 2), ("300M", 300), ("?", 1024)])
+def test_sizes_of_memory_are_read(text: str, expected: int) -> None:
+    """Sizes are in MiB, as Spark writes them."""
+    assert megabytes(text) == expected
+
+
+def test_options_that_do_not_last_are_not_proposed(past: Past) -> None:
+    """Options that are cheaper on the first part but not on the rest are named, and the defaults are proposed."""
+
+    def bad(_replica: Replica, _seconds: float, _window: float) -> Found:
+        return Found(Tuning({}, {"cooldown": {"up_seconds": 3000.0}}), (), 10, 0.1)
+
+    report = backtest_runs("orders", past.runs, Choices(objective_seconds=20.0, max_slots=8), bad)
+    assert not report.accepted
+    assert report.proposed.label == "tide, defaults"
+    assert report.spec.scaling.guards == {}
+    assert "So the defaults are proposed." in options_in_words(report)
+
+
+def test_prices_make_it_money(past: Past) -> None:
+    """With prices the cost is what a month like it would cost."""
+    prices = Tariff(currency="EUR", slot_hour=0.1, late_minute=1.0)
+    report = backtest_runs("orders", past.runs, Choices(objective_seconds=20.0, max_slots=8, prices=prices), no_search)
+    was = report.sides[0].whole
+    month = 365.25 * 24 / 12
+    late = was.late_seconds / was.seconds * month * 60
+    assert was.cost == pytest.approx(0.1 * was.slot_hours_a_month + late, rel=0.01)
+    assert result_rows(report, kept=False)[0][-1].endswith("EUR a month")
+
+
+def test_a_drawn_load_is_compared_with_a_constant_size() -> None:
+    """Without a past, the constant size that keeps up with the peak is what Tidegate is compared with."""
+    drawn = Drawn("load", Load([200.0] * 360 + [1500.0] * 360), model(), even(8), None)
+    report = backtest_load(drawn, Choices(), no_search)
+    assert report.sides[0].label == "always 4 slots"
+    assert report.proposed.whole.slot_seconds < report.sides[0].whole.slot_seconds
+    assert "sources: the topics that it reads" in report.job_file
+
+
+def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> None:
+    """A text, a codec that cannot be read, a damaged file and a job without batches are left out; the others go on."""
+    (tmp_path / "app-1").write_bytes((folder / "app-1").read_bytes())
+    (tmp_path / "notes.txt").write_text("nothing\n" * 50)
+    (tmp_path / "app-2.lz4").write_bytes(b"x")
+    (tmp_path / "app-3.zstd").write_bytes(b"not zstd at all")
+    (tmp_path / "app-4").write_bytes(b"".join(line for line in recorded() if b"QueryProgress" not in line))
+    logs = read_logs(tmp_path)
+    assert list(logs.jobs) == ["orders"]
+    why = {each.name: each.why for each in logs.left_out}
+    assert "not Spark events" in why["notes.txt"]
+    assert "only plain and zstd logs" in why["app-2.lz4"]
+    assert "damaged" in why["app-3.zstd"]
+    assert why["app-4"] == "no micro-batch of a streaming query ended"
+
+
+def test_rolled_compressed_and_running_logs_are_read(tmp_path: Path) -> None:
+    """A rolling zstd log is one run, whether or not its application has ended."""
+    lines = recorded()
+    rolling(tmp_path, lines[:60], codec=".zstd")
+    rolling(tmp_path, lines[60:-1], index=2, codec=".zstd")
+    run = read_logs(tmp_path).jobs["recorded"][0]
+    assert (len(run.batches), run.ended_at, run.compacted) == (5, None, False)
+    assert [slots for _, slots in run.slots()] == [0, 1, 2]
+
+
+def test_a_source_that_is_not_kafka_is_named(tmp_path: Path) -> None:
+    """A job without Kafka offsets is left out, with what it reads."""
+    changed = []
+    for line in recorded():
+        event = json.loads(line)
+        if "progress" in event:
+            event["progress"]["sources"] = [{"description": "RateStream", "numInputRows": 5, "endOffset": 3}]
+        changed.append(json.dumps(event, separators=(",", ":")))
+    (tmp_path / "app-1").write_text("\n".join(changed))
+    assert read_logs(tmp_path).left_out[0].why == "its sources are not Kafka topics, but RateStream"
+
+
+def test_too_few_batches_are_refused(tmp_path: Path) -> None:
+    """Without enough batches there is no forecast, and the reason says how many there were."""
+    rolling(tmp_path, recorded())
+    with pytest.raises(CannotBacktest, match="5 micro-batches ended, and at least 20 are needed"):
+        past_of("recorded", read_logs(tmp_path).jobs["recorded"])
+
+
+def test_times_before_a_long_stop_are_left_out(tmp_path: Path) -> None:
+    """Runs with more than an hour between them are not one past: the longest is taken, and it is said."""
+    write_log(tmp_path / "app-1", load(0.5), model())
+    write_log(tmp_path / "app-2", load(1.0), model(), later=3 * 3600)
+    past = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    assert len(past.runs) == 1
+    assert past.seconds == pytest.approx(3600, rel=0.05)
+    assert "1 of 2 runs are left out" in past.remarks[0]
+
+
+def test_jobs_are_told_apart_by_name(folder: Path, tmp_path: Path) -> None:
+    """Each application name is a job of its own."""
+    (tmp_path / "app-1").write_bytes((folder / "app-1").read_bytes())
+    write_log(tmp_path / "app-2", load(0.3), model(), name="billing")
+    assert list(read_logs(tmp_path).jobs) == ["billing", "orders"]
+
+
+def test_offsets_in_between_are_even() -> None:
+    """Between two looks, records arrive evenly; the oldest record not committed is found by that."""
+    curves = OffsetCurves({("t", 0): [(0.0, 0), (10.0, 100)], ("t", 1): [(0.0, 50), (5.0, 50), (10.0, 60)]})
+    assert curves.ends(5.0) == [50.0, 50.0]
+    assert curves.oldest_at([20.0, 50.0], 0.0) == pytest.approx(2.0)
+    assert curves.oldest_at([100.0, 50.0], 0.0) == pytest.approx(5.0)
+    assert curves.oldest_at([100.0, 60.0], 0.0) == float("inf")
+    assert curves.oldest_at([20.0, 40.0], 1.0) == 1.0
+
+
+def test_mean_delays_are_exact() -> None:
+    """A delay that rises from 2 s to 12 s, and is then 0, has a mean of 7 s and of 0 s."""
+    assert mean_delays([(10.0, -2.0), (20.0, 30.0)], 20.0, 10.0) == pytest.approx([7.0, 0.0])
+    off = errors([11.0, 5.0, 0.5], [10.0, 10.0, 0.1])
+    assert off is not None
+    assert off.points == 2
+    assert off.median == pytest.approx(0.3)
+    assert Tuning({}, {}) == DEFAULTS

@@ -1,0 +1,207 @@
+"""The proposed job file: what the event log tells of a job is filled in; what it does not tell is named in comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+import yaml
+
+from tidegate.backtest.logs import Run
+from tidegate.events.job import JobSpec
+
+LEAST_MEMORY_MB = 472
+"""Spark refuses executors whose heap is below 450 MiB, and the JVM counts a little less than it was given."""
+UNTOLD = "untold"
+"""Stands for what the log does not tell, in a spec that only simulates."""
+
+_NOT_CARRIED = re.compile(
+    r"spark\.(app\.|eventLog\.|dynamicAllocation\.|submit\.|repl\.|executor\.(id|cores|memory)$|driver\.(host|port|memory)$"
+    r"|master$|cores\.max$|jars$|files$|tidegate\.|rdd\.compress$|serializer\.objectStreamReset$|ui\.showConsoleProgress$"
+    r"|sql\.warehouse\.dir$|hadoop\.fs\.s3a\.vectored\.|(driver|executor)\.extraJavaOptions$|executor\.instances$"
+    r"|sql\.artifact\.|plugins\.internal)"
+)
+"""Settings that Spark sets by itself, that Tidegate owns, or that have a field of their own."""
+_WITH_UNIT = re.compile(r"^(milliseconds?|seconds?|minutes?|hours?|days?|ms|s)$")
+_REDACTED = "redacted"
+_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a log tells of how a job is started; None or empty where it does not."""
+
+    job_id: str
+    topics: tuple[str, ...]
+    script: str | None = None
+    args: tuple[str, ...] = ()
+    ambiguous_args: bool = False
+    """Whether an argument may have held a space, which the log does not show."""
+    master: str | None = None
+    jars: tuple[str, ...] = ()
+    py_files: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    redacted: tuple[str, ...] = ()
+    """Settings whose values Spark hides in the log."""
+    checkpoint: str | None = None
+    event_log_dir: str | None = None
+    executor_cores: int = 1
+    executor_memory_mb: int = 1024
+    driver_memory_mb: int = 1024
+
+
+def told_by(run: Run) -> Told:
+    """Return what the newest run of a job tells."""
+    spark = run.spark
+    script, args, ambiguous = _command(run.command)
+    cores = [cores for _, _, cores in run.executors if cores]
+    conf = {k: v for k, v in spark.items() if not _NOT_CARRIED.match(k)}
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        own = _own_java_options(spark.get(name, ""))
+        conf |= {name: own} if own else {}
+    hidden = tuple(sorted(name for name, value in conf.items() if _REDACTED in value))
+    master = spark.get("spark.master")
+    return Told(
+        job_id=_NAME.sub("-", run.name).strip("-.") or "job",
+        script=script,
+        args=args,
+        ambiguous_args=ambiguous,
+        master=master,
+        jars=tuple(_path(jar) for jar in _listed(spark.get("spark.jars", ""))),
+        py_files=tuple(_path(file) for file in _listed(spark.get("spark.submit.pyFiles", ""))),
+        conf={name: value for name, value in sorted(conf.items()) if name not in hidden},
+        redacted=hidden,
+        checkpoint=_checkpoint(run, args),
+        event_log_dir=_path(spark["spark.eventLog.dir"]) if "spark.eventLog.dir" in spark else None,
+        executor_cores=int(spark.get("spark.executor.cores", 0)) or max(cores, default=1),
+        executor_memory_mb=max(LEAST_MEMORY_MB, megabytes(spark.get("spark.executor.memory", "1g"))),
+        driver_memory_mb=max(LEAST_MEMORY_MB, megabytes(spark.get("spark.driver.memory", "1g"))),
+        topics=tuple(sorted({topic for batch in run.batches for topic in batch.end})),
+    )
+
+
+def megabytes(text: str) -> int:
+    """Return a size of memory as Spark writes it, such as `1g`, in MiB."""
+    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", text.lower())
+    if match is None:
+        return 1024
+    return ceil(int(match.group(1)) * {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2}[match.group(2)])
+
+
+def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:
+    """Return a spec as YAML for `tidegate apply`; `why` has comments for single fields by their path."""
+    data: dict[str, Any] = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    scaling = spec.scaling
+    shown = {
+        "mode": scaling.mode.value,
+        "policy": scaling.policy,
+        "lag_objective_seconds": scaling.lag_objective_seconds,
+    }
+    data["scaling"] = {**shown, **data.get("scaling", {})}
+    data["application"] = {
+        name: value for name, value in data["application"].items() if UNTOLD not in str(value).split("/")
+    }
+    if spec.pipeline_id == spec.job_id:
+        del data["pipeline_id"]
+    if spec.sources == (UNTOLD,):
+        del data["sources"]
+    lines = ["# A job under Tidegate, proposed by a backtest: `tidegate apply FILE`."]
+    missing = _missing(spec, told)
+    if missing:
+        lines.append("# Fill in what is missing; without it the file is not complete:")
+        lines += [f"#   {line}" for line in missing]
+    for line in yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True).splitlines():
+        name = line.strip().split(":")[0]
+        lines.append(f"{line}   # {why[name]}" if name in why and not line.endswith(":") else line)
+    return "\n".join(lines) + "\n"
+
+
+def _missing(spec: JobSpec, told: Told | None) -> list[str]:
+    """Return a line for each thing that the log does not tell."""
+    app, found = spec.application, []
+    if spec.sources == (UNTOLD,):
+        found.append("sources: the topics that it reads")
+    if app.script == UNTOLD:
+        found.append("application.script: the PySpark script, as a path that every worker can read")
+    if UNTOLD in app.checkpoint_location:
+        found.append(
+            "application.checkpoint_location: the log does not tell it; see `checkpointLocation` in the script"
+        )
+    if UNTOLD in app.event_log_dir:
+        found.append("application.event_log_dir: where the job writes its event log")
+    if told is None:
+        return found
+    if told.ambiguous_args:
+        found.append("application.args: the log shows them without quotes; join those that belong together")
+    found += [f"application.conf.{name}: its value is hidden in the log" for name in told.redacted]
+    if app.backend == "standalone" and app.rest_url is None:
+        host = re.sub(r"^spark://([^:,]+).*$", r"\1", app.master)
+        found.append(f"application.rest_url: the master's REST endpoint, such as http://{host}:6066")
+        found.append(f"application.master_ui_url: the master's web page, such as http://{host}:8080")
+    found.append("sinks: the topics it writes, if other jobs under Tidegate read them")
+    return found
+
+
+def _command(command: str | None) -> tuple[str | None, tuple[str, ...], bool]:
+    """Return the script, its arguments, and whether they are ambiguous: the log joins words by spaces."""
+    words = (command or "").split()
+    place = next((i for i, word in enumerate(words) if _is_script(words, i)), None)
+    if place is None:
+        return None, (), False
+    args: list[str] = []
+    ambiguous = False
+    for word in words[place + 1 :]:
+        if args and _WITH_UNIT.match(word) and re.search(r"(^|=)\d+$", args[-1]):
+            args[-1] += f" {word}"
+            continue
+        ambiguous |= len(args) > 1 and not word.startswith("-") and not args[-1].startswith("-")
+        args.append(word)
+    return words[place], tuple(args), ambiguous
+
+
+def _is_script(words: list[str], place: int) -> bool:
+    word, before = words[place], words[place - 1] if place else ""
+    return (
+        word.endswith(".py")
+        and "," not in word
+        and not word.startswith("-")
+        and before not in ("--py-files", "--files", "--name")
+    )
+
+
+def _checkpoint(run: Run, args: tuple[str, ...]) -> str | None:
+    """Return the checkpoint's folder: of the plan's state, of the settings, or of an argument of that name."""
+    found = run.spark.get("spark.sql.streaming.checkpointLocation") or run.checkpoint
+    if found:
+        return _path(found)
+    for place, word in enumerate(args):
+        name, _, value = word.partition("=")
+        if name.startswith("-") and "checkpoint" in name.lower():
+            return _path(value or (args[place + 1] if place + 1 < len(args) else "")) or None
+    return None
+
+
+def _own_java_options(text: str) -> str:
+    """Return the options that are not those which Spark adds by itself."""
+    words = text.split()
+    ours = (
+        "-Djava.net.preferIPv6",
+        "--add-",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-Djdk.reflect",
+        "-Dio.netty",
+        "--enable-native",
+    )
+    return " ".join(word for word in words if not word.startswith(ours) and not word.startswith("java."))
+
+
+def _listed(text: str) -> list[str]:
+    return [each for each in text.split(",") if each]
+
+
+def _path(location: str) -> str:
+    """Return a local path without its scheme; another location as it is."""
+    return re.sub(r"^file:(//)?(?=/)", "", location)

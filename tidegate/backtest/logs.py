@@ -1,0 +1,262 @@
+"""Reads a folder of Spark event logs: every run of a streaming query, by the name of its application.
+
+A log that cannot be read, or that holds no batch of a streaming query, is left out and named with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.sparklog import events
+from tidegate.sparklog.event_log import ROLLING_PREFIX, ApplicationLog
+from tidegate.sparklog.events import PartitionOffsets
+from tidegate.sparklog.parse import BrokenLine, parse
+
+STEP_BYTES = 1 << 20
+MOST_BROKEN = 0.01
+"""The largest share of lines that may be unreadable; with more, figures would be missing without anyone noticing."""
+
+_KINDS = frozenset(
+    {
+        b"SparkListenerEnvironmentUpdate",
+        b"SparkListenerApplicationStart",
+        b"SparkListenerApplicationEnd",
+        b"SparkListenerExecutorAdded",
+        b"SparkListenerExecutorRemoved",
+        b"QueryStartedEvent",
+        b"QueryIdleEvent",
+        b"QueryTerminatedEvent",
+        b"QueryProgressEvent",
+    }
+)
+"""What is read; tasks, stages and plans are most of a log's bytes."""
+_PLAN = b'{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"'
+_STATE = re.compile(rb"checkpoint = (?:file:)?([^,\s\\]+)/state\b")
+"""In the plan of a stateful query: where its state is, below its checkpoint."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is read, and how many of how many bytes are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """One finished micro-batch. Instants are epoch seconds."""
+
+    query_id: str
+    batch_id: int
+    started_at: float
+    seconds: float
+    add_batch_seconds: float | None
+    input_records: int
+    output_records: int | None
+    start: PartitionOffsets
+    end: PartitionOffsets
+    latest: PartitionOffsets
+    """The topics' end offsets when it was planned; where the source did not tell them, the offsets it read up to."""
+
+    @property
+    def ended_at(self) -> float:
+        """When it was committed."""
+        return self.started_at + self.seconds
+
+
+@dataclass
+class Run:
+    """One run of an application. Instants are epoch seconds."""
+
+    log: str
+    """Name of its log."""
+    name: str = ""
+    """The application's name, or the job that Tidegate started it for."""
+    app_id: str = ""
+    started_at: float = 0.0
+    ended_at: float | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+    command: str | None = None
+    checkpoint: str | None = None
+    """Of a stateful query, whose plan names it."""
+    local_cores: int | None = None
+    executors: list[tuple[float, str, int]] = field(default_factory=list)
+    """(when, executor, cores): 0 cores when it was gone."""
+    batches: list[LogBatch] = field(default_factory=list)
+    idle: list[tuple[float, str]] = field(default_factory=list)
+    """(when, query): everything that had arrived was committed."""
+    sources: set[str] = field(default_factory=set)
+    """What Spark calls the sources of its queries."""
+    compacted: bool = False
+    """Whether the history server has compacted the log: then it lacks executors that were gone by then."""
+    last_at: float = 0.0
+    """The newest instant in the log."""
+
+    def slots(self) -> list[tuple[float, int]]:
+        """Return (when, slots) at each change, oldest first; an executor's slots are its cores over a task's."""
+        per_task = max(1, int(self.spark.get("spark.task.cpus", "1")))
+        if self.local_cores is not None and not self.executors:
+            return [(self.started_at, self.local_cores // per_task)]
+        held: dict[str, int] = {}
+        found = [(self.started_at, 0)]
+        for at, executor, cores in sorted(self.executors, key=lambda change: change[0]):
+            held[executor] = cores // per_task
+            found.append((at, sum(held.values())))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A log, or a job, that was left out."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """What a folder of logs holds."""
+
+    jobs: Mapping[str, tuple[Run, ...]]
+    """The runs of each application name, oldest first."""
+    left_out: tuple[LeftOut, ...]
+
+
+def read_logs(path: Path, progress: Progress = lambda _name, _done, _total: None) -> Logs:
+    """Return what a folder of event logs, or a single log, holds. Raises `OSError` if it cannot be listed."""
+    found = _logs_in(path)
+    total, done = sum(size for _, size in found), 0
+    jobs: dict[str, list[Run]] = {}
+    left_out = []
+    for log, size in found:
+        try:
+            run = _read(log, lambda read, log=log, before=done: progress(log.name, before + read, total))  # type: ignore[misc]
+            jobs.setdefault(run.name, []).append(run)
+        except (_NotUsable, OSError) as error:
+            left_out.append(LeftOut(log.name, str(error)))
+        done += size
+        progress(log.name, done, total)
+    ordered = {name: tuple(sorted(runs, key=lambda run: run.started_at)) for name, runs in sorted(jobs.items())}
+    return Logs(ordered, tuple(left_out))
+
+
+class _NotUsable(ValueError):
+    """The log says nothing that could be backtested."""
+
+
+def _logs_in(path: Path) -> list[tuple[Path, int]]:
+    """Return the logs of a folder with their sizes in bytes, by name; a log itself is the only one."""
+    if path.is_file() or path.name.startswith(ROLLING_PREFIX):
+        return [(path, _size(path))]
+    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    return [(e, _size(e)) for e in entries if e.is_file() or e.name.startswith(ROLLING_PREFIX)]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.iterdir())
+
+
+def _read(path: Path, progress: Callable[[int], None]) -> Run:
+    run, reader = Run(path.name), None
+    lines = broken = 0
+    for line in _lines(path, progress):
+        lines += bool(line.strip())
+        reader = reader or _Reader(run)
+        try:
+            reader.take(line)
+        except BrokenLine as error:
+            broken += 1
+            if broken > 20 + MOST_BROKEN * lines:
+                raise _NotUsable(
+                    f"{broken} of its first {lines} lines are not Spark events, such as: {error}"
+                ) from None
+    if not run.app_id:
+        raise _NotUsable("not an event log of Spark: it holds no start of an application")
+    if not run.batches:
+        kinds = ", ".join(sorted(run.sources))
+        raise _NotUsable(
+            f"its sources are not Kafka topics, but {kinds}" if kinds else "no micro-batch of a streaming query ended"
+        )
+    run.compacted = path.is_dir() and any(file.name.endswith(".compact") for file in path.iterdir())
+    return run
+
+
+def _lines(path: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
+    log = ApplicationLog(path)
+    while True:
+        before = log.bytes_read
+        yield from log.lines(STEP_BYTES)
+        progress(log.bytes_read)
+        if log.bytes_read == before:
+            return
+
+
+class _Reader:
+    """Adds a log's lines to a run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._newest: dict[str, int] = {}
+
+    def take(self, line: bytes) -> None:
+        """Add one line; raises `BrokenLine`."""
+        if line.startswith(_PLAN):
+            if self._run.checkpoint is None and (state := _STATE.search(line)):
+                self._run.checkpoint = state.group(1).decode()
+            return
+        event = parse(line, _KINDS)
+        if event is not None:
+            self._add(event)
+
+    def _add(self, event: events.SparkEvent) -> None:
+        run = self._run
+        match event:
+            case events.ApplicationProperties():
+                run.spark, run.command = event.spark, event.command
+                run.name = event.job_id or event.app_name or run.name
+            case events.ApplicationStarted():
+                run.app_id, run.started_at = event.app_id, event.at.timestamp()
+                run.name = run.name or event.app_name
+                self._seen(run.started_at)
+            case events.ApplicationEnded():
+                run.ended_at = event.at.timestamp()
+                self._seen(run.ended_at)
+            case events.LocalCores():
+                run.local_cores = event.cores
+            case events.ExecutorAdded():
+                run.executors.append((event.at.timestamp(), event.executor_id, event.cores))
+                self._seen(event.at.timestamp())
+            case events.ExecutorRemoved():
+                run.executors.append((event.at.timestamp(), event.executor_id, 0))
+                self._seen(event.at.timestamp())
+            case events.QueryIdle(query_id, at) if at is not None:
+                run.idle.append((at.timestamp(), query_id))
+                self._seen(at.timestamp())
+            case events.QueryProgress():
+                self._progress(event)
+
+    def _progress(self, event: events.QueryProgress) -> None:
+        """Add a batch; not one without data or without Kafka, nor the repetition of one in a compacted log."""
+        self._run.sources |= set(event.sources)
+        self._seen(event.finished_at.timestamp())
+        if not event.committed or event.batch_id <= self._newest.get(event.query_id, -1):
+            return
+        if event.add_batch_seconds is None:
+            return
+        self._newest[event.query_id] = event.batch_id
+        self._run.batches.append(
+            LogBatch(
+                event.query_id,
+                event.batch_id,
+                event.started_at.timestamp(),
+                event.duration_seconds,
+                event.add_batch_seconds,
+                event.input_records,
+                event.output_records,
+                event.start,
+                event.committed,
+                event.latest or event.committed,
+            )
+        )
+
+    def _seen(self, at: float) -> None:
+        self._run.last_at = max(self._run.last_at, at)

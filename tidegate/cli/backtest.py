@@ -1,0 +1,260 @@
+"""`tidegate backtest`: what Tidegate would have done for jobs it never managed, by their event logs, or for a load."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from tidegate.backtest import report as told
+from tidegate.backtest.backtest import Choices, Drawn, JobReport, Search, backtest_load, backtest_runs
+from tidegate.backtest.logs import LeftOut, read_logs
+from tidegate.backtest.past import CannotBacktest
+from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
+from tidegate.backtest.trial import Replica
+from tidegate.cli.problems import NO, Problem
+from tidegate.cli.specfile import load_specs
+from tidegate.events.job import Tariff
+from tidegate.installed import engine
+from tidegate.interrupts import uninterrupted
+from tidegate.lab.traces import read_trace
+from tidegate.replay.source import start_session
+from tidegate.stack.java import ensure_java
+from tidegate.terminal import stderr, stdout, table
+from tidegate.twin.load import BadLoad
+from tidegate.twin.model import JobModel, StageModel
+from tidegate.twin.topic import even
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def backtest_command(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOGS|CSV", help="A folder of Spark event logs, one log, or a CSV of seconds,records_per_second."
+        ),
+    ],
+    html: Annotated[Path | None, typer.Option("--html", help="Write the page with pictures here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
+    job_file: Annotated[
+        Path | None, typer.Option("--job-file", help="Write the proposed job file here; of several jobs, a folder.")
+    ] = None,
+    job: Annotated[list[str] | None, typer.Option("--job", help="Only this application; repeatable.")] = None,
+    objective: Annotated[
+        float | None,
+        typer.Option("--objective", min=0.1, help="The lag objective, seconds. Default: 60, or 3 triggers."),
+    ] = None,
+    max_slots: Annotated[
+        int | None,
+        typer.Option("--max-slots", min=1, help="The most slots it may have. Default: for 1.5 times the peak."),
+    ] = None,
+    policy: Annotated[str, typer.Option("--policy", help="The policy to try.")] = "tide",
+    slot_hour: Annotated[
+        float | None, typer.Option("--slot-hour", min=0.0001, help="Price of a slot for an hour.")
+    ] = None,
+    late_minute: Annotated[
+        float, typer.Option("--late-minute", min=0.0, help="Price of a minute above the lag objective.")
+    ] = 0.0,
+    currency: Annotated[str, typer.Option("--currency", help="Of the prices; ISO 4217.")] = "EUR",
+    trials: Annotated[
+        int, typer.Option("--trials", min=0, help="Settings of the policy to try; 0: only its defaults.")
+    ] = 60,
+    held_out: Annotated[
+        float, typer.Option("--held-out", min=0.1, max=0.7, help="Share of the past that is kept back, to judge on.")
+    ] = 0.3,
+    spark: Annotated[str, typer.Option("--spark", help="Spark master that the search is spread over.")] = "local[2]",
+    spec: Annotated[Path | None, typer.Option("--spec", help="With a CSV: the job's spec.")] = None,
+    record_cost_ms: Annotated[
+        float, typer.Option("--record-cost-ms", min=0.0001, help="With a CSV: slot time per record, in ms.")
+    ] = 2.0,
+    overhead: Annotated[float, typer.Option("--overhead", min=0.0, help="With a CSV: fixed seconds per batch.")] = 0.5,
+    trigger: Annotated[
+        float, typer.Option("--trigger", min=0.0, help="With a CSV: trigger interval in seconds.")
+    ] = 5.0,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="With a CSV: partitions of the source.")] = 16,
+) -> None:
+    """Show what Tidegate would have done for jobs that it never managed.
+
+    Reads the event logs that plain spark-submit wrote (`spark.eventLog.enabled`), and needs neither Kafka nor a
+    cluster: arrivals, commits and slots are in them. It fits the simulated job (the twin, docs/twin.md) to each
+    application's past, says by how much the twin is off on the last part of it, and runs Tidegate's engine on the twin
+    under the same load. The options of the policy are searched on the first part, and judged on the last. The page
+    has pictures, and a job file for `tidegate apply`. A CSV is a load without a past, for a job described by options.
+
+    A log that cannot be read is named and left out. The exit code is 1 if no job could be backtested.
+
+    Example:  tidegate backtest /data/events --html backtest.html --job-file job.yaml
+              tidegate backtest /data/events --job orders --objective 30 --slot-hour 0.05 --late-minute 0.4
+              tidegate backtest load.csv --record-cost-ms 1.5 --html backtest.html
+    """
+    if policy not in engine().policies:
+        raise Problem(f"--policy: unknown policy {policy!r}; choose from {', '.join(sorted(engine().policies))}")
+    choices = Choices(objective, max_slots, policy, _tariff(slot_hour, late_minute, currency), held_out)
+    left_out: list[LeftOut] = []
+    with _bars() as bars, _searching(bars, spark, trials) as searching:
+        if source.suffix == ".csv":
+            model = JobModel(
+                job_id="load",
+                sources=("source",),
+                stages=(StageModel("batch", record_cost_ms / 1000),),
+                overhead_seconds=overhead,
+                trigger_interval_seconds=trigger,
+            )
+            drawn = _of_load(source, spec, model, even(partitions))
+            reports = [backtest_load(drawn, choices, searching)]
+        else:
+            reports, left_out = _of_logs(source, job, choices, searching, bars)
+    _write(reports, left_out, source, html, json_file, job_file)
+    for report in reports:
+        _show(report)
+    for each in left_out:
+        stdout().print(f"left out: {each.name}: {each.why}", markup=False)
+    for what, path in (("page", html), ("figures", json_file), ("job file", job_file)):
+        if path is not None and reports:
+            stdout().print(f"{what}: {path}", markup=False)
+    if not reports:
+        stdout().print(f"no job in {source} could be backtested", markup=False)
+        raise typer.Exit(NO)
+
+
+def _of_logs(
+    source: Path, names: Sequence[str] | None, choices: Choices, searching: Search, bars: Progress
+) -> tuple[list[JobReport], list[LeftOut]]:
+    reading = bars.add_task("reading logs", total=None)
+    logs = read_logs(source, lambda _name, done, total: bars.update(reading, completed=done, total=total))
+    left_out = list(logs.left_out)
+    unknown = sorted(set(names or ()) - set(logs.jobs))
+    if unknown:
+        known = ", ".join(logs.jobs) or "none"
+        raise Problem(f"--job: no log of an application {unknown[0]!r} in {source}; there are: {known}")
+    reports = []
+    for name, runs in logs.jobs.items():
+        if names and name not in names:
+            continue
+        try:
+            reports.append(backtest_runs(name, runs, choices, searching))
+        except CannotBacktest as error:
+            left_out.append(LeftOut(name, str(error)))
+    return reports, left_out
+
+
+def _of_load(source: Path, spec: Path | None, model: JobModel, shares: tuple[float, ...]) -> Drawn:
+    """Return the job that a CSV and the options describe."""
+    specs = load_specs(spec) if spec is not None else [None]
+    if len(specs) != 1:
+        raise Problem(f"{spec}: holds {len(specs)} specs; backtest takes one")
+    try:
+        return Drawn(source.stem, read_trace(source), model, shares, specs[0])
+    except BadLoad as error:
+        raise Problem(str(error)) from None
+
+
+def _tariff(slot_hour: float | None, late_minute: float, currency: str) -> Tariff | None:
+    if slot_hour is None:
+        if late_minute:
+            raise Problem("--late-minute needs --slot-hour: only together they say what a slot is worth")
+        return None
+    try:
+        return Tariff(currency=currency, slot_hour=slot_hour, late_minute=late_minute)
+    except ValidationError:
+        raise Problem(f"--currency: {currency!r} is not an ISO 4217 code, such as EUR") from None
+
+
+@contextmanager
+def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
+    """Yield a search on Spark, which starts with the first one and ends with the last, also on Ctrl-C."""
+    sessions: list[SparkSession] = []
+
+    def run(replica: Replica, seconds: float, window: float) -> Found:
+        if trials == 0:
+            return NOT_SEARCHED
+        if not sessions:
+            waiting = bars.add_task("starting Spark", total=None)
+            os.environ["JAVA_HOME"] = str(ensure_java(lambda text: stderr().print(text, markup=False)).home)
+            sessions.append(start_session(master))
+            bars.remove_task(waiting)
+        task = bars.add_task(f"searching options for {replica.spec.job_id}", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total)
+
+        return search(SearchSpace(sessions[0], replica, seconds, window), trials, progress)
+
+    try:
+        yield run
+    finally:
+        with uninterrupted():
+            for session in sessions:
+                session.stop()
+
+
+def _bars() -> Progress:
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _write(
+    reports: Sequence[JobReport],
+    left_out: Sequence[LeftOut],
+    source: Path,
+    html: Path | None,
+    json_file: Path | None,
+    job_file: Path | None,
+) -> None:
+    def page(path: Path) -> None:
+        from tidegate.backtest.page import write_page  # noqa: PLC0415  (matplotlib takes seconds to import)
+
+        write_page(path, reports, left_out, str(source))
+
+    def figures(path: Path) -> None:
+        path.write_text(json.dumps(told.as_json(reports, left_out), indent=2) + "\n", encoding="utf-8")
+
+    def proposed(path: Path) -> None:
+        if len(reports) == 1:
+            path.write_text(reports[0].job_file, encoding="utf-8")
+            return
+        path.mkdir(parents=True, exist_ok=True)
+        for report in reports:
+            (path / f"{report.spec.job_id}.yaml").write_text(report.job_file, encoding="utf-8")
+
+    if html is not None:
+        _written("--html", html, page)
+    if json_file is not None:
+        _written("--json", json_file, figures)
+    if job_file is not None and reports:
+        _written("--job-file", job_file, proposed)
+
+
+def _written(option: str, path: Path, write: Callable[[Path], None]) -> None:
+    try:
+        write(path)
+    except OSError as error:
+        raise Problem(f"{option}: cannot write {path}: {error.strerror}") from None
+
+
+def _show(report: JobReport) -> None:
+    out = stdout()
+    out.print(f"{report.name}: {report.source}", markup=False)
+    out.print(f"On the part kept back: {told.headline(report)}.", markup=False)
+    out.print(told.trust(report), markup=False)
+    for remark in report.fit.remarks if report.fit is not None else ():
+        out.print(f"Note: {remark}.", markup=False)
+    out.print()
+    for title, kept in (("On the part kept back", True), ("On all of it", False)):
+        rows = told.result_rows(report, kept=kept)
+        out.print(table(title, told.RESULT_COLUMNS, rows, right=told.RESULT_COLUMNS[1:]))
+        out.print()
+    out.print(told.options_in_words(report), markup=False)
+    if report.found.matters:
+        out.print(table("Options that matter", told.OPTION_COLUMNS, told.option_rows(report)))
+    out.print()
