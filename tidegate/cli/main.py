@@ -15,6 +15,7 @@ from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
 from tidegate.cli.top import top
+from tidegate.cli.whatif import what_if
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.terminal import stdout
 
@@ -63,6 +64,7 @@ for command in (
     register(app, command)
 register(app, simulate_command, "simulate")
 register(app, calibrate_command, "calibrate")
+register(app, what_if, "what-if")
 register(app, show_version, "version")
 app.add_typer(replay.app, name="replay")
 
