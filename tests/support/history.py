@@ -100,6 +100,12 @@ def write_history(directory: Path, *, compacted: bool = False) -> list[Step]:
         written.append((each.decision.decided_at, each.decision))
         if each.decision.command is not None:
             written.append((each.decision.decided_at, each.decision.command))
+    write_recording(directory, written)
+    return steps
+
+
+def write_recording(directory: Path, written: Sequence[tuple[datetime, Wire]]) -> None:
+    """Write events with their times as a recording."""
     directory.mkdir()
     files = []
     for topic in TOPICS:
@@ -109,7 +115,6 @@ def write_history(directory: Path, *, compacted: bool = False) -> list[Step]:
         size = path.stat().st_size
         files.append(TopicFile(topic=topic.suffix, file=path.name, records=len(lines), bytes=size, sha256=sha256(path)))
     write_manifest(directory, Manifest(topic_prefix="tidegate.", recorded_at=datetime.now(UTC), files=tuple(files)))
-    return steps
 
 
 def _before(each: Step) -> datetime:

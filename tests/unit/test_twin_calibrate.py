@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from tests.support.plans import PlanDecider
 from tests.support.recordings import RATES
 from tidegate.cli import app
-from tidegate.cli.calibrate import RecordedJob, calibrate_and_compare, recorded_job
+from tidegate.cli.calibrate import calibrate_and_compare
+from tidegate.cli.recorded import recorded_job
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
@@ -23,6 +24,7 @@ from tidegate.twin.model import JobModel, RestartCosts, StageModel
 from tidegate.twin.recorded import CannotCalibrate, load_of, shares_of
 from tidegate.twin.rerun import carried_out, compare, rerun
 from tidegate.twin.workloads import step
+from tidegate.whatif.recorded import RecordedJob
 
 MODEL = JobModel(
     "recorded",
@@ -48,7 +50,7 @@ def _simulated(way: Way = Way.RESTART) -> RecordedJob:
 
 
 def _recorded() -> list[MetricSnapshot]:
-    return _simulated().snapshots
+    return list(_simulated().snapshots)
 
 
 def test_the_fit_finds_what_the_recording_was_made_of() -> None:

@@ -6,33 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from tidegate.cli.problems import Problem
-from tidegate.events.command import ScalingCommand
-from tidegate.events.envelope import Unreadable, decode
-from tidegate.events.result import ActionResult
+from tidegate.cli.recorded import recorded_job
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
-from tidegate.events.wire import Wire
-from tidegate.replay.files import BadRecording, read
+from tidegate.replay.files import BadRecording
 from tidegate.terminal import figure, stdout, table
 from tidegate.twin.calibrate import Calibration, batch_error, calibrate
 from tidegate.twin.calibrate_ways import Sized
 from tidegate.twin.recorded import CannotCalibrate, Part, every
 from tidegate.twin.rerun import FLOOR_SECONDS, Comparison, carried_out, compare, rerun
-
-W = TypeVar("W", bound=Wire)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedJob:
-    """The recorded events of one job, oldest first."""
-
-    snapshots: list[MetricSnapshot]
-    commands: list[ScalingCommand]
-    results: list[ActionResult]
+from tidegate.whatif.recorded import RecordedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +91,6 @@ def calibrate_command(
     title = f"{recorded.snapshots[0].job_id}: recorded and simulated"
     draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, out, title=title)
     stdout().print(f"\npicture: {out}")
-
-
-def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
-    """Return the recorded events of a job, by default of the only one; raises `BadRecording`."""
-    snapshots = _events(directory, "snapshots", MetricSnapshot)
-    jobs = sorted({s.job_id for s in snapshots})
-    if not jobs:
-        raise BadRecording(f"{directory}: the recording holds no snapshot")
-    if job is None and len(jobs) > 1:
-        raise BadRecording(
-            f"{directory}: the recording holds {len(jobs)} jobs; choose one with --job: {', '.join(jobs)}"
-        )
-    name = job or jobs[0]
-    if name not in jobs:
-        raise BadRecording(f"{directory}: the recording does not hold job {name!r}, but {', '.join(jobs)}")
-    unique = {s.sequence: s for s in snapshots if s.job_id == name}
-    commands = {c.command_id: c for c in _events(directory, "commands", ScalingCommand) if c.job_id == name}
-    results = {r.result_id: r for r in _events(directory, "results", ActionResult) if r.job_id == name}
-    return RecordedJob(
-        [unique[sequence] for sequence in sorted(unique)],
-        sorted(commands.values(), key=lambda c: c.issued_at),
-        sorted(results.values(), key=lambda r: r.at),
-    )
 
 
 def calibrate_and_compare(recorded: RecordedJob) -> Calibrated:
@@ -237,14 +201,3 @@ def _sized(found: Sized | None) -> str:
         return "unknown"
     each = f" + {found.slot_seconds:.1f} s per slot" if found.slot_seconds else ""
     return f"{found.seconds:.1f} s{each} (± {found.spread_seconds / 2:.1f} s)"
-
-
-def _events(directory: Path, topic: str, model: type[W]) -> Sequence[W]:
-    found = []
-    for record in read(directory, topic):
-        if record.value is not None:
-            try:
-                found.append(decode(model, record.value))
-            except Unreadable as error:
-                raise BadRecording(f"{directory}: {topic}, offset {record.offset}: {error.detail}") from None
-    return found

@@ -16,6 +16,7 @@ from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
 from tidegate.cli.top import top
+from tidegate.cli.whatif import what_if
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.terminal import stdout
 
@@ -66,6 +67,7 @@ for command in (
 register(app, simulate_command, "simulate")
 register(app, calibrate_command, "calibrate")
 register(app, backtest_command, "backtest")
+register(app, what_if, "what-if")
 register(app, show_version, "version")
 app.add_typer(replay.app, name="replay")
 app.add_typer(archive.app, name="archive")

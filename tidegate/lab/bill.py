@@ -27,12 +27,20 @@ class Bill:
 
 def monthly_bill(prices: Tariff, found: Score) -> Bill:
     """Return what a month would cost in which everything goes on as in a run."""
-    months = found.seconds / MONTH_SECONDS
+    whole, months = (
+        bill(prices, found.core_seconds, found.violated_seconds, found.rescales),
+        found.seconds / MONTH_SECONDS,
+    )
+    return Bill(prices.currency, whole.slots / months, whole.lateness / months, whole.changes / months)
+
+
+def bill(prices: Tariff, slot_seconds: float, late_seconds: float, changes: int) -> Bill:
+    """Return what slots, time above the lag objective and changes of size cost."""
     return Bill(
         prices.currency,
-        prices.slot_hour * found.core_seconds / 3600 / months,
-        prices.late_minute * found.violated_seconds / 60 / months,
-        (prices.change or 0.0) * found.rescales / months,
+        prices.slot_hour * slot_seconds / 3600,
+        prices.late_minute * late_seconds / 60,
+        (prices.change or 0.0) * changes,
     )
 
 

@@ -60,7 +60,7 @@ def rerun(
     model = replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id, sources=("source",), sink=None)
     load = load_of(snapshots)
     topic = TwinTopic("source", shares_of(snapshots), load)
-    topic.written = _first_lag(snapshots, load)
+    topic.written = first_lag(snapshots, load)
     sizes = [s.slots_granted or 0 for s in snapshots] + [c.to_parallelism for c in commands]
     world = World(
         [model],
@@ -123,7 +123,7 @@ def compare(
     )
 
 
-def _first_lag(snapshots: Sequence[MetricSnapshot], load: Load) -> int:
+def first_lag(snapshots: Sequence[MetricSnapshot], load: Load) -> int:
     """Return the lag at the first snapshot. Before the first commit it follows from what was committed later."""
     since = 0
     for place, snapshot in enumerate(snapshots):

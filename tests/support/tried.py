@@ -1,0 +1,50 @@
+"""A recorded hour of one job, scaled by the engine on the twin, and the same hour under another policy."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from tests.support.events import job
+from tests.support.history import write_recording
+from tidegate.events.job import JobSpec
+from tidegate.events.wire import Wire
+from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
+from tidegate.twin.model import JobModel, StageModel
+from tidegate.twin.topic import even
+from tidegate.twin.workloads import SHAPES
+from tidegate.whatif.recorded import RecordedJob
+
+EPOCH = int(datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp())
+SECONDS = 3600.0
+SPEC = job("orders", policy="tide", policy_options={}, guards={}, max_parallelism=12, lag_objective_seconds=30.0)
+
+
+@cache
+def simulated(policy: str = "tide", shape: str = "flash_crowd", seed: int = 0) -> JobRecording:
+    """Return the hour of a job that starts with 2 slots, by its policy and the shape of its load."""
+    model = JobModel("orders", ("in",), (StageModel("map", 0.002),), overhead_seconds=0.4, trigger_interval_seconds=2.0)
+    spec = SPEC.model_copy(update={"scaling": SPEC.scaling.model_copy(update={"policy": policy})})
+    load = SHAPES[shape](2600.0, SECONDS)
+    topics = {"in": TopicPlan(even(12), load)}
+    scenario = Scenario((model,), (spec,), topics, {"default": 40}, {"orders": 2}, SECONDS, seed=seed, epoch=EPOCH)
+    return simulate(scenario, keep_snapshots=True)["orders"]
+
+
+def recorded(policy: str = "tide", shape: str = "flash_crowd") -> RecordedJob:
+    """Return that hour as it is read from a recording."""
+    found = simulated(policy, shape)
+    return RecordedJob(found.snapshots, found.commands, found.results, found.decisions)
+
+
+def write_hour(directory: Path, policy: str = "tide", spec: JobSpec = SPEC) -> JobRecording:
+    """Write that hour as a recording."""
+    found = simulated(policy)
+    written: list[tuple[datetime, Wire]] = [(found.snapshots[0].observed_at, spec)]
+    written += [(each.observed_at, each) for each in found.snapshots]
+    written += [(each.decided_at, each) for each in found.decisions]
+    written += [(each.issued_at, each) for each in found.commands]
+    written += [(each.at, each) for each in found.results]
+    write_recording(directory, written)
+    return found

@@ -1,0 +1,282 @@
+"""What-if: the same spec changes nothing, another one is judged as well as a run of it, and the twin says how well."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tidegate
+from tests.support.history import history, write_history
+from tests.support.tried import SPEC, recorded, simulated, write_hour
+from tidegate.cli import app
+from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.wire import Scalar
+from tidegate.whatif.differences import differences_of, first_difference
+from tidegate.whatif.engines import OtherEngine, ThisEngine
+from tidegate.whatif.figures import figures_of, length, rows_of, spread
+from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of, state_before
+from tidegate.whatif.report import how_sure
+from tidegate.whatif.trial import Course, Trial, attempt
+from tidegate.whatif.vary import checked, values_of, varied
+
+PACKAGE = Path(tidegate.__file__).parent
+
+
+@cache
+def tried(policy: str | None = None, seeds: int = 3) -> Trial:
+    """Return the trial of a policy on the hour that `tide` scaled."""
+    hour = recorded()
+    return attempt(hour, moments_of(hour), ThisEngine(), lambda spec: varied(spec, policy=policy), seeds=seeds)
+
+
+def course_of(policy: str) -> Course:
+    """Return the hour as the policy really scales it."""
+    found = simulated(policy)
+    return Course(tuple(found.snapshots), tuple(found.decisions))
+
+
+def short() -> RecordedJob:
+    """Return a history with too few batches for a twin."""
+    steps = history()
+    return RecordedJob(
+        [s.snapshot for s in steps],
+        [s.decision.command for s in steps if s.decision.command is not None],
+        [r for s in steps for r in s.results],
+        [s.decision for s in steps],
+    )
+
+
+def test_the_same_spec_changes_nothing() -> None:
+    """Every decision is the recorded one, bit for bit: nothing is simulated, all figures are measured."""
+    same = tried()
+    assert same.courses == (same.recorded,)
+    assert (same.leaves_at, same.sureness, differences_of(same)) == (None, None, [])
+    assert all(row.recorded == row.tried for row in rows_of(same))
+    assert "all of this was measured" in how_sure(same)[-1]
+
+
+@pytest.mark.parametrize("policy", ["hpa", "threshold", "flip271"])
+def test_another_policy_is_judged_as_well_as_if_it_had_run(policy: str) -> None:
+    """From a recording of `tide`, lateness and slots under another policy are found within a fifth of the true ones."""
+    trial, truth = tried(policy), figures_of(course_of(policy), SPEC)
+    found = [figures_of(course, SPEC) for course in trial.courses]
+    assert sum(f.late_seconds for f in found) / len(found) == pytest.approx(truth.late_seconds, rel=0.2)
+    assert sum(f.slot_seconds for f in found) / len(found) == pytest.approx(truth.slot_seconds, rel=0.2)
+    assert truth.late_seconds > 5 * figures_of(trial.recorded, SPEC).late_seconds  # there was something to find
+
+
+def test_recorded_snapshots_are_the_truth_until_another_change() -> None:
+    """Up to the first other change the snapshots are the recorded ones; the twin takes over at the next one."""
+    trial = tried("threshold")
+    place = trial.leaves_at
+    assert place is not None
+    for course in trial.courses:
+        assert course.snapshots[: place + 1] == trial.recorded.snapshots[: place + 1]
+        assert course.snapshots[place + 1] != trial.recorded.snapshots[place + 1]
+    ordered = [d.command for d in (trial.recorded.decisions[place], trial.courses[0].decisions[place])]
+    assert ordered[0] != ordered[1]
+
+
+def test_the_twin_goes_on_where_the_recording_stood() -> None:
+    """What arrived stays, what is committed and the ids of batches only rise, and every snapshot is valid."""
+    trial = tried("threshold")
+    for course in trial.courses:
+        assert len(course.snapshots) == len(course.decisions) == len(trial.recorded.snapshots)
+        for was, found in zip(trial.recorded.snapshots, course.snapshots, strict=True):
+            assert [s.end_offsets for s in found.sources] == [s.end_offsets for s in was.sources]
+            MetricSnapshot.model_validate(found.model_dump())
+        committed = [[done or 0 for done in s.sources[0].committed_offsets] for s in course.snapshots]
+        assert all(b >= a for one, other in pairwise(committed) for a, b in zip(one, other, strict=True))
+        ids = [batch.batch_id for s in course.snapshots for batch in s.batches]
+        assert all(b > a for a, b in pairwise(ids))
+
+
+def test_the_twin_says_how_far_to_trust_it() -> None:
+    """The recorded changes, carried out on the twin, give nearly the measured figures; sizes never seen are named."""
+    trial = tried("threshold")
+    assert trial.sureness is not None
+    was, control = (figures_of(course, SPEC) for course in (trial.recorded, trial.sureness.control))
+    assert control.slot_seconds == pytest.approx(was.slot_seconds, rel=0.02)
+    assert abs(control.late_seconds - was.late_seconds) <= 30
+    assert trial.sureness.batch_error < 0.05
+    assert any(re.search(r"never ran with [\d, ]+ slots", line) for line in how_sure(trial))
+
+
+def test_money_follows_from_the_prices() -> None:
+    """0.3 an hour and slot, 0.6 a minute late, 0.1 a change."""
+    prices: dict[str, Scalar] = {"currency": "EUR", "slot_hour": 0.3, "late_minute": 0.6, "change": 0.1}
+    trial = tried("threshold")
+    priced = varied(SPEC, values={f"scaling.prices.{name}": value for name, value in prices.items()})
+    rows = rows_of(replace(trial, specs=((priced, priced),)))
+    was = figures_of(trial.recorded, SPEC)
+    expected = 0.3 * was.slot_seconds / 3600 + 0.6 * was.late_seconds / 60 + 0.1 * was.changes
+    money = {row.name: row.recorded for row in rows if "EUR" in row.recorded}
+    assert money["cost"] == f"{expected:,.2f} EUR"
+    assert money["cost of a month like this"] == f"{expected * 365.25 * 24 / 12 * 3600 / was.seconds:,.2f} EUR"
+
+
+def test_without_a_twin_the_answer_ends_at_the_first_other_change() -> None:
+    """A recording with too few batches says so; what is known until there is shown."""
+    hour = short()
+    trial = attempt(hour, moments_of(hour), ThisEngine(), lambda spec: varied(spec, policy="hpa"))
+    assert "batches" in trial.unknown_because
+    assert trial.leaves_at == len(trial.courses[0].decisions) - 1
+    assert rows_of(trial) == []
+    assert differences_of(trial)
+
+
+def test_decisions_before_the_first_keyframe_are_counted() -> None:
+    """They cannot be made again, nor can those without their snapshot."""
+    hour = short()
+    late = replace(hour, decisions=hour.decisions[3:], snapshots=hour.snapshots[:-1])
+    moments = moments_of(late)
+    assert (moments.before_keyframe, moments.without_inputs) == (6, 1)
+    with pytest.raises(CannotTry, match="keyframe"):
+        moments_of(replace(hour, decisions=hour.decisions[1:3]))
+
+
+def test_a_state_is_found_by_making_the_decisions_again() -> None:
+    """It is the one before the decision; an engine that decides otherwise cannot know it."""
+    hour = short()
+    engine = tidegate.installed.engine()
+    moments = moments_of(hour).each
+    state, moment = state_before(moments, hour.decisions[12].sequence, engine)
+    assert engine.step(state, moment.snapshot, moment.spec, moment.decision.observed)[1] == hour.decisions[12]
+    other = hour.decisions[2].model_copy(update={"sentence": "Something else."})
+    forged = moments_of(replace(hour, decisions=[*hour.decisions[:2], other, *hour.decisions[3:]])).each
+    with pytest.raises(CannotTry, match="does not make the recorded decision"):
+        state_before(forged, hour.decisions[12].sequence, engine)
+
+
+def test_values_are_put_where_their_path_says() -> None:
+    """Nested options are reached by dots, a policy brings its own defaults, and what is wrong is named."""
+    made = varied(SPEC, policy="hpa", values=values_of(["scaling.guards.cooldown.up_seconds=5", "scaling.mode=advise"]))
+    assert (made.scaling.policy, made.scaling.policy_options) == ("hpa", {})
+    assert made.scaling.guards["cooldown"] == {"up_seconds": 5}
+    assert made.scaling.mode == "advise"
+    for line, says in (("nonsense", "nonsense"), ("scaling.max_parallelism=many", "max_parallelism"), ("a.b=1", "a")):
+        with pytest.raises(CannotTry, match=says):
+            varied(SPEC, values=values_of([line]))
+    with pytest.raises(CannotTry, match="unheard_of"):
+        checked(varied(SPEC, values={"scaling.policy_options.unheard_of": 1}))
+
+
+def test_a_difference_names_the_first_other_reason() -> None:
+    """Figures do not count, the first other guard does, and the same trail at another size is a difference too."""
+    steps = history()
+    one, other = steps[8].decision, steps[9].decision
+    assert first_difference(one, one) == ""
+    assert " ⇒ " in first_difference(one, other)
+    moved = one.model_copy(update={"current_parallelism": 9})
+    assert first_difference(one, moved) == f"{one.current_parallelism} slots ⇒ 9 slots"
+
+
+def test_lengths_and_ranges_read_well() -> None:
+    """A short recording is no `0.0 hours`."""
+    words = ["90 s", "2 min", "1 h 0 min", "2 h 5 min", "3 days 2 h"]
+    assert [length(seconds) for seconds in (90, 120, 3600, 7500, 74 * 3600)] == words
+    assert spread([1, 3, 2], "s") == "2 s (1 to 3)"
+    assert spread([2, 2, 2]) == "2"
+
+
+def copied(folder: Path, *changes: tuple[str, str, str]) -> Path:
+    """Return a copy of the package's engine in a folder, with texts replaced in its files."""
+    for part in ("events", "engine", "policies"):
+        shutil.copytree(
+            PACKAGE / part, folder / "tidegate" / part, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+        )
+    (folder / "tidegate/__init__.py").write_text("")
+    for file, old, new in changes:
+        path = folder / "tidegate" / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    return folder
+
+
+def test_a_changed_engine_shows_its_difference(tmp_path: Path) -> None:
+    """The same engine in another process changes nothing; with one constant changed, the difference is shown."""
+    hour = recorded()
+    moments = moments_of(hour)
+    with OtherEngine(copied(tmp_path / "same")) as engine:
+        same = attempt(hour, moments, engine, lambda spec: spec, seeds=1)
+    assert same.courses == (same.recorded,)
+    change = ("engine/tide/policy.py", "WAIT_INTERVALS = 2.0", "WAIT_INTERVALS = 20.0")
+    with OtherEngine(copied(tmp_path / "other", change)) as engine:
+        other = attempt(hour, moments, engine, lambda spec: spec, seeds=1)
+    found = differences_of(other)
+    assert other.leaves_at is not None
+    assert found[0].because.startswith("tide TIDE_")
+    assert rows_of(other)[2].tried != rows_of(other)[2].recorded
+
+
+def test_the_results_of_commands_follow_another_version(tmp_path: Path) -> None:
+    """An engine of another version gives its commands other ids: the recorded results are theirs all the same."""
+    hour = short()
+    change = ("engine/decide.py", f'ENGINE_VERSION = "{ENGINE_VERSION}"', 'ENGINE_VERSION = "99"')
+    with OtherEngine(copied(tmp_path / "next", change)) as engine:
+        assert engine.name.startswith("engine 99 of ")
+        trial = attempt(hour, moments_of(hour), engine, lambda spec: spec)
+    assert any(d.command is not None for d in trial.recorded.decisions)
+    assert (trial.leaves_at, differences_of(trial)) == (None, [])
+
+
+def test_an_engine_that_cannot_be_used_says_why(tmp_path: Path) -> None:
+    """No package, one that does not import, a spec it refuses: each is an error in words, and the child has ended."""
+    with pytest.raises(CannotTry, match="neither a wheel nor"):
+        OtherEngine(tmp_path)
+    broken = copied(tmp_path / "broken", ("engine/decide.py", "KEYFRAME_EVERY = 100", "import no_such_module"))
+    with pytest.raises(CannotTry, match="no_such_module"):
+        OtherEngine(broken)
+    hour = short()
+    with OtherEngine(copied(tmp_path / "same")) as engine:
+        with pytest.raises(CannotTry, match="unknown policy 'magic'"):
+            attempt(hour, moments_of(hour), engine, lambda spec: varied(spec, policy="magic"))
+        child = engine._child
+    assert child.returncode is not None
+
+
+def test_the_command_prints_tables_and_writes_a_page(tmp_path: Path) -> None:
+    """Tables for reading, a page and a picture to keep, JSON for programs."""
+    write_hour(tmp_path / "hour")
+    run = ["what-if", "--from", str(tmp_path / "hour"), "--policy", "hpa", "--seeds", "2"]
+    page, picture = tmp_path / "page.html", tmp_path / "picture.png"
+    ran = CliRunner().invoke(app, [*run, "--html", str(page), "--out", str(picture), "--rows", "3"])
+    assert ran.exit_code == 0, ran.output
+    assert ran.stdout.startswith(f"orders: 1 h 0 min, 360 decisions by engine {ENGINE_VERSION}, ")
+    assert "scaling.policy: tide → hpa" in ran.stdout
+    assert "more; --rows shows more" in ran.stdout
+    assert "above 30 s" in ran.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    assert "data:image/png;base64," in text
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    told = json.loads(CliRunner().invoke(app, [*run, "--json"]).stdout)
+    assert (told["job_id"], told["decisions"], len(told["tried"])) == ("orders", 360, 2)
+    assert told["differing"] == sum(one["count"] for one in told["differences"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--policy", "magic"], "unknown policy 'magic'"),
+        (["--set", "scaling.policy_options.magic=1"], "magic"),
+        (["--engine", "nowhere"], "neither a wheel"),
+        (["other"], "does not hold job 'other'"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_why(tmp_path: Path, options: list[str], says: str) -> None:
+    """Exit code 2, and what to change."""
+    write_history(tmp_path / "rec")
+    ran = CliRunner().invoke(app, ["what-if", *options, "--from", str(tmp_path / "rec")])
+    assert ran.exit_code == 2
+    assert says in ran.stderr.replace("\n", " ")

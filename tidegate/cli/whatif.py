@@ -1,0 +1,162 @@
+"""`tidegate what-if`: recorded snapshots decided again by another policy, other options or another engine."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, spec_of
+from tidegate.cli.problems import Problem
+from tidegate.cli.recorded import received_job, recorded_job
+from tidegate.cli.specfile import load_specs
+from tidegate.events.job import JobSpec, Scaling
+from tidegate.replay.files import BadRecording
+from tidegate.terminal import stderr, stdout, table
+from tidegate.whatif.differences import differences_of
+from tidegate.whatif.engines import OtherEngine, ThisEngine
+from tidegate.whatif.figures import rows_of
+from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of
+from tidegate.whatif.report import (
+    COLUMNS,
+    FIGURE_COLUMNS,
+    as_json,
+    changes_of_spec,
+    difference_rows,
+    figure_rows,
+    heading,
+    how_sure,
+    page,
+)
+from tidegate.whatif.trial import SEEDS, Trial, attempt
+from tidegate.whatif.vary import checked, values_of, varied
+
+DEFAULT_SINCE = "1h"
+
+
+def what_if(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="The job; not needed if only one is recorded.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="A recording, instead of the topics.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option("--policy", help="Another policy, with its defaults.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Another value in the job file; may be repeated."),
+    ] = None,
+    spec: Annotated[Path | None, typer.Option("--spec", metavar="FILE", help="A job file, for its `scaling`.")] = None,
+    engine: Annotated[
+        Path | None,
+        typer.Option("--engine", metavar="PATH", help="Another engine: a checkout of Tidegate, or a wheel."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="How often the twin runs.")] = SEEDS,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Most rows of the table of differences.")] = 30,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the picture (PNG) here.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with everything here.")
+    ] = None,
+    as_text: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    since: Since = None,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+) -> None:
+    """Show what another policy, other options or another engine would have done.
+
+    Every recorded decision is made again. While the changes of size stay the same, the recorded snapshots are the
+    truth. From the first other change on, the job goes on as a simulation that is fitted to the recording (the twin,
+    docs/twin.md), which also says how sure it is. Reads a recording with --from, or the last hour of the topics.
+
+    Example:  tidegate what-if rates --policy hpa --since 6h
+              tidegate what-if --from noon --set scaling.policy_options.late_price=4 --html what-if.html
+              tidegate what-if --from noon --engine ../tidegate-next
+    """
+    try:
+        trial = _trial(
+            _recorded(job, source, since, bootstrap_servers, topic_prefix), policy, values, spec, engine, seeds
+        )
+    except (CannotTry, BadRecording) as error:
+        raise Problem(str(error)) from None
+    found = differences_of(trial)
+    if out is not None or html is not None:
+        from tidegate.whatif.picture import draw  # noqa: PLC0415  (matplotlib takes seconds to import)
+
+        picture = draw(trial)
+        if out is not None:
+            out.write_bytes(picture)
+        if html is not None:
+            html.write_text(page(trial, found, picture), encoding="utf-8")
+    if as_text:
+        typer.echo(as_json(trial, found))
+        return
+    console = stdout()
+    console.print(heading(trial, found), markup=False)
+    for line in changes_of_spec(trial):
+        console.print(f"  {line}", markup=False)
+    console.print()
+    if found:
+        console.print(table("Decisions that differ", COLUMNS, difference_rows(found[:rows]), right=("times",)))
+        if len(found) > rows:
+            console.print(f"… and {len(found) - rows} more; --rows shows more, --html and --json all")
+        console.print()
+    if figures := rows_of(trial):
+        columns = FIGURE_COLUMNS if trial.sureness is not None else FIGURE_COLUMNS[:-1]
+        cells = [row[: len(columns)] for row in figure_rows(figures)]
+        console.print(table("In figures", columns, cells, right=columns[1:]))
+        console.print()
+    for line in how_sure(trial):
+        console.print(line, markup=False)
+    for name, path in (("picture", out), ("page", html)):
+        if path is not None:
+            console.print(f"{name}: {path}")
+
+
+def _recorded(
+    job: str | None, source: Path | None, since: str | None, bootstrap_servers: str | None, topic_prefix: str | None
+) -> RecordedJob:
+    if source is not None:
+        return recorded_job(source, job)
+    if job is None:
+        raise Problem("name the job, or give a recording with --from", "`tidegate jobs` lists the jobs")
+    settings = connect(bootstrap_servers, topic_prefix)
+    spec_of(settings, job)  # raises if the job is unknown
+    return received_job(settings, job, instant_of(since or DEFAULT_SINCE))
+
+
+def _trial(
+    recorded: RecordedJob,
+    policy: str | None,
+    values: list[str] | None,
+    spec: Path | None,
+    engine: Path | None,
+    seeds: int,
+) -> Trial:
+    """Return the trial that the options ask for. Only this engine checks a spec before: another one may know more."""
+    moments = moments_of(recorded)
+    given, scaling = values_of(values or ()), None if spec is None else _scaling(spec, moments.each[0].spec.job_id)
+
+    def vary(one: JobSpec) -> JobSpec:
+        made = varied(one, policy=policy, values=given, scaling=scaling)
+        return made if engine is not None else checked(made)
+
+    with ExitStack() as opened:
+        steps = ThisEngine() if engine is None else opened.enter_context(OtherEngine(engine))
+        columns = (TextColumn("deciding again"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        bar = opened.enter_context(Progress(*columns, console=stderr(), transient=True))
+        task = bar.add_task("deciding again", total=1.0)
+        return attempt(
+            recorded, moments, steps, vary, seeds=seeds, progress=lambda share: bar.update(task, completed=share)
+        )
+
+
+def _scaling(path: Path, job: str) -> Scaling:
+    """Return the `scaling` of a job file: of the same job, or of the only one."""
+    specs = load_specs(path)
+    mine = [each for each in specs if each.job_id == job] or specs
+    if len(mine) != 1:
+        raise Problem(f"{path}: holds {len(specs)} specs, and none of {job}", "give the file of this job")
+    return mine[0].scaling

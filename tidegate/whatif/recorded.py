@@ -1,0 +1,146 @@
+"""One job's recorded events, and its decisions with what each was made from. Pure.
+
+A decision can be made again from the first keyframe on: a keyframe holds the engine's state before its decision and the
+spec in force. A later keyframe brings a new version of the spec, or an empty state if the decider had lost the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from tidegate.engine.engine import Engine
+from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.events.command import ScalingCommand
+from tidegate.events.decision import Decision
+from tidegate.events.envelope import value_of
+from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.wire import Wire
+
+EVENTS = (MetricSnapshot, ScalingCommand, ActionResult, Decision)
+"""The events of a job that are needed here."""
+
+_NEW = to_wire(JobState.new())
+
+
+class CannotTry(ValueError):
+    """The question cannot be answered; the text says why, and what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """The recorded events of one job, oldest first, each once."""
+
+    snapshots: Sequence[MetricSnapshot]
+    commands: Sequence[ScalingCommand]
+    results: Sequence[ActionResult]
+    decisions: Sequence[Decision] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A recorded decision and what it was made from."""
+
+    snapshot: MetricSnapshot
+    decision: Decision
+    spec: JobSpec
+    state: dict[str, Any] | None
+    """The state before it, as on the wire, where it starts from a recorded one: the first moment, and one at which the
+    decider began anew. None where it follows from the decision before."""  # codespell:ignore anew
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What can be decided again, oldest first, and what cannot."""
+
+    each: tuple[Moment, ...]
+    before_keyframe: int
+    """Decisions before the first keyframe."""
+    without_inputs: int
+    """Decisions whose snapshot or spec was not recorded."""
+
+
+def job_of(events: Iterable[Wire], job: str | None = None) -> RecordedJob:
+    """Return the events of a job, by default of the only one. Raises `CannotTry` if that is not one job."""
+    snapshots: dict[str, dict[int, MetricSnapshot]] = {}
+    commands: dict[str, ScalingCommand] = {}
+    results: dict[str, ActionResult] = {}
+    decisions: dict[tuple[str, int], Decision] = {}
+    for event in events:
+        match event:
+            case MetricSnapshot():
+                snapshots.setdefault(event.job_id, {})[event.sequence] = event
+            case ScalingCommand():
+                commands[event.command_id] = event
+            case ActionResult():
+                results[event.result_id] = event
+            case Decision():
+                decisions.setdefault((event.job_id, event.sequence), event)
+            case _:
+                pass
+    jobs = ", ".join(sorted(snapshots))
+    if not snapshots:
+        raise CannotTry("the recording holds no snapshot")
+    if job is None and len(snapshots) > 1:
+        raise CannotTry(f"the recording holds {len(snapshots)} jobs; choose one of {jobs}")
+    name = job or jobs
+    if name not in snapshots:
+        raise CannotTry(f"the recording does not hold job {name!r}, but {jobs}")
+    return RecordedJob(
+        [found for _, found in sorted(snapshots[name].items())],
+        sorted((c for c in commands.values() if c.job_id == name), key=attrgetter("issued_at")),
+        sorted((r for r in results.values() if r.job_id == name), key=attrgetter("at")),
+        sorted((d for d in decisions.values() if d.job_id == name), key=attrgetter("sequence")),
+    )
+
+
+def moments_of(recorded: RecordedJob) -> Moments:
+    """Return the recorded decisions that can be made again. Raises `CannotTry` if there are none."""
+    snapshots = {snapshot.sequence: snapshot for snapshot in recorded.snapshots}
+    specs: dict[int, JobSpec] = {}
+    found: list[Moment] = []
+    before = without = 0
+    for decision in recorded.decisions:
+        frame = decision.keyframe
+        if frame is not None and specs.get(decision.spec_version) != frame.spec:
+            specs[decision.spec_version] = frame.spec
+        spec, snapshot = specs.get(decision.spec_version), snapshots.get(decision.sequence)
+        if not specs:
+            before += 1
+        elif spec is None or snapshot is None or (not found and frame is None):
+            without += 1
+        else:
+            starts = frame is not None and (not found or frame.state == _NEW)
+            found.append(Moment(snapshot, decision, spec, frame.state if frame is not None and starts else None))
+    if not found:
+        raise CannotTry(
+            f"none of the {len(recorded.decisions)} recorded decisions has a keyframe and its snapshot: "
+            "start earlier, a keyframe comes with every hundredth decision"
+        )
+    return Moments(tuple(found), before, without)
+
+
+def state_before(moments: Sequence[Moment], sequence: int, engine: Engine) -> tuple[JobState, Moment]:
+    """Return the state before the decision on a snapshot, and its moment.
+
+    Raises `CannotTry` if there is none, or if this engine does not make the recorded decisions.
+    """
+    state = JobState.new()
+    for moment in moments:
+        if moment.state is not None:
+            state = from_wire(moment.state)
+        after, made = engine.step(state, moment.snapshot, moment.spec, moment.decision.observed)
+        if value_of(made) != value_of(moment.decision):
+            versions = f"{moment.decision.engine_version} there, {made.engine_version} here"
+            raise CannotTry(
+                f"this engine does not make the recorded decision of sequence {moment.decision.sequence} "
+                f"(engine {versions}), so its state is not known"
+            )
+        if moment.snapshot.sequence == sequence:
+            return state, moment
+        state = after
+    raise CannotTry(f"no recorded decision with sequence {sequence} can be made again")

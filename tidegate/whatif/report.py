@@ -1,0 +1,186 @@
+"""A trial in words: for the terminal, as a page that needs nothing else, and as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from tidegate.events.envelope import value_of
+from tidegate.terminal import clock, figure
+from tidegate.whatif.differences import DecisionDifference
+from tidegate.whatif.figures import Row, figures_of, length, rows_of
+from tidegate.whatif.trial import Course, Trial
+
+COLUMNS = ("at", "times", "was", "would be", "first difference", "why")
+FIGURE_COLUMNS = ("figure", "recorded", "what if", "the twin on what ran")
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1d2430 }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
+th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d3d7dd; vertical-align: top }
+img { max-width: 100% } code { background: #eef0f3; padding: 0 .25em }
+.twin td:first-child { border-left: 3px solid #1f5fa8; padding-left: .4rem }
+"""
+
+
+def heading(trial: Trial, found: Sequence[DecisionDifference]) -> str:
+    """Return in a line what was compared."""
+    tried, whole = len(trial.courses[0].decisions), len(trial.recorded.decisions)
+    snapshots = trial.recorded.snapshots[:tried]
+    seconds = snapshots[-1].sequence - snapshots[0].sequence + snapshots[0].interval_seconds
+    part = "" if tried == whole else f" of {whole}"
+    differ = sum(one.count for one in found)
+    return f"{trial.job_id}: {length(seconds)}, {tried}{part} decisions by {trial.engine}, {differ} of them differ"
+
+
+def difference_rows(found: Iterable[DecisionDifference]) -> list[tuple[str, ...]]:
+    """Return the rows of the table of differences."""
+    return [
+        (
+            clock(one.at),
+            f"x{one.count}",
+            one.was,
+            one.would_be,
+            one.because,
+            one.sentence + (" (twin)" * one.on_the_twin),
+        )
+        for one in found
+    ]
+
+
+def figure_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
+    """Return the rows of the table of figures."""
+    return [(row.name, row.recorded, row.tried, row.control) for row in rows]
+
+
+def how_sure(trial: Trial) -> list[str]:
+    """Return how much of the answer was measured, and how far the rest can be trusted, a sentence each."""
+    lines = [f"Left out: {each}." for each in trial.left_out]
+    if trial.leaves_at is None:
+        return [*lines, "Every change of size would have been the same, so all of this was measured."]
+    at = trial.recorded.decisions[trial.leaves_at].decided_at
+    lines.append(f"Until {clock(at)} UTC every change is the recorded one, so all of it was measured.")
+    if trial.unknown_because:
+        lines.append(f"What follows is not known, because no twin can be fitted: {trial.unknown_because}.")
+    sure = trial.sureness
+    if sure is None:
+        return lines
+    runs, spec = len(trial.courses), trial.specs[-1][0]
+    was, control = figures_of(trial.recorded, spec), figures_of(sure.control, spec)
+    lines.append(f"From then on it is simulated, {runs} times with other noise: a range is what they differ by.")
+    lines.append(
+        f"The twin predicts the recorded batches with a median error of {sure.batch_error:.1%}. With the recorded "
+        f"changes it is late for {figure(control.late_seconds, 's')}, where {figure(was.late_seconds, 's')} were "
+        f"measured, and holds {figure(control.slot_seconds / 3600, digits=2)} slot-hours, where "
+        f"{figure(was.slot_seconds / 3600, digits=2)} were."
+    )
+    tried = {s.slots_granted for course in trial.courses for s in course.snapshots if s.slots_granted}
+    if unseen := sorted(tried - sure.sizes_seen):
+        sizes = ", ".join(map(str, unseen))
+        lines.append(f"The job never ran with {sizes} slots in this recording: what they can do is extrapolated.")
+    return lines
+
+
+def page(trial: Trial, found: Sequence[DecisionDifference], picture: bytes) -> str:
+    """Return the trial as HTML without anything outside it."""
+    rows, drawn = rows_of(trial), base64.b64encode(picture).decode()
+    changed = [f"<p>What was tried: <code>{escape(text)}</code>.</p>" for text in changes_of_spec(trial)]
+    parts = [
+        f"<h1>What if: {escape(trial.job_id)}</h1>",
+        f"<p>{escape(heading(trial, found))}.</p>",
+        *changed,
+        f'<img alt="Size, delay and lag of both over time" src="data:image/png;base64,{drawn}">',
+    ]
+    if rows:
+        parts += ["<h2>In figures</h2>", _table(FIGURE_COLUMNS, figure_rows(rows))]
+    parts += ["<h2>How sure this is</h2>", *(f"<p>{escape(line)}</p>" for line in how_sure(trial))]
+    parts.append("<h2>Decisions that differ</h2>")
+    marks = ["twin" if one.on_the_twin else "" for one in found]
+    parts.append(_table(COLUMNS, difference_rows(found), marks) if found else "<p>None.</p>")
+    parts.append(
+        f"<p>Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. A bar at the left: decided on the twin's snapshot.</p>"
+    )
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>What if</title><style>{STYLE}</style>'
+    return head + "<body>" + "\n".join(parts) + "</body></html>\n"
+
+
+def changes_of_spec(trial: Trial) -> list[str]:
+    """Return the fields in which the tried spec differs from the newest recorded one."""
+    was, tried = (_flat(json.loads(value_of(spec))) for spec in trial.specs[-1])
+    names = [name for name in {**was, **tried} if was.get(name) != tried.get(name)]
+    return [f"{name}: {_or_none(was.get(name))} → {_or_none(tried.get(name))}" for name in names]
+
+
+def as_json(trial: Trial, found: Sequence[DecisionDifference]) -> str:
+    """Return the trial as JSON: figures as numbers, one for each of the twin's runs, and every difference."""
+    spec = trial.specs[-1][0]
+
+    def numbers(course: Course) -> dict[str, Any]:
+        made = figures_of(course, spec)
+        return {
+            "seconds": made.seconds,
+            "late_seconds": made.late_seconds,
+            "worst_delay_seconds": made.worst_seconds,
+            "unknown_seconds": made.unknown_seconds,
+            "slot_seconds": made.slot_seconds,
+            "changes": made.changes,
+            "cost_slot_seconds": made.cost,
+        }
+
+    sure = trial.sureness
+    left = trial.leaves_at
+    return json.dumps(
+        {
+            "job_id": trial.job_id,
+            "engine": trial.engine,
+            "changed": changes_of_spec(trial),
+            "decisions": len(trial.recorded.decisions),
+            "differing": sum(one.count for one in found),
+            "leaves_at": None if left is None else trial.recorded.decisions[left].sequence,
+            "unknown_because": trial.unknown_because or None,
+            "recorded": numbers(trial.recorded),
+            "tried": [] if trial.unknown_because else [numbers(course) for course in trial.courses],
+            "control": None if sure is None else numbers(sure.control),
+            "batch_error": None if sure is None else sure.batch_error,
+            "how_sure": how_sure(trial),
+            "differences": [
+                {
+                    "at": one.at.isoformat(),
+                    "sequence": one.sequence,
+                    "count": one.count,
+                    "was": one.was,
+                    "would_be": one.would_be,
+                    "because": one.because,
+                    "was_sentence": one.was_sentence,
+                    "sentence": one.sentence,
+                    "on_the_twin": one.on_the_twin,
+                }
+                for one in found
+            ],
+        },
+        ensure_ascii=False,
+        indent=2,
+    )
+
+
+def _flat(fields: dict[str, Any], path: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in fields.items():
+        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return found
+
+
+def _or_none(value: object) -> str:
+    return "not set" if value is None else str(value)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], marks: Sequence[str] = ()) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    lines = []
+    for place, row in enumerate(rows):
+        mark = f' class="{marks[place]}"' if marks and marks[place] else ""
+        lines.append(f"<tr{mark}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
