@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
 
 from bench.streams import decided, spec_of
 from tests.support.provider import StackProvider
@@ -25,8 +27,9 @@ from tidegate.archive import chain, keys, store, stream, upkeep
 from tidegate.archive.damage import Kind
 from tidegate.archive.manifest import Manifest, Why
 from tidegate.archive.prove import content_column, prove, sign_heads
-from tidegate.archive.read import read_archive
+from tidegate.archive.read import location, read_archive
 from tidegate.archive.statements import signed_blocks
+from tidegate.cli import app, spark
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, TOPICS
 from tidegate.replay.export import export
 from tidegate.replay.files import KafkaRecord, read
@@ -42,18 +45,24 @@ TODAY = datetime.now(UTC).date()
 Place = tuple[str, int, int]
 
 
-@pytest.fixture
-def settings(kafka: str) -> ServiceSettings:
-    """A prefix of its own with the topics in place."""
+def new_topics(kafka: str) -> ServiceSettings:
+    """Create the topics under a prefix of their own."""
     made = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"archive-{uuid.uuid4().hex[:8]}.")
     ensure_topics(made, partitions=2)
     return made
+
+
+@pytest.fixture
+def settings(kafka: str) -> ServiceSettings:
+    """A prefix of its own with the topics in place."""
+    return new_topics(kafka)
 
 
 @pytest.fixture(scope="module")
 def session(stack: StackProvider) -> Iterator[Any]:
     """One Spark for the tests of this module."""
     made = start_session("local[2]", [str(jar) for jar in stack.need(kafka=True).connector_jars])
+    made.conf.set("spark.sql.shuffle.partitions", "2")
     yield made
     made.stop()
 
@@ -102,42 +111,39 @@ def archive_once(session: Any, settings: ServiceSettings, folder: Path, **option
 
 
 def test_every_record_is_archived_once_with_its_bytes(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
-    """Bytes and timestamps are the topics'; another run adds what is new; late records go to the day of their time."""
+    """Bytes and timestamps are the topics'; another run adds what is new; Spark hashes it as the chain is defined."""
     folder = tmp_path / "archive"
-    fill(settings, 400, seed=1)
-    archive_once(session, settings, folder, batch_records=150)
+    fill(settings, 200, seed=1)
+    archive_once(session, settings, folder, batch_records=120)
     assert in_archive(session, folder) == in_topics(settings, tmp_path)
-    fill(settings, 100, days_ago=3, seed=2)
     fill(settings, 50, seed=3)
     archive_once(session, settings, folder)
     archive_once(session, settings, folder)
     everything = in_topics(settings, tmp_path)
     assert in_archive(session, folder) == everything
-    assert len(everything) == 550
-    manifest = store.load(folder)
-    assert manifest.gaps == ()
-    late = TODAY - timedelta(days=3)
-    early = {place: one for place, one in everything.items() if day_of(one) <= late}
-    assert len(early) == 100
-    assert in_archive(session, folder, last_day=late) == early
+    assert len(everything) == 250
+    assert store.load(folder).gaps == ()
+    rows = read_archive(session, folder).withColumn("content", content_column()).collect()
+    assert {(row["topic"], row["partition"], row["offset"]): bytes(row["content"]) for row in rows} == {
+        place: chain.content(one.timestamp_ms, one.key, one.value, one.headers) for place, one in everything.items()
+    }
 
 
 def test_a_day_is_read_without_the_files_of_other_days(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
-    """One day in the middle is read although the files of all other days are gone."""
+    """Late records are under the day of their time, and a day in the middle is read when all other files are gone."""
     folder = tmp_path / "archive"
-    for days_ago in (4, 3, 2):
+    for days_ago in (0, 4, 3):
         fill(settings, 30, days_ago=days_ago, seed=days_ago)
     archive_once(session, settings, folder)
     middle = TODAY - timedelta(days=3)
-    whole = in_archive(session, folder, first_day=middle, last_day=middle)
     for file in store.load(folder).files:
         if file.day != middle:
             (folder / file.path).unlink()
-    assert len(whole) == 30
-    assert in_archive(session, folder, first_day=middle, last_day=middle) == whole
-    assert (
-        read_archive(session, folder, ["decisions"], first_day=date(2000, 1, 1), last_day=date(2000, 1, 2)).count() == 0
-    )
+    found = in_archive(session, folder, first_day=middle, last_day=middle)
+    assert found == {place: one for place, one in in_topics(settings, tmp_path).items() if day_of(one) == middle}
+    assert len(found) == 30
+    long_ago = date(2000, 1, 1)
+    assert read_archive(session, folder, ["decisions"], first_day=long_ago, last_day=long_ago).count() == 0
 
 
 def test_what_the_broker_dropped_is_a_gap(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
@@ -197,21 +203,19 @@ def test_a_killed_archiver_loses_and_repeats_nothing(
     fill(settings, 1500, seed=5)
     jars = [str(jar) for jar in stack.need(kafka=True).connector_jars]
     command = [sys.executable, "-c", ARCHIVER, settings.bootstrap_servers, settings.topic_prefix, str(folder), *jars]
-    dice = random.Random()
-    for _ in range(2):
-        with (tmp_path / "log").open("ab") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
-        assert process.stdout is not None
-        try:
-            lines = iter(process.stdout.readline, b"")
-            assert next(lines) == b"ready\n"
-            for _ in range(2):
-                assert int(next(lines)) > 0
-            time.sleep(dice.uniform(0.0, 1.0))  # somewhere within the following batches
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=10)
-            process.stdout.close()
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+    assert process.stdout is not None
+    try:
+        lines = iter(process.stdout.readline, b"")
+        assert next(lines) == b"ready\n"
+        for _ in range(2):
+            assert int(next(lines)) > 0
+        time.sleep(random.Random().uniform(0.0, 1.0))  # somewhere within the following batches
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=10)
+        process.stdout.close()
     held = in_archive(session, folder)
     everything = in_topics(settings, tmp_path)
     assert 0 < len(held) < len(everything)
@@ -221,13 +225,13 @@ def test_a_killed_archiver_loses_and_repeats_nothing(
     assert store.load(folder).gaps == ()
 
 
-@pytest.mark.parametrize("instant", ["before the files move", "before they are listed", "after they are listed"])
 def test_a_run_that_ends_at_any_point_of_a_batch_is_made_good(
-    session: Any, settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: str
+    session: Any, settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the batch was written, moved or listed when it ended: the next run completes it, and nothing is twice."""
+    """Whether a batch was written, moved or listed when the run ended: the next completes it, and nothing is twice."""
     folder = tmp_path / "archive"
     fill(settings, 60, seed=6)
+    listing = store._write
 
     class Ended(Exception):
         """Stands for a kill: nothing that follows is done."""
@@ -235,21 +239,21 @@ def test_a_run_that_ends_at_any_point_of_a_batch_is_made_good(
     def ended(*_: object) -> Any:
         raise Ended
 
-    def listed_then_ended(folder: Path, manifest: Manifest) -> None:
-        kept(folder, manifest)
+    def before_listing(where: Path, manifest: Manifest) -> None:
+        (ended if manifest.files else listing)(where, manifest)
+
+    def after_listing(where: Path, manifest: Manifest) -> None:
+        listing(where, manifest)
         if manifest.files:
             raise Ended
 
-    kept = store._write
-    with monkeypatch.context() as patched:
-        if instant == "before the files move":
-            patched.setattr(store, "adopt", ended)
-        elif instant == "before they are listed":
-            patched.setattr(store, "_write", lambda where, m: ended() if m.files else kept(where, m))
-        else:
-            patched.setattr(store, "_write", listed_then_ended)
-        with pytest.raises(Ended):
-            archive_once(session, settings, folder)
+    for name, instead in (("adopt", ended), ("_write", before_listing), ("_write", after_listing)):
+        assert store.load_or_create(folder, settings.topic_prefix).files == ()
+        with monkeypatch.context() as patched:
+            patched.setattr(store, name, instead)
+            with pytest.raises(Ended):
+                archive_once(session, settings, folder)
+    assert in_archive(session, folder) == in_topics(settings, tmp_path)
     archive_once(session, settings, folder)
     assert in_archive(session, folder) == in_topics(settings, tmp_path)
     listed = {folder / file.path for file in store.load(folder).files}
@@ -259,7 +263,7 @@ def test_a_run_that_ends_at_any_point_of_a_batch_is_made_good(
 def test_an_archive_is_compacted_while_it_is_read(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
     """Each topic and past day becomes one file; a reader that began before, and one that begins after, see the same."""
     folder = tmp_path / "archive"
-    for seed in range(3):
+    for seed in range(2):
         fill(settings, 60, days_ago=2, seed=seed)
         fill(settings, 10, seed=10 + seed)
         archive_once(session, settings, folder)
@@ -297,42 +301,46 @@ def test_an_export_is_a_recording_with_the_same_bytes(session: Any, settings: Se
     assert (result.identical, result.ok) == (40, True)
 
 
-@pytest.fixture
-def sealed(session: Any, settings: ServiceSettings, tmp_path: Path) -> tuple[Path, keys.SigningKey]:
-    """An archive of two days, signed in two runs."""
-    key = keys.new_key(tmp_path / "a.key", "archive")
+@pytest.fixture(scope="module")
+def signed_once(session: Any, stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a key and an archive of two days, signed in two runs."""
+    folder = tmp_path_factory.mktemp("signed")
+    settings = new_topics(stack.need(kafka=True).bootstrap_servers)
+    key = keys.new_key(folder / "a.key", "archive")
     for seed, days_ago in ((1, 2), (2, 1)):
         fill(settings, 150, days_ago=days_ago, seed=seed)
-        archive_once(session, settings, tmp_path / "archive")
-        assert sign_heads(session, tmp_path / "archive", key, [key.public])
-    assert sign_heads(session, tmp_path / "archive", key, [key.public]) == []
-    return tmp_path / "archive", key
-
-
-def test_spark_hashes_as_the_chain_is_defined(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
-    """The formula for Spark gives the same hash as the one in Python, for any bytes, absent ones too."""
-    fill(settings, 200, seed=9)
-    archive_once(session, settings, tmp_path / "archive")
-    rows = read_archive(session, tmp_path / "archive").withColumn("content", content_column()).collect()
-    hashes = {(row["topic"], row["partition"], row["offset"]): bytes(row["content"]) for row in rows}
-    assert hashes == {
-        place: chain.content(one.timestamp_ms, one.key, one.value, one.headers)
-        for place, one in in_topics(settings, tmp_path).items()
-    }
-
-
-def test_what_is_as_it_was_signed_is_proved(
-    session: Any, settings: ServiceSettings, sealed: tuple[Path, keys.SigningKey]
-) -> None:
-    """Also after compaction; what came later counts as not signed."""
-    folder, key = sealed
-    upkeep.compact(session, folder)
+        archive_once(session, settings, folder / "archive")
+        assert sign_heads(session, folder / "archive", key, [key.public])
     fill(settings, 20, seed=3)
-    archive_once(session, settings, folder)
+    archive_once(session, settings, folder / "archive")
+    return folder
+
+
+@pytest.fixture
+def sealed(signed_once: Path, tmp_path: Path) -> tuple[Path, keys.SigningKey]:
+    """A copy of an archive of two days, signed in two runs, with 20 records that are not signed; and the key."""
+    shutil.copytree(signed_once, tmp_path / "signed")
+    return tmp_path / "signed" / "archive", keys.read_key(tmp_path / "signed" / "a.key")
+
+
+def test_what_is_as_it_was_signed_is_proved(session: Any, sealed: tuple[Path, keys.SigningKey]) -> None:
+    """Also after compaction and after the first day has expired; what came later counts as not signed."""
+    folder, key = sealed
     proof = prove(session, folder, [key.public])
     assert proof.ok
     assert sum(each.proved for each in proof.partitions) == 300
     assert sum(each.unsigned for each in proof.partitions) == 20
+    before = in_archive(session, folder)
+    upkeep.compact(session, folder)
+    first_kept = dict.fromkeys((topic.suffix for topic in TOPICS), TODAY - timedelta(days=1))
+    upkeep.expire(session, folder, upkeep.expiries(store.load(folder), first_kept, signed_blocks(folder / "chain")))
+    after = in_archive(session, folder)
+    assert len(after) == 170
+    assert after.items() <= before.items()
+    proof = prove(session, folder, [key.public])
+    assert proof.ok
+    assert sum(each.proved for each in proof.partitions) == 150
+    assert any(each.expired_before for each in proof.partitions)
 
 
 def test_damage_to_the_files_is_found_and_placed(
@@ -341,14 +349,14 @@ def test_damage_to_the_files_is_found_and_placed(
     """An altered value, a removed record, a file cut off the manifest and a broken file: each with its offsets."""
     folder, key = sealed
     files = [file for file in store.load(folder).files if file.topic == "decisions"]
-    altered, broken = files[0], files[-1]
+    altered, broken = files[0], files[1]
     assert altered.day != broken.day
-    rows = session.read.parquet((folder / altered.path).as_uri()).collect()
+    rows = session.read.parquet(location(folder / altered.path)).collect()
     forged = [row.asDict(recursive=True) for row in rows]
     forged[0]["value"] = b"forged"
     place = forged[0]["partition"], forged[0]["offset"]
-    schema = session.read.parquet((folder / altered.path).as_uri()).schema
-    session.createDataFrame(forged, schema).coalesce(1).write.parquet((tmp_path / "forged").as_uri())
+    schema = session.read.parquet(location(folder / altered.path)).schema
+    session.createDataFrame(forged, schema).coalesce(1).write.parquet(location(tmp_path / "forged"))
     next((tmp_path / "forged").glob("*.parquet")).replace(folder / altered.path)
     damages = prove(session, folder, [key.public]).damages
     assert [(d.kind, d.topic, d.partition, d.first_offset, d.last_offset) for d in damages] == [
@@ -358,8 +366,9 @@ def test_damage_to_the_files_is_found_and_placed(
     raw = bytearray((folder / broken.path).read_bytes())
     raw[len(raw) // 2 :] = b"\0" * (len(raw) - len(raw) // 2)
     (folder / broken.path).write_bytes(raw)
-    gone = store.load(folder).files[-1]
-    store.change(folder, lambda m: m.model_copy(update={"files": m.files[:-1]}), datetime.now(UTC))
+    gone = next(file for file in store.load(folder).files if file.topic == "snapshots")
+    listed = tuple(file for file in store.load(folder).files if file != gone)
+    store.change(folder, lambda m: m.model_copy(update={"files": listed}), datetime.now(UTC))
     proof = prove(session, folder, [key.public])
     assert not proof.ok
     removed = {(d.topic, d.partition, d.first_offset, d.last_offset) for d in proof.damages if d.kind is Kind.REMOVED}
@@ -368,16 +377,37 @@ def test_damage_to_the_files_is_found_and_placed(
             assert (file.topic, partition, span.first, span.last) in removed
 
 
-def test_what_is_left_after_expiry_is_proved(session: Any, sealed: tuple[Path, keys.SigningKey]) -> None:
-    """The first day expires by whole signed blocks; the rest is proved, and every record of it is still there."""
-    folder, key = sealed
-    before = in_archive(session, folder)
-    first_kept = dict.fromkeys((topic.suffix for topic in TOPICS), TODAY - timedelta(days=1))
-    upkeep.expire(session, folder, upkeep.expiries(store.load(folder), first_kept, signed_blocks(folder / "chain")))
-    after = in_archive(session, folder)
-    assert len(after) == 150
-    assert after.items() <= before.items()
-    proof = prove(session, folder, [key.public])
-    assert proof.ok
-    assert sum(each.proved for each in proof.partitions) == 150
-    assert any(each.expired_before for each in proof.partitions)
+def test_the_commands_archive_sign_and_verify(
+    session: Any, settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From `archive run` to `chain verify`: 0 if all is as it was signed, 1 with the place if not, 2 without heads."""
+    monkeypatch.setattr(spark, "start_session", lambda *_: session)
+    monkeypatch.setattr(session, "stop", lambda: None)
+    folder, key = str(tmp_path / "archive"), str(tmp_path / "a.key")
+    broker = ["-b", settings.bootstrap_servers, "--topic-prefix", settings.topic_prefix]
+
+    def ran(code: int, *words: str) -> str:
+        done = CliRunner().invoke(app, list(words))
+        assert done.exit_code == code, done.output
+        return done.output
+
+    fill(settings, 100, days_ago=1, seed=4)
+    assert "archived 100 records" in ran(0, "archive", "run", folder, "--once", *broker)
+    assert "archived 0 records" in ran(0, "archive", "run", folder, "--once", *broker)
+    assert str(TODAY - timedelta(days=1)) in ran(0, "archive", "show", folder)
+    ran(0, "chain", "new-key", key)
+    assert "nothing is signed" in ran(2, "chain", "verify", folder, "--trust", f"{key}.pub")
+    assert "signed with key" in ran(0, "chain", "head", folder, "--key", key)
+    assert "everything is signed already" in ran(0, "chain", "head", folder, "--key", key)
+    ran(0, "chain", "new-key", f"{key}2")
+    ran(0, "chain", "rotate", folder, "--key", key, "--new-key", f"{key}2")
+    assert "is not trusted" in ran(2, "chain", "head", folder, "--key", f"{key}2")
+    ran(0, "chain", "head", folder, "--key", f"{key}2", "--trust", f"{key}.pub")
+    assert "nothing to compact" in ran(0, "archive", "compact", folder)
+    assert "all as it was signed" in ran(0, "chain", "verify", folder, "--trust", f"{key}.pub")
+    assert "decisions" in ran(0, "archive", "export", folder, str(tmp_path / "rec"), "--topic", "decisions")
+    gone = next(file for file in store.load(tmp_path / "archive").files if file.topic == "commands")
+    (tmp_path / "archive" / gone.path).unlink()
+    partition, span = next(iter(gone.spans.items()))
+    place = f"DAMAGED commands, partition {partition}, offsets {span.first} to {span.last} ({gone.day}): removed"
+    assert place in ran(1, "chain", "verify", folder, "--trust", f"{key}.pub")
