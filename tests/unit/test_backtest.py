@@ -132,7 +132,7 @@ def test_the_job_file_can_be_applied(report: JobReport) -> None:
     assert spec.sources == ("orders-in",)
     assert (spec.scaling.mode, spec.scaling.initial_parallelism) == (Mode.ADVISE, 3)
     assert "application.rest_url: the master's REST endpoint, such as http://master:6066" in report.job_file
-    assert "application.conf.spark.redis.password: its value is hidden in the log" in report.job_file
+    assert "application.conf.spark.redis.password: Spark has hidden its value in the log" in report.job_file
 
 
 def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder: Path) -> None:

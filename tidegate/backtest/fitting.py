@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.backtest.delays import Errors, errors, mean_delays, window_seconds
@@ -27,6 +27,8 @@ TRUSTED_ERROR = 0.20
 """Up to this median error of the delay a forecast is trusted."""
 LOOP_SECONDS = 1.0
 """From the end of an interval until the actuator carries out the decision on it."""
+COLD_TASKS = 8
+"""After so many tasks an executor is warm."""
 JOB = "past"
 
 
@@ -117,14 +119,34 @@ def submitted_at(spark: object, otherwise: float) -> float:
 def _in_place(past: Past, found: Calibration, base: InPlaceCosts) -> InPlaceCosts:
     """Return what new executors cost: how long the first ones took to register, and how cold they were."""
     register = [
-        min(at for at, _, cores in run.executors if cores) - run.started_at for run in past.runs if run.executors
+        min(at for at, _, cores in run.executors if cores) - run.driver_at
+        for run in past.runs
+        if run.executors and run.driver_at is not None
     ]
-    cold = found.first_batch.seconds
+    cold = [
+        found_cold
+        for run in past.runs
+        for tasks in run.first_tasks.values()
+        if (found_cold := cold_seconds(tasks, found.record_cost_seconds)) is not None
+    ]
     return replace(
         base,
         register_seconds=statistics.median(register) if register else base.register_seconds,
-        first_batch_seconds=cold if cold > 0 else base.first_batch_seconds,
+        first_batch_seconds=statistics.median(cold) if cold else base.first_batch_seconds,
     )
+
+
+def cold_seconds(tasks: Sequence[tuple[float, int]], record_cost: float) -> float | None:
+    """Return how much longer an executor's first tasks took than its later ones; None: there were too few.
+
+    `tasks` are (seconds, records). A task's usual overhead is the median of what the later ones took beyond their
+    records.
+    """
+    beyond = [seconds - records * record_cost for seconds, records in tasks]
+    if len(beyond) < 2 * COLD_TASKS:
+        return None
+    usual = statistics.median(beyond[COLD_TASKS:])
+    return max(0.0, sum(each - usual for each in beyond[:COLD_TASKS]))
 
 
 def _calibrated(past: Past, until: float) -> Calibration:
