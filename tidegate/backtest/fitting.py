@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.backtest.delays import Errors, errors, mean_delays, window_seconds
+from tidegate.backtest.logs import Run
 from tidegate.backtest.past import CannotBacktest, Past, first_after
 from tidegate.twin.calibrate import Calibration, calibrate
 from tidegate.twin.calibrate_ways import Sized
@@ -90,7 +91,7 @@ def fit(past: Past, held_out: float = 0.3) -> Fit:
         stretches,
         delay,
         batch,
-        tuple(_doubts(past, delay)),
+        tuple(_doubts(past, delay, batch)),
         tuple(_remarks(past, whole)),
     )
 
@@ -103,17 +104,17 @@ def model_of(past: Past, found: Calibration) -> JobModel:
         stages=(StageModel("batch", 0.0),),
         measurement=Measurement(delay_seconds=LOOP_SECONDS),
     )
-    starts = [run.batches[0].started_at - submitted_at(run.spark, run.started_at) for run in past.runs]
+    starts = [(run.query_at or run.batches[0].started_at) - submitted_at(run) for run in past.runs]
     exit_seconds = base.restart.exit_seconds
     started = Sized(exit_seconds + statistics.median(starts), 0.0, max(starts) - min(starts))
     model = replace(found, restart=started, exit_seconds=exit_seconds).model(JOB, base)
     return replace(model, in_place=_in_place(past, found, model.in_place))
 
 
-def submitted_at(spark: object, otherwise: float) -> float:
+def submitted_at(run: Run) -> float:
     """Return when the application was submitted, epoch seconds."""
-    text = spark.get("spark.app.submitTime", "") if isinstance(spark, dict) else ""
-    return min(otherwise, int(text) / 1000) if text.isdigit() else otherwise
+    text = run.spark.get("spark.app.submitTime", "")
+    return min(run.started_at, int(text) / 1000) if text.isdigit() else run.started_at
 
 
 def _in_place(past: Past, found: Calibration, base: InPlaceCosts) -> InPlaceCosts:
@@ -201,10 +202,10 @@ def _paired(stretch: Stretch) -> Iterator[tuple[float, float]]:
             yield min(near, key=lambda batch: abs(batch[0] - at))[1], seconds
 
 
-def _doubts(past: Past, delay: Errors | None) -> Iterator[str]:
-    if delay is None:
-        yield "the part kept back shows no delay of a second or more, so the twin could not be checked"
-    elif delay.median > TRUSTED_ERROR:
+def _doubts(past: Past, delay: Errors | None, batch: Errors | None) -> Iterator[str]:
+    if delay is None and (batch is None or batch.median > TRUSTED_ERROR):
+        yield "the part kept back shows no delay of a second or more, and batches are not as long as the twin's"
+    if delay is not None and delay.median > TRUSTED_ERROR:
         yield (
             f"on the part kept back, the twin's delay is off by {delay.median:.0%} in the median, and "
             f"{TRUSTED_ERROR:.0%} is the most to be trusted"

@@ -141,7 +141,11 @@ def _missing(spec: JobSpec, told: Told | None) -> list[str]:
     if told.ambiguous_args:
         found.append("application.args: the log shows them without quotes; join those that belong together")
     found += [f"application.{name}: Spark has hidden its value in the log" for name in told.redacted]
-    if app.backend == "standalone" and app.rest_url is None:
+    if told.master is not None and not told.master.startswith(("spark://", "local")):
+        found.append(
+            f"application.master: the job ran on {told.master}; Tidegate runs jobs on a Spark standalone cluster"
+        )
+    elif app.backend == "standalone" and app.rest_url is None:
         host = re.sub(r"^spark://([^:,]+).*$", r"\1", app.master)
         found.append(f"application.rest_url: the master's REST endpoint, such as http://{host}:6066")
         found.append(f"application.master_ui_url: the master's web page, such as http://{host}:8080")

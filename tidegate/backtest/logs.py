@@ -28,7 +28,6 @@ _KINDS = frozenset(
         b"SparkListenerExecutorRemoved",
         b"QueryStartedEvent",
         b"QueryIdleEvent",
-        b"QueryTerminatedEvent",
         b"QueryProgressEvent",
     }
 )
@@ -85,6 +84,8 @@ class Run:
     app_id: str = ""
     started_at: float = 0.0
     ended_at: float | None = None
+    query_at: float | None = None
+    """When its first query started."""
     spark: Mapping[str, str] = field(default_factory=dict)
     command: str | None = None
     checkpoint: str | None = None
@@ -252,6 +253,8 @@ class _Reader:
             case events.QueryIdle(query_id, at) if at is not None:
                 run.idle.append((at.timestamp(), query_id))
                 self._seen(at.timestamp())
+            case events.QueryStarted():
+                run.query_at = run.query_at or event.at.timestamp()
             case events.QueryProgress():
                 self._progress(event)
 
