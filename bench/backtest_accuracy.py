@@ -145,13 +145,12 @@ def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
 
 
 def _completed(spec: JobSpec, rig: Rig) -> JobSpec:
-    """Return the proposed job on topics of its own, active."""
-    named = {spec.sources[0]: f"{rig.tag}-in", spec.sources[0].removesuffix("-in") + "-out": f"{rig.tag}-out"}
-    args = [named.get(word, word) for word in spec.application.args]
-    args[args.index("--checkpoint") + 1] = str(rig.folder / "checkpoint")
+    """Return the proposed job on topics of its own, active, with what the log did not tell."""
     application = spec.application.model_copy(
         update={
-            "args": tuple(args),
+            "script": str(JOB),
+            "args": _args(rig),
+            "jars": tuple(map(str, rig.info.connector_jars)),  # hidden in the log: a name has `token` in it
             "rest_url": rig.info.spark_rest,
             "master_ui_url": rig.info.spark_ui,
             "conf": {**spec.application.conf, "spark.driver.cores": "0"},
@@ -188,13 +187,20 @@ def _submit(rig: Rig) -> subprocess.Popen[bytes]:
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", info.spark_master, "--name", tag]
     for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
-    command += ["--jars", ",".join(map(str, info.connector_jars)), str(JOB)]
-    command += ["--bootstrap-servers", info.bootstrap_servers, "--input", f"{tag}-in", "--output", f"{tag}-out"]
-    command += ["--checkpoint", str(rig.folder / "checkpoint"), "--record-ms", "2", "--trigger", "2 seconds"]
+    settings = rig.folder / "spark.properties"
+    settings.write_text(f"spark.jars {','.join(map(str, info.connector_jars))}\n", encoding="utf-8")
+    command += ["--properties-file", str(settings), str(JOB), *_args(rig)]
     own = {k: v for k, v in os.environ.items() if not k.startswith(("TIDEGATE_", "SPARK_", "PYSPARK_"))}
     own |= {"JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     with (rig.folder / "driver.log").open("ab") as log:
         return subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True)
+
+
+def _args(rig: Rig) -> tuple[str, ...]:
+    return (
+        *("--bootstrap-servers", rig.info.bootstrap_servers, "--checkpoint", str(rig.folder / "checkpoint")),
+        *("--input", f"{rig.tag}-in", "--output", f"{rig.tag}-out", "--record-ms", "2", "--trigger", "2 seconds"),
+    )
 
 
 class _Feed:

@@ -16,6 +16,7 @@ from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
 PARTITIONS = 8
+QUERY_STARTED = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent"
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 COMMAND = (
     "org.apache.spark.deploy.SparkSubmit --master spark://master:7077 --conf spark.cores.max=4 --name orders "
@@ -96,6 +97,7 @@ def _lines(
             "Executor ID": str(executor),
             "Executor Info": {"Total Cores": 1},
         }
+    yield {"Event": QUERY_STARTED, "id": "query-1", "timestamp": datetime.fromtimestamp(epoch - 2.0, UTC).isoformat()}
     done: Sequence[int] = [0] * PARTITIONS
     for batch in world.job(job.job_id).finished:
         after = [offset + take for offset, take in zip(done, batch.takes[0], strict=True)]

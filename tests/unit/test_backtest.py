@@ -11,7 +11,7 @@ from tests.support.eventlogs import recorded, rolling
 from tests.support.plain_logs import load, model, write_log
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
-from tidegate.backtest.fitting import fit
+from tidegate.backtest.fitting import cold_seconds, fit
 from tidegate.backtest.jobfile import megabytes, told_by
 from tidegate.backtest.logs import read_logs
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
@@ -74,6 +74,7 @@ def test_the_twin_is_found_again(past: Past) -> None:
     assert fitted.batch is not None
     assert fitted.batch.median < 0.05
     assert fitted.doubts == ()
+    assert fitted.model.restart.start_seconds == pytest.approx(22.0)
 
 
 def test_a_job_that_changed_is_not_trusted(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_the_job_file_can_be_applied(report: JobReport) -> None:
     assert spec.sources == ("orders-in",)
     assert (spec.scaling.mode, spec.scaling.initial_parallelism) == (Mode.ADVISE, 3)
     assert "application.rest_url: the master's REST endpoint, such as http://master:6066" in report.job_file
-    assert "application.conf.spark.redis.password: its value is hidden in the log" in report.job_file
+    assert "application.conf.spark.redis.password: Spark has hidden its value in the log" in report.job_file
 
 
 def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder: Path) -> None:
@@ -255,6 +256,14 @@ def test_offsets_in_between_are_even() -> None:
     assert curves.oldest_at([100.0, 50.0], 0.0) == pytest.approx(5.0)
     assert curves.oldest_at([100.0, 60.0], 0.0) == float("inf")
     assert curves.oldest_at([20.0, 40.0], 1.0) == 1.0
+
+
+def test_a_cold_executor_is_known_by_its_first_tasks() -> None:
+    """What the first tasks take longer than later ones, beyond their records, is how cold an executor was."""
+    warm = [(0.1 + 0.002 * records, records) for records in range(100, 300, 10)]
+    assert cold_seconds([(6.3, 100), (1.3, 100), *warm], 0.002) == pytest.approx(7.0)
+    assert cold_seconds(warm, 0.002) == pytest.approx(0.0)
+    assert cold_seconds(warm[:10], 0.002) is None
 
 
 def test_mean_delays_are_exact() -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.backtest.delays import Errors, errors, mean_delays, window_seconds
+from tidegate.backtest.logs import Run
 from tidegate.backtest.past import CannotBacktest, Past, first_after
 from tidegate.twin.calibrate import Calibration, calibrate
 from tidegate.twin.calibrate_ways import Sized
@@ -27,6 +28,8 @@ TRUSTED_ERROR = 0.20
 """Up to this median error of the delay a forecast is trusted."""
 LOOP_SECONDS = 1.0
 """From the end of an interval until the actuator carries out the decision on it."""
+COLD_TASKS = 8
+"""After so many tasks an executor is warm."""
 JOB = "past"
 
 
@@ -88,7 +91,7 @@ def fit(past: Past, held_out: float = 0.3) -> Fit:
         stretches,
         delay,
         batch,
-        tuple(_doubts(past, delay)),
+        tuple(_doubts(past, delay, batch)),
         tuple(_remarks(past, whole)),
     )
 
@@ -101,30 +104,50 @@ def model_of(past: Past, found: Calibration) -> JobModel:
         stages=(StageModel("batch", 0.0),),
         measurement=Measurement(delay_seconds=LOOP_SECONDS),
     )
-    starts = [run.batches[0].started_at - submitted_at(run.spark, run.started_at) for run in past.runs]
+    starts = [(run.query_at or run.batches[0].started_at) - submitted_at(run) for run in past.runs]
     exit_seconds = base.restart.exit_seconds
     started = Sized(exit_seconds + statistics.median(starts), 0.0, max(starts) - min(starts))
     model = replace(found, restart=started, exit_seconds=exit_seconds).model(JOB, base)
     return replace(model, in_place=_in_place(past, found, model.in_place))
 
 
-def submitted_at(spark: object, otherwise: float) -> float:
+def submitted_at(run: Run) -> float:
     """Return when the application was submitted, epoch seconds."""
-    text = spark.get("spark.app.submitTime", "") if isinstance(spark, dict) else ""
-    return min(otherwise, int(text) / 1000) if text.isdigit() else otherwise
+    text = run.spark.get("spark.app.submitTime", "")
+    return min(run.started_at, int(text) / 1000) if text.isdigit() else run.started_at
 
 
 def _in_place(past: Past, found: Calibration, base: InPlaceCosts) -> InPlaceCosts:
     """Return what new executors cost: how long the first ones took to register, and how cold they were."""
     register = [
-        min(at for at, _, cores in run.executors if cores) - run.started_at for run in past.runs if run.executors
+        min(at for at, _, cores in run.executors if cores) - run.driver_at
+        for run in past.runs
+        if run.executors and run.driver_at is not None
     ]
-    cold = found.first_batch.seconds
+    cold = [
+        found_cold
+        for run in past.runs
+        for tasks in run.first_tasks.values()
+        if (found_cold := cold_seconds(tasks, found.record_cost_seconds)) is not None
+    ]
     return replace(
         base,
         register_seconds=statistics.median(register) if register else base.register_seconds,
-        first_batch_seconds=cold if cold > 0 else base.first_batch_seconds,
+        first_batch_seconds=statistics.median(cold) if cold else base.first_batch_seconds,
     )
+
+
+def cold_seconds(tasks: Sequence[tuple[float, int]], record_cost: float) -> float | None:
+    """Return how much longer an executor's first tasks took than its later ones; None: there were too few.
+
+    `tasks` are (seconds, records). A task's usual overhead is the median of what the later ones took beyond their
+    records.
+    """
+    beyond = [seconds - records * record_cost for seconds, records in tasks]
+    if len(beyond) < 2 * COLD_TASKS:
+        return None
+    usual = statistics.median(beyond[COLD_TASKS:])
+    return max(0.0, sum(each - usual for each in beyond[:COLD_TASKS]))
 
 
 def _calibrated(past: Past, until: float) -> Calibration:
@@ -179,10 +202,10 @@ def _paired(stretch: Stretch) -> Iterator[tuple[float, float]]:
             yield min(near, key=lambda batch: abs(batch[0] - at))[1], seconds
 
 
-def _doubts(past: Past, delay: Errors | None) -> Iterator[str]:
-    if delay is None:
-        yield "the part kept back shows no delay of a second or more, so the twin could not be checked"
-    elif delay.median > TRUSTED_ERROR:
+def _doubts(past: Past, delay: Errors | None, batch: Errors | None) -> Iterator[str]:
+    if delay is None and (batch is None or batch.median > TRUSTED_ERROR):
+        yield "the part kept back shows no delay of a second or more, and batches are not as long as the twin's"
+    if delay is not None and delay.median > TRUSTED_ERROR:
         yield (
             f"on the part kept back, the twin's delay is off by {delay.median:.0%} in the median, and "
             f"{TRUSTED_ERROR:.0%} is the most to be trusted"

@@ -25,6 +25,7 @@ _NOT_CARRIED = re.compile(
     r"|sql\.artifact\.|plugins\.internal)"
 )
 """Settings that Spark sets by itself, that Tidegate owns, or that have a field of their own."""
+_ALWAYS = ("executor_cores", "executor_memory_mb", "driver_memory_mb")
 _WITH_UNIT = re.compile(r"^(milliseconds?|seconds?|minutes?|hours?|days?|ms|s)$")
 _REDACTED = "redacted"
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -45,7 +46,7 @@ class Told:
     py_files: tuple[str, ...] = ()
     conf: Mapping[str, str] = field(default_factory=dict)
     redacted: tuple[str, ...] = ()
-    """Settings whose values Spark hides in the log."""
+    """Fields whose values Spark hides in the log: names with `token` in them are enough for that."""
     checkpoint: str | None = None
     event_log_dir: str | None = None
     executor_cores: int = 1
@@ -63,17 +64,20 @@ def told_by(run: Run) -> Told:
         own = _own_java_options(spark.get(name, ""))
         conf |= {name: own} if own else {}
     hidden = tuple(sorted(name for name, value in conf.items() if _REDACTED in value))
+    hidden_fields = [name for name, key in (("jars", "spark.jars"),) if _REDACTED in spark.get(key, "")]
     master = spark.get("spark.master")
+    conf = {name: value for name, value in conf.items() if (name, value) != ("spark.scheduler.mode", "FIFO")}
+    jars = spark.get("spark.jars", "")
     return Told(
         job_id=_NAME.sub("-", run.name).strip("-.") or "job",
         script=script,
         args=args,
         ambiguous_args=ambiguous,
         master=master,
-        jars=tuple(_path(jar) for jar in _listed(spark.get("spark.jars", ""))),
+        jars=() if _REDACTED in jars else tuple(_path(jar) for jar in _listed(jars)),
         py_files=tuple(_path(file) for file in _listed(spark.get("spark.submit.pyFiles", ""))),
         conf={name: value for name, value in sorted(conf.items()) if name not in hidden},
-        redacted=hidden,
+        redacted=(*hidden_fields, *(f"conf.{name}" for name in hidden)),
         checkpoint=_checkpoint(run, args),
         event_log_dir=_path(spark["spark.eventLog.dir"]) if "spark.eventLog.dir" in spark else None,
         executor_cores=int(spark.get("spark.executor.cores", 0)) or max(cores, default=1),
@@ -101,9 +105,9 @@ def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:
         "lag_objective_seconds": scaling.lag_objective_seconds,
     }
     data["scaling"] = {**shown, **data.get("scaling", {})}
-    data["application"] = {
-        name: value for name, value in data["application"].items() if UNTOLD not in str(value).split("/")
-    }
+    application = spec.application.model_dump(mode="json", exclude_none=True)
+    shown = {**data["application"], **{name: application[name] for name in _ALWAYS}} if told else data["application"]
+    data["application"] = {name: value for name, value in shown.items() if UNTOLD not in str(value).split("/")}
     if spec.pipeline_id == spec.job_id:
         del data["pipeline_id"]
     if spec.sources == (UNTOLD,):
@@ -125,7 +129,7 @@ def _missing(spec: JobSpec, told: Told | None) -> list[str]:
     if spec.sources == (UNTOLD,):
         found.append("sources: the topics that it reads")
     if app.script == UNTOLD:
-        found.append("application.script: the PySpark script, as a path that every worker can read")
+        found.append("application.script and args: the PySpark script, as a path that every worker can read")
     if UNTOLD in app.checkpoint_location:
         found.append(
             "application.checkpoint_location: the log does not tell it; see `checkpointLocation` in the script"
@@ -136,8 +140,12 @@ def _missing(spec: JobSpec, told: Told | None) -> list[str]:
         return found
     if told.ambiguous_args:
         found.append("application.args: the log shows them without quotes; join those that belong together")
-    found += [f"application.conf.{name}: its value is hidden in the log" for name in told.redacted]
-    if app.backend == "standalone" and app.rest_url is None:
+    found += [f"application.{name}: Spark has hidden its value in the log" for name in told.redacted]
+    if told.master is not None and not told.master.startswith(("spark://", "local")):
+        found.append(
+            f"application.master: the job ran on {told.master}; Tidegate runs jobs on a Spark standalone cluster"
+        )
+    elif app.backend == "standalone" and app.rest_url is None:
         host = re.sub(r"^spark://([^:,]+).*$", r"\1", app.master)
         found.append(f"application.rest_url: the master's REST endpoint, such as http://{host}:6066")
         found.append(f"application.master_ui_url: the master's web page, such as http://{host}:8080")
@@ -185,17 +193,9 @@ def _checkpoint(run: Run, args: tuple[str, ...]) -> str | None:
 
 
 def _own_java_options(text: str) -> str:
-    """Return the options that are not those which Spark adds by itself."""
-    words = text.split()
-    ours = (
-        "-Djava.net.preferIPv6",
-        "--add-",
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        "-Djdk.reflect",
-        "-Dio.netty",
-        "--enable-native",
-    )
-    return " ".join(word for word in words if not word.startswith(ours) and not word.startswith("java."))
+    """Return the options that are not those which Spark adds by itself, to open modules and for its network."""
+    spark = ("-Djava.net.preferIPv6", "-XX:+IgnoreUnrecognizedVMOptions", "-Djdk.reflect", "-Dio.netty", "--")
+    return " ".join(word for word in text.split() if not word.startswith(spark))
 
 
 def _listed(text: str) -> list[str]:

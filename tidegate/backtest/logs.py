@@ -28,7 +28,6 @@ _KINDS = frozenset(
         b"SparkListenerExecutorRemoved",
         b"QueryStartedEvent",
         b"QueryIdleEvent",
-        b"QueryTerminatedEvent",
         b"QueryProgressEvent",
     }
 )
@@ -36,6 +35,17 @@ _KINDS = frozenset(
 _PLAN = b'{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"'
 _STATE = re.compile(rb"checkpoint = (?:file:)?([^,\s\\]+)/state\b")
 """In the plan of a stateful query: where its state is, below its checkpoint."""
+
+_DRIVER = re.compile(
+    rb'\{"Event":"SparkListenerBlockManagerAdded","Block Manager ID":\{"Executor ID":"driver".*"Timestamp":(\d+)'
+)
+_TASK = b'{"Event":"SparkListenerTaskEnd"'
+_TASK_FIGURES = re.compile(
+    rb'"Task End Reason":\{"Reason":"Success"\}.*?"Launch Time":(\d+),"Executor ID":"([^"]*)".*?"Finish Time":(\d+)'
+)
+_RECORDS = re.compile(rb'"Records Read":(\d+)')
+FIRST_TASKS = 40
+"""So many tasks of each executor are read: the first ones show how cold it was, the others how long a task takes."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is read, and how many of how many bytes are done."""
@@ -74,11 +84,17 @@ class Run:
     app_id: str = ""
     started_at: float = 0.0
     ended_at: float | None = None
+    query_at: float | None = None
+    """When its first query started."""
     spark: Mapping[str, str] = field(default_factory=dict)
     command: str | None = None
     checkpoint: str | None = None
     """Of a stateful query, whose plan names it."""
     local_cores: int | None = None
+    driver_at: float | None = None
+    """When the driver was ready to ask for executors."""
+    first_tasks: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    """(seconds, records read) of the first tasks of each executor, in the order in which they ended."""
     executors: list[tuple[float, str, int]] = field(default_factory=list)
     """(when, executor, cores): 0 cores when it was gone."""
     batches: list[LogBatch] = field(default_factory=list)
@@ -203,6 +219,12 @@ class _Reader:
             if self._run.checkpoint is None and (state := _STATE.search(line)):
                 self._run.checkpoint = state.group(1).decode()
             return
+        if line.startswith(_TASK):
+            self._task(line)
+            return
+        if driver := _DRIVER.match(line):
+            self._run.driver_at = int(driver.group(1)) / 1000
+            return
         event = parse(line, _KINDS)
         if event is not None:
             self._add(event)
@@ -231,6 +253,8 @@ class _Reader:
             case events.QueryIdle(query_id, at) if at is not None:
                 run.idle.append((at.timestamp(), query_id))
                 self._seen(at.timestamp())
+            case events.QueryStarted():
+                run.query_at = run.query_at or event.at.timestamp()
             case events.QueryProgress():
                 self._progress(event)
 
@@ -257,6 +281,16 @@ class _Reader:
                 event.latest or event.committed,
             )
         )
+
+    def _task(self, line: bytes) -> None:
+        figures = _TASK_FIGURES.search(line)
+        if figures is None:
+            return
+        theirs = self._run.first_tasks.setdefault(figures.group(2).decode(), [])
+        if len(theirs) < FIRST_TASKS:
+            records = _RECORDS.search(line)
+            seconds = (int(figures.group(3)) - int(figures.group(1))) / 1000
+            theirs.append((seconds, int(records.group(1)) if records else 0))
 
     def _seen(self, at: float) -> None:
         self._run.last_at = max(self._run.last_at, at)

@@ -25,7 +25,7 @@ def write_page(path: Path, reports: Sequence[JobReport], left_out: Sequence[Left
             "source": report.source,
             "headline": told.headline(report),
             "trust": told.trust(report),
-            "trusted": report.fit is not None and not report.fit.doubts,
+            "trusted": report.fit is None or not report.fit.doubts,
             "remarks": report.fit.remarks if report.fit is not None else (),
             "compared": compared(report),
             "checked": checked(report.fit.stretches) if report.fit is not None and report.fit.stretches else None,
