@@ -1,4 +1,4 @@
-"""`replay`: records topics to files, publishes recordings again, recomputes recorded decisions on Spark."""
+"""`replay`: records topics to files, publishes them again, goes through them, recomputes decisions on Spark."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.cli.help import register
 from tidegate.cli.problems import NO, Problem
+from tidegate.cli.step import speed_of, step
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.replay import publish as publishing
 from tidegate.replay import recompute as recomputing
@@ -26,7 +27,7 @@ from tidegate.stack.java import ensure_java
 from tidegate.terminal import figure, stderr, stdout, table
 
 app = typer.Typer(
-    help="Record topics, publish recordings again, recompute decisions.",
+    help="Record topics, publish recordings again, go through them, recompute decisions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -108,7 +109,7 @@ def publish(
             "choose a new prefix, such as --topic-prefix try.",
         )
     settings = connect(bootstrap_servers, topic_prefix)
-    factor = _speed(speed)
+    factor = speed_of(speed)
     check_reachable(settings)
     ensure_topics(settings)
     with _explained(), _bars() as bars:
@@ -192,20 +193,6 @@ def _say(text: str) -> None:
     stderr().print(text, markup=False)
 
 
-def _speed(text: str) -> float | None:
-    if text == "max":
-        return None
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed < float("inf"):
-        raise Problem(
-            f"--speed {text!r} is neither a factor above 0 nor max", "1 is the recorded pace, 10 is ten times as fast"
-        )
-    return speed
-
-
 def _bars() -> Progress:
     console = stderr()
     return Progress(
@@ -226,5 +213,5 @@ def _explained() -> Iterator[None]:
         raise Problem(str(error)) from None
 
 
-for command in (record, publish, recompute):
+for command in (record, publish, recompute, step):
     register(app, command)

@@ -7,5 +7,6 @@ continuation  the job on the calibrated twin, from the first other change of siz
 trial         all decisions made again; where the sizes differ, the twin says what would have been measured
 differences   what differs, decision by decision: the first other reason or guard
 figures       lateness, slots, changes and money of what ran and of what would have run, with their spread
+inputs        the inputs of a decision, each as a number that can be another one
 nearest       what it would take to change one decision
 """
