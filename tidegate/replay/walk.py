@@ -118,7 +118,8 @@ def _said(departure: Departure) -> str:
         case MetricSnapshot() as snapshot:
             slots, batches = size(snapshot.slots_granted), len(snapshot.batches)
             missing = f", missing: {', '.join(snapshot.missing)}" if snapshot.missing else ""
-            return f"snapshot {snapshot.sequence}: {snapshot.state.value}, {slots}, micro-batches ended: {batches}{missing}"
+            ran = f"{snapshot.state.value}, {slots}, micro-batches ended: {batches}{missing}"
+            return f"snapshot {snapshot.sequence}: {ran}"
         case None:
             return "the job is removed" if departure.tombstone else f"unreadable record on {departure.topic.suffix}"
 
