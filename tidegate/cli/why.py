@@ -11,9 +11,7 @@ from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.cli.recorded import received_job
 from tidegate.client import BadRecord, ClientSettings, current_specs, received
-from tidegate.engine.decide import KEYFRAME_EVERY
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
@@ -21,6 +19,7 @@ from tidegate.fleet.explain import delay, explain, spans_of
 from tidegate.terminal import age, clock, figure, stdout, styled, table
 from tidegate.whatif.nearest import NearestChange, in_words, what_would_change
 from tidegate.whatif.recorded import CannotTry
+from tidegate.whatif.topics import received_job, since_keyframe
 
 LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)
 """How far back to look for the newest decision, step by step: most jobs have one every few seconds."""
@@ -96,8 +95,7 @@ def change_fields(found: NearestChange) -> dict[str, object]:
 
 def _changes(settings: ClientSettings, decision: Decision) -> list[NearestChange]:
     """Return what would change a decision; raises `Problem` if what it was made from is not on the topics any more."""
-    interval = spec_of(settings, decision.job_id).interval_seconds
-    since = decision.decided_at - timedelta(seconds=(KEYFRAME_EVERY + 1) * interval) - timedelta(minutes=1)
+    since = since_keyframe(decision, spec_of(settings, decision.job_id))
     try:
         return what_would_change(received_job(settings, decision.job_id, since), decision.sequence)
     except CannotTry as error:

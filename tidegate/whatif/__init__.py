@@ -1,6 +1,7 @@
 """What if: recorded snapshots decided again by another policy, other options or another engine.
 
 recorded      one job's recorded events, and its decisions with what they were made from
+topics        one job's events from the topics of a broker
 vary          another policy, other options or another job file, applied to each recorded version of the spec
 engines       the engine that decides: this one, or another checkout's or wheel's in a child process
 continuation  the job on the calibrated twin, from the first other change of size on

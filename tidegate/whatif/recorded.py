@@ -135,7 +135,7 @@ def state_before(recorded: RecordedJob, sequence: int, engine: Engine) -> tuple[
         raise CannotTry(f"no recorded decision with sequence {sequence} follows a keyframe")
     moments = moments_of(replace(recorded, decisions=until[frames[-1] :]))
     if moments.without_inputs:
-        raise CannotTry(f"{moments.without_inputs} snapshots since the last keyframe were not recorded")
+        raise CannotTry(f"snapshots since the last keyframe that were not recorded: {moments.without_inputs}")
     *before, last = moments.each
     state = JobState.new()
     for moment in before:
