@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -169,6 +171,32 @@ def test_what_if_compares_two_runs_of_the_same_hours(recorded: SimulatedTopics) 
     both = re.search(r'<th scope="row">cost</th><td>([^<]+)</td><td>([^<]+)</td>', text)
     assert both is not None
     assert both[1] != both[2]
+
+
+def test_what_if_says_how_sure_it_is(recorded: SimulatedTopics) -> None:
+    """From when on it is simulated, how far the twin is off on what really ran, and each other decision in words."""
+    text = client(recorded).get("/jobs/orders/what-if?policy=threshold&hours=1").text
+    assert "every change is the recorded one" in text
+    assert "The twin predicts the recorded batches with a median error of " in text
+    assert re.search(r"<strong>\d+ → \d+, what if \d+", text)
+    charts = json.loads(text.partition('id="chart-data">')[2].partition("</script>")[0])
+    assert [line["label"] for line in charts[0]["series"]] == ["recorded", "what if"]
+    assert charts[0]["marks"][0]["label"] == "first other change"
+
+
+def test_a_decision_says_what_would_change_it(recorded: SimulatedTopics) -> None:
+    """Only when asked, because it takes a moment; what is not recorded is named."""
+    ordered = next(one for one in recorded.recordings["orders"].decisions if one.command is not None)
+    page = f"/jobs/orders/decisions/{ordered.sequence}"
+    assert "It would have " not in client(recorded).get(page).text
+    assert re.search(
+        r"<li>It would have (grown|shrunk|stayed)[^<]+ if [^<]+</li>", client(recorded).get(f"{page}?change=1").text
+    )
+    kept = recorded.recordings["orders"].snapshots
+    lost = replace(
+        recorded, recordings={"orders": replace(recorded.recordings["orders"], snapshots=[*kept[:2], *kept[3:]])}
+    )
+    assert "not recorded: 1" in client(lost).get(f"{page}?change=1").text
 
 
 def test_what_if_lists_the_options_of_the_policy(recorded: SimulatedTopics) -> None:

@@ -262,6 +262,32 @@ def test_why_tells_the_newest_decision_or_the_one_asked_for(cli: Cli, file: Path
     assert "does not manage a job 'other'" in cli("why", "other", code=2)
 
 
+def test_why_tells_what_would_change_a_decision(cli: Cli, file: Path) -> None:
+    """The snapshots and decisions since the last keyframe are read; without them the answer says what is missing."""
+    cli("apply", str(file))
+    at = ("why", "rates", "--at", str(ORDER.sequence), "--change")
+    cli.publish(*DECISIONS)
+    assert "snapshot" in cli(*at, code=2)
+    cli.publish(*SNAPSHOTS)
+    told = cli(*at)
+    assert "What it would take to change it, the nearest first:" in told
+    assert "if max_parallelism were " in told
+    nearest = json.loads(cli(*at, "--json"))["changed_by"]
+    assert nearest[0]["sentence"] in told
+    assert nearest[0]["final_parallelism"] != ORDER.final_parallelism
+
+
+def test_what_if_reads_the_topics(cli: Cli, file: Path) -> None:
+    """Without a recording, the last hour of a job's events on the topics is tried; a job must be named."""
+    cli("apply", str(file))
+    cli.publish(*SNAPSHOTS, *DECISIONS)
+    told = cli("what-if", "rates", "--set", "scaling.max_parallelism=4")
+    assert told.startswith("rates: 70 s, 7 of 12 decisions by engine ")
+    assert "no twin can be fitted: " in told
+    assert "scaling.max_parallelism: 8 → 4" in told
+    assert "name the job" in cli("what-if", "--policy", "hpa", code=2)
+
+
 def test_jobs_shows_each_job_with_its_last_decision(cli: Cli, file: Path) -> None:
     """Each job has a row with its last decision, or says that there is none; nothing is cut in a pipe."""
     assert "no jobs" in cli("jobs")

@@ -71,7 +71,8 @@ def pages(topics: SimulatedTopics) -> list[str]:
     assert orders is not None
     ordered = next(one for one in topics.recordings["orders"].decisions if one.command is not None)
     job = "/jobs/orders"
-    return ["/", "/pools", job, f"{job}/decisions/{ordered.sequence}", f"{job}/what-if?policy=hpa", "/sign-in"]
+    decision = f"{job}/decisions/{ordered.sequence}?change=1"
+    return ["/", "/pools", job, decision, f"{job}/what-if?policy=hpa", "/sign-in"]
 
 
 def test_axe_finds_nothing_on_any_page(browser: webdriver.Chrome, console: str, topics: SimulatedTopics) -> None:

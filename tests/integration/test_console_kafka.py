@@ -23,9 +23,10 @@ from tests.support.wait import wait_until
 from tidegate.client import ClientSettings, current_specs
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec, Mode
-from tidegate.fleet.feed import Feed, decision_on, results_of, snapshots_of
+from tidegate.fleet.feed import Feed, decision_on, results_of
 from tidegate.lab.simulate import JobRecording
 from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.whatif.topics import received_job
 
 ADA = "ada-operates-this-fleet"
 END = datetime.now(UTC).replace(microsecond=0)
@@ -149,7 +150,8 @@ def test_an_event_reaches_the_fleet_and_can_be_read_again(
     assert [one.phase for one in results_of(settings, ordered)][-1].terminal
     for wrong in (ordered.sequence + 1, 1, 10**15):
         assert decision_on(settings, "orders", wrong) is None
-    assert len(snapshots_of(settings, "orders", timedelta(hours=1))) == len(recording.snapshots)
+    recorded = received_job(settings, "orders", recording.snapshots[0].observed_at - timedelta(hours=1))
+    assert (len(recorded.snapshots), len(recorded.decisions)) == (len(recording.snapshots), len(recording.decisions))
 
 
 def newest_of(feed: Feed, job_id: str) -> Decision | None:

@@ -12,12 +12,13 @@ from tests.support.events import job
 from tidegate.events.decision import Decision, Evidence, Expectation, Observed, Status, TrailEntry, decision_id
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
-from tidegate.events.snapshot import MetricSnapshot, snapshot_id
+from tidegate.events.snapshot import snapshot_id
 from tidegate.fleet.fleet import Fleet
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
 from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
+from tidegate.whatif.recorded import RecordedJob, job_of
 
 
 def spec(number: int) -> JobSpec:
@@ -103,10 +104,11 @@ class SimulatedTopics:
         """See `tidegate.console.topics.ConsoleTopics`."""
         return [r for r in self.recordings[decision.job_id].results if r.command_id == decision.decision_id]
 
-    def snapshots(self, job_id: str, since: timedelta) -> list[MetricSnapshot]:
+    def recorded(self, job_id: str, since: datetime) -> RecordedJob:
         """See `tidegate.console.topics.ConsoleTopics`."""
-        made = self.recordings[job_id].snapshots
-        return [one for one in made if one.observed_at >= made[-1].observed_at - since]
+        made = self.recordings[job_id]
+        events = [one for one in made.snapshots if one.observed_at >= since]
+        return job_of([*events, *made.decisions, *made.commands, *made.results], job_id)
 
     def publish(self, spec: JobSpec) -> None:
         """See `tidegate.console.topics.ConsoleTopics`."""

@@ -55,7 +55,7 @@ def test_every_documented_command_exists() -> None:
     wanted = {"apply", "jobs", "why", "tail", "pause", "resume", "scale", "remove", "decide"}
     wanted |= {"up", "down", "status", "doctor", "version"}
     assert wanted <= set(COMMANDS)
-    assert GROUPS["replay"] == ["publish", "recompute", "record"]
+    assert GROUPS["replay"] == ["publish", "recompute", "record", "step"]
 
 
 def test_without_a_broker_a_command_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,13 +148,16 @@ def test_a_state_is_found_by_making_the_decisions_again() -> None:
     """It is the one before the decision; an engine that decides otherwise cannot know it."""
     hour = short()
     engine = tidegate.installed.engine()
-    moments = moments_of(hour).each
-    state, moment = state_before(moments, hour.decisions[12].sequence, engine)
+    state, moment = state_before(hour, hour.decisions[12].sequence, engine)
     assert engine.step(state, moment.snapshot, moment.spec, moment.decision.observed)[1] == hour.decisions[12]
     other = hour.decisions[2].model_copy(update={"sentence": "Something else."})
-    forged = moments_of(replace(hour, decisions=[*hour.decisions[:2], other, *hour.decisions[3:]])).each
+    forged = replace(hour, decisions=[*hour.decisions[:2], other, *hour.decisions[3:]])
     with pytest.raises(CannotTry, match="does not make the recorded decision"):
-        state_before(forged, hour.decisions[12].sequence, engine)
+        state_before(forged, hour.decisions[5].sequence, engine)
+    with pytest.raises(CannotTry, match="not recorded: 1"):
+        state_before(
+            replace(hour, snapshots=[hour.snapshots[0], *hour.snapshots[2:]]), hour.decisions[4].sequence, engine
+        )
 
 
 def test_values_are_put_where_their_path_says() -> None:

@@ -1,4 +1,4 @@
-"""`replay`: records topics to files, publishes recordings again, recomputes recorded decisions on Spark."""
+"""`replay`: records topics to files, publishes them again, goes through them, recomputes decisions on Spark."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.cli.help import register
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import bars, connector_jars, kafka_options, prepare_java
+from tidegate.cli.step import speed_of, step
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.replay import publish as publishing
 from tidegate.replay import recompute as recomputing
@@ -23,7 +24,7 @@ from tidegate.runtime.kafka import ensure_topics
 from tidegate.terminal import figure, stdout, table
 
 app = typer.Typer(
-    help="Record topics, publish recordings again, recompute decisions.",
+    help="Record topics, publish recordings again, go through them, recompute decisions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -105,7 +106,7 @@ def publish(
             "choose a new prefix, such as --topic-prefix try.",
         )
     settings = connect(bootstrap_servers, topic_prefix)
-    factor = _speed(speed)
+    factor = speed_of(speed)
     check_reachable(settings)
     ensure_topics(settings)
     with _explained(), bars() as shown:
@@ -162,20 +163,6 @@ def recompute(
         raise typer.Exit(NO)
 
 
-def _speed(text: str) -> float | None:
-    if text == "max":
-        return None
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed < float("inf"):
-        raise Problem(
-            f"--speed {text!r} is neither a factor above 0 nor max", "1 is the recorded pace, 10 is ten times as fast"
-        )
-    return speed
-
-
 @contextmanager
 def _explained() -> Iterator[None]:
     """Turn the errors of replay into problems for the user."""
@@ -185,5 +172,5 @@ def _explained() -> Iterator[None]:
         raise Problem(str(error)) from None
 
 
-for command in (record, publish, recompute):
+for command in (record, publish, recompute, step):
     register(app, command)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.cli.recorded import received_job, recorded_job
+from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.replay.files import BadRecording
@@ -31,6 +31,7 @@ from tidegate.whatif.report import (
     how_sure,
     page,
 )
+from tidegate.whatif.topics import received_job
 from tidegate.whatif.trial import SEEDS, Trial, attempt
 from tidegate.whatif.vary import checked, values_of, varied
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -16,6 +17,9 @@ from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.fleet.explain import delay, explain, spans_of
 from tidegate.terminal import age, clock, figure, stdout, styled, table
+from tidegate.whatif.nearest import NearestChange, in_words, what_would_change
+from tidegate.whatif.recorded import CannotTry
+from tidegate.whatif.topics import received_job, since_keyframe
 
 LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)
 """How far back to look for the newest decision, step by step: most jobs have one every few seconds."""
@@ -33,6 +37,9 @@ def why(
     at: Annotated[
         int | None, typer.Option("--at", metavar="SEQ", help="Explain the decision with this sequence number.")
     ] = None,
+    change: Annotated[
+        bool, typer.Option("--change", help="Also show what it would take to change this decision.")
+    ] = False,
     as_json: AsJson = False,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
@@ -41,9 +48,11 @@ def why(
 
     Shows the newest decision: what was measured, what the policy proposed, which guards changed that, and the results
     of its command. If the last command failed, it shows that too. With --since, it lists what changed since then; the
-    column `sequence` holds the numbers for --at.
+    column `sequence` holds the numbers for --at. With --change, it varies each input of the decision, such as the
+    arrival rate, on the recorded state, and shows the nearest values at which the engine decides otherwise.
 
     Example:  tidegate why rates --since 10m
+              tidegate why rates --change
     """
     settings = connect(bootstrap_servers, topic_prefix)
     start = instant_of(since)
@@ -56,12 +65,41 @@ def why(
         what = f"with sequence {at}" if at is not None else "yet"
         raise Problem(f"no decision on {job} {what}", "check that the collector and the decider are running")
     if as_json:
-        typer.echo(value_of(decision).decode())
+        found = [change_fields(one) for one in _changes(settings, decision)] if change else []
+        fields = json.loads(value_of(decision)) | {"changed_by": found}
+        typer.echo(json.dumps(fields) if change else value_of(decision).decode())
         return
     back = decision.decided_at - (timedelta(minutes=1) if decision.command is not None else LAST_COMMAND)
     results = [r.event for r in received(ActionResult, settings, job=job, since=back, on_error=quiet)]
     for line in explain(decision, results):
         stdout().print(Text(line, style="bold" if line == decision.sentence else ""))
+    if change:
+        said = [in_words(one) for one in _changes(settings, decision)]
+        stdout().print("\nWhat it would take to change it, the nearest first:")
+        for line in said or ["No other value of a single input changes it."]:
+            stdout().print(f"  {line}", markup=False)
+
+
+def change_fields(found: NearestChange) -> dict[str, object]:
+    """Return a change as JSON values."""
+    return {
+        "input": found.name,
+        "unit": found.unit,
+        "recorded": found.was,
+        "value": found.shown,
+        "final_parallelism": found.decision.final_parallelism,
+        "distance": found.distance,
+        "sentence": in_words(found),
+    }
+
+
+def _changes(settings: ClientSettings, decision: Decision) -> list[NearestChange]:
+    """Return what would change a decision; raises `Problem` if what it was made from is not on the topics any more."""
+    since = since_keyframe(decision, spec_of(settings, decision.job_id))
+    try:
+        return what_would_change(received_job(settings, decision.job_id, since), decision.sequence)
+    except CannotTry as error:
+        raise Problem(str(error), "ask without --change, or about a newer decision") from None
 
 
 def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:

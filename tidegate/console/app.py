@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -30,9 +30,13 @@ from tidegate.console.headers import SafeHeaders
 from tidegate.console.pages import decision_page, fleet_page, job_page, pools_page, what_if_page
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.topics import ConsoleTopics
+from tidegate.events.decision import Decision
 from tidegate.fleet.fleet import Fleet, FleetJob
 from tidegate.installed import engine
 from tidegate.runtime.producer import NotDelivered
+from tidegate.whatif.nearest import NearestChange, what_would_change
+from tidegate.whatif.recorded import CannotTry, RecordedJob
+from tidegate.whatif.topics import since_keyframe
 
 HERE = Path(__file__).parent
 SESSION_SECONDS = 12 * 3600
@@ -121,7 +125,11 @@ class Console:
         if found is None:
             raise HTTPException(404, f"There is no decision on {job.spec.job_id} with sequence {sequence}.")
         results = await run_in_threadpool(self._topics.results, found)
-        return self._page(request, "decision.html", lambda _fleet: decision_page(job, found, results))
+        changes: list[NearestChange] | str | None = None
+        if "change" in request.query_params:
+            async with self._trials:
+                changes = await run_in_threadpool(self._changes_of, job, found)
+        return self._page(request, "decision.html", lambda _fleet: decision_page(job, found, results, changes))
 
     async def what_if(self, request: Request) -> Response:
         """Show what another policy would have done, one request at a time."""
@@ -129,9 +137,12 @@ class Console:
         with self._topics.reading() as fleet:
             job = self._job(fleet, request)
         asked = request.query_params
-        snapshots = partial(self._topics.snapshots, job.spec.job_id)
+
+        def recorded(since: timedelta) -> RecordedJob:
+            return self._topics.recorded(job.spec.job_id, self._clock() - since)
+
         async with self._trials:
-            shown = await run_in_threadpool(what_if_page, job, asked, sorted(engine().policies), snapshots)
+            shown = await run_in_threadpool(what_if_page, job, asked, sorted(engine().policies), recorded)
         return self._page(request, "what_if.html", lambda _fleet: shown, status=422 if shown["problem"] else 200)
 
     async def change(self, request: Request) -> Response:
@@ -199,6 +210,14 @@ class Console:
     async def unreadable(self, request: Request, error: Exception) -> Response:
         """Say that the topics cannot be read, or not in time."""
         return self._error(request, 504 if isinstance(error, TimeoutError) else 503, str(error))
+
+    def _changes_of(self, job: FleetJob, decision: Decision) -> list[NearestChange] | str:
+        """Return what it would take to change a decision, or why that cannot be told."""
+        try:
+            recorded = self._topics.recorded(job.spec.job_id, since_keyframe(decision, job.spec))
+            return what_would_change(recorded, decision.sequence)
+        except CannotTry as error:
+            return str(error)
 
     async def _changes(self, job_id: str | None) -> AsyncIterator[str]:
         seen, silent = -1, 0.0

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from tidegate.console.charts import Chart, charts_of, table_of
-from tidegate.console.whatif import CannotTry, hours_of, known_options, try_out, with_options
+from tidegate.console.whatif import asked_change, hours_of, try_out
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
-from tidegate.events.snapshot import MetricSnapshot
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.explain import (
     expected_of,
@@ -27,8 +26,9 @@ from tidegate.fleet.explain import (
 from tidegate.fleet.fleet import Fleet, FleetJob
 from tidegate.fleet.rows import BADGES, badge_of, counted, ranked, row_of
 from tidegate.terminal import figure
-from tidegate.twin.load import BadLoad
-from tidegate.twin.recorded import CannotCalibrate
+from tidegate.whatif.nearest import NearestChange, in_words
+from tidegate.whatif.recorded import CannotTry, RecordedJob
+from tidegate.whatif.vary import known_options
 
 PAGE_LENGTH = 100
 """Jobs on a page of the fleet."""
@@ -102,8 +102,13 @@ def job_page(job: FleetJob, now: datetime) -> Values:
     }
 
 
-def decision_page(job: FleetJob, decision: Decision, results: Sequence[ActionResult]) -> Values:
-    """Return one decision: its reasons and everything that it depended on."""
+def decision_page(
+    job: FleetJob, decision: Decision, results: Sequence[ActionResult], changes: Sequence[NearestChange] | str | None
+) -> Values:
+    """Return one decision: its reasons and everything that it depended on.
+
+    `changes` is what it would take to change it, why that cannot be told, or None if nobody asked.
+    """
     interval = job.spec.interval_seconds
     command = decision.command
     phases = [
@@ -124,6 +129,7 @@ def decision_page(job: FleetJob, decision: Decision, results: Sequence[ActionRes
         "remedies": remedies(decision),
         "ordered": ordered(command) if command is not None else "",
         "phases": phases,
+        "changes": changes if changes is None or isinstance(changes, str) else [in_words(each) for each in changes],
         "raw": json.dumps(json.loads(value_of(decision)), indent=2),
     }
 
@@ -145,7 +151,7 @@ def what_if_page(
     job: FleetJob,
     query: Mapping[str, str],
     policies: Sequence[str],
-    snapshots: Callable[[timedelta], list[MetricSnapshot]],
+    recorded: Callable[[timedelta], RecordedJob],
 ) -> Values:
     """Return the form, and with a policy chosen what it would have done."""
     asked = WhatIfForm(
@@ -161,15 +167,12 @@ def what_if_page(
         return shown
     try:
         hours = hours_of(asked.hours)
-        other = with_options(job.spec, asked.policy, asked.options, asked.limits)
-        found = try_out(job.spec, other, snapshots(timedelta(hours=hours)))
-    except (CannotTry, CannotCalibrate, BadLoad) as error:
+        vary = asked_change(asked.policy, asked.options, asked.limits)
+        vary(job.spec)
+        found = try_out(recorded(timedelta(hours=hours)), vary)
+    except CannotTry as error:
         return {**shown, "problem": str(error)}
-    changes = [
-        [(datetime.fromtimestamp(at, UTC).strftime("%H:%M"), sizes, why) for at, sizes, why in trial.changes]
-        for trial in found.trials
-    ]
-    return {**shown, "found": found, "changes": changes, "data": as_json(found.charts)}
+    return {**shown, "found": found, "data": as_json(found.charts)}
 
 
 def as_json(charts: Sequence[Chart]) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import datetime
 from typing import Protocol
 
 from tidegate.client import ClientSettings
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
-from tidegate.events.snapshot import MetricSnapshot
-from tidegate.fleet.feed import Feed, decision_on, results_of, snapshots_of
+from tidegate.fleet.feed import Feed, decision_on, results_of
 from tidegate.fleet.fleet import Fleet
 from tidegate.operate import publish
+from tidegate.whatif.recorded import RecordedJob
+from tidegate.whatif.topics import received_job
 
 
 class ConsoleTopics(Protocol):
@@ -36,8 +37,8 @@ class ConsoleTopics(Protocol):
     def results(self, decision: Decision) -> list[ActionResult]:
         """Return the results of a decision's command."""
 
-    def snapshots(self, job_id: str, since: timedelta) -> list[MetricSnapshot]:
-        """Return a job's snapshots, oldest first."""
+    def recorded(self, job_id: str, since: datetime) -> RecordedJob:
+        """Return a job's events; raises `CannotTry` if there are none."""
 
     def publish(self, spec: JobSpec) -> None:
         """Publish a version of a spec, and wait for the acknowledgement."""
@@ -72,9 +73,9 @@ class KafkaTopics:
         """See `ConsoleTopics`."""
         return results_of(self._settings, decision)
 
-    def snapshots(self, job_id: str, since: timedelta) -> list[MetricSnapshot]:
+    def recorded(self, job_id: str, since: datetime) -> RecordedJob:
         """See `ConsoleTopics`."""
-        return snapshots_of(self._settings, job_id, since)
+        return received_job(self._settings, job_id, since)
 
     def publish(self, spec: JobSpec) -> None:
         """See `ConsoleTopics`."""

@@ -14,7 +14,6 @@ from tidegate.client import BadRecord, ClientSettings, check_reachable, received
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.result import ActionResult
-from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS
 from tidegate.events.wire import Wire
 from tidegate.fleet.fleet import Fleet
@@ -134,12 +133,6 @@ def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decisi
     with closing(events):
         found = next((one.event for one in events if one.event.sequence >= sequence), None)
     return found if found is not None and found.sequence == sequence else None
-
-
-def snapshots_of(settings: ServiceSettings, job_id: str, since: timedelta) -> list[MetricSnapshot]:
-    """Return the snapshots of a job, oldest first; raises `TimeoutError` if the topic cannot be read in time."""
-    events = received(MetricSnapshot, settings, job=job_id, since=since, on_error=_skip)
-    return sorted((one.event for one in events), key=attrgetter("sequence"))
 
 
 def results_of(settings: ServiceSettings, decision: Decision) -> list[ActionResult]:

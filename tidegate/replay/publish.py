@@ -74,69 +74,90 @@ def publish(
     departures = schedule(directory, job=job, whole=whole)
     shift, recorded = 0, len(departures)
     if rebase:
-        shift = shift_to_now([d.event for d in departures if isinstance(d.event, MetricSnapshot)], speed)
-        departures = _moved(departures, shift, directory)
+        shift, move = mover(directory, departures, speed)
+        departures = [moved for departure in departures if (moved := move(departure)) is not None]
     publisher = Publisher(settings)
     try:
-        _send(publisher, settings, departures, speed=speed, moved=rebase, on_progress=on_progress)
+        _send(Sender(publisher, settings.topic_prefix, moved=rebase), departures, speed=speed, on_progress=on_progress)
     finally:
         publisher.flush()
     sent = Counter(departure.topic for departure in departures)
     return Published(sent[SNAPSHOTS], sent[JOBS], sent[RESULTS], recorded - len(departures), shift)
 
 
+class Sender:
+    """Sends records, and waits between two of one pipeline that are on different topics."""
+
+    def __init__(self, publisher: Publisher, prefix: str, *, moved: bool) -> None:
+        """With `moved`, an event is sent as it is now, and not as the bytes that were recorded."""
+        self._publisher = publisher
+        self._prefix = prefix
+        self._moved = moved
+        self._latest: dict[bytes, tuple[Topic, float]] = {}
+
+    def due(self, departure: Departure) -> float:
+        """Return the monotonic time at which its turn comes: its pipeline's last record is old enough by then."""
+        topic, sent_at = self._latest.get(departure.pipeline, (departure.topic, 0.0))
+        return sent_at + TURN_SECONDS if topic is not departure.topic else 0.0
+
+    def send(self, departure: Departure) -> None:
+        """Send a record now."""
+        if self._moved and departure.event is not None:
+            self._publisher.send(departure.event)
+        else:
+            record, name = departure.record, departure.topic.named(self._prefix)
+            self._publisher.send_raw(name, record.key, record.value, record.headers, timestamp_ms=record.timestamp_ms)
+        self._latest[departure.pipeline] = departure.topic, time.monotonic()
+
+    def flush(self) -> None:
+        """Wait for the broker's acknowledgements; raises `NotDelivered`."""
+        self._publisher.flush()
+
+
 def _send(
-    publisher: Publisher,
-    settings: ServiceSettings,
-    departures: Sequence[Departure],
-    *,
-    speed: float | None,
-    moved: bool,
-    on_progress: Callable[[int, int], None],
+    sender: Sender, departures: Sequence[Departure], *, speed: float | None, on_progress: Callable[[int, int], None]
 ) -> None:
-    """Send each record when it is due and its pipeline's last record on another topic is `TURN_SECONDS` old."""
-    latest: dict[bytes, tuple[Topic, float]] = {}
+    """Send each record when it is due and its turn has come."""
     started = flushed = time.monotonic()
     for count, departure in enumerate(departures):
-        due = started
+        due = sender.due(departure)
         if speed is not None:
-            due += (departure.due_ms - departures[0].due_ms) / 1000 / speed
-        topic, sent_at = latest.get(departure.pipeline, (departure.topic, started))
-        if topic is not departure.topic:
-            due = max(due, sent_at + TURN_SECONDS)
+            due = max(due, started + (departure.due_ms - departures[0].due_ms) / 1000 / speed)
         if due > time.monotonic() or time.monotonic() - flushed > FLUSH_SECONDS:
-            publisher.flush()
+            sender.flush()
             flushed = time.monotonic()
             on_progress(count, len(departures))
             time.sleep(max(0.0, due - flushed))
-        if moved and departure.event is not None:
-            publisher.send(departure.event)
-        else:
-            record, name = departure.record, departure.topic.named(settings.topic_prefix)
-            publisher.send_raw(name, record.key, record.value, record.headers, timestamp_ms=record.timestamp_ms)
-        latest[departure.pipeline] = departure.topic, time.monotonic()
-    publisher.flush()
+        sender.send(departure)
+    sender.flush()
     on_progress(len(departures), len(departures))
 
 
-def _moved(departures: Sequence[Departure], seconds: int, directory: Path) -> list[Departure]:
-    """Return the departures with their events moved; those that cannot be moved are left out."""
+Move = Callable[[Departure], Departure | None]
+"""Moves a record in time; None for one that cannot be moved and is left out."""
+
+
+def mover(directory: Path, departures: Sequence[Departure], speed: float | None) -> tuple[int, Move]:
+    """Return by how many seconds to move a recording so that it is from now, and what moves its records."""
+    shift = shift_to_now([d.event for d in departures if isinstance(d.event, MetricSnapshot)], speed)
     versions = _spec_versions(directory)
-    kept = []
-    for departure in departures:
+
+    def move(departure: Departure) -> Departure | None:
         event: Republished | None
         match departure.event:
             case MetricSnapshot() as snapshot:
-                event = moved_snapshot(snapshot, seconds)
+                event = moved_snapshot(snapshot, shift)
             case ActionResult() as result:
-                event = moved_result(result, seconds, versions)
+                event = moved_result(result, shift, versions)
             case JobSpec() as spec:
-                event = moved_spec(spec, seconds)
+                event = moved_spec(spec, shift)
             case None:
                 event = None
-        if event is not None or departure.tombstone:
-            kept.append(Departure(departure.due_ms, departure.topic, departure.record, event))
-    return kept
+        if event is None and not departure.tombstone:
+            return None
+        return Departure(departure.due_ms, departure.topic, departure.record, event)
+
+    return shift, move
 
 
 def _spec_versions(directory: Path) -> dict[str, int]:

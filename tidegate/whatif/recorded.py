@@ -7,7 +7,7 @@ spec in force. A later keyframe brings a new version of the spec, or an empty st
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -124,23 +124,36 @@ def moments_of(recorded: RecordedJob) -> Moments:
     return Moments(tuple(found), before, without)
 
 
-def state_before(moments: Sequence[Moment], sequence: int, engine: Engine) -> tuple[JobState, Moment]:
-    """Return the state before the decision on a snapshot, and its moment.
+def state_before(recorded: RecordedJob, sequence: int, engine: Engine) -> tuple[JobState, Moment]:
+    """Return the state before the decision on a snapshot, and its moment, from the last keyframe until then.
 
-    Raises `CannotTry` if there is none, or if this engine does not make the recorded decisions.
+    Raises `CannotTry` if what lies between was not recorded, or if this engine does not make the recorded decisions.
     """
+    until = [decision for decision in recorded.decisions if decision.sequence <= sequence]
+    frames = [place for place, decision in enumerate(until) if decision.keyframe is not None]
+    if not until or until[-1].sequence != sequence or not frames:
+        raise CannotTry(f"no recorded decision with sequence {sequence} follows a keyframe")
+    moments = moments_of(replace(recorded, decisions=until[frames[-1] :]))
+    if moments.without_inputs:
+        raise CannotTry(f"snapshots since the last keyframe that were not recorded: {moments.without_inputs}")
+    *before, last = moments.each
     state = JobState.new()
-    for moment in moments:
-        if moment.state is not None:
-            state = from_wire(moment.state)
-        after, made = engine.step(state, moment.snapshot, moment.spec, moment.decision.observed)
-        if value_of(made) != value_of(moment.decision):
-            versions = f"{moment.decision.engine_version} there, {made.engine_version} here"
-            raise CannotTry(
-                f"this engine does not make the recorded decision of sequence {moment.decision.sequence} "
-                f"(engine {versions}), so its state is not known"
-            )
-        if moment.snapshot.sequence == sequence:
-            return state, moment
-        state = after
-    raise CannotTry(f"no recorded decision with sequence {sequence} can be made again")
+    for moment in before:
+        state = _begun(state, moment)
+        state, made = engine.step(state, moment.snapshot, moment.spec, moment.decision.observed)
+        _check(moment, made)
+    state = _begun(state, last)
+    _check(last, engine.step(state, last.snapshot, last.spec, last.decision.observed)[1])
+    return state, last
+
+
+def _begun(state: JobState, moment: Moment) -> JobState:
+    return state if moment.state is None else from_wire(moment.state)
+
+
+def _check(moment: Moment, made: Decision) -> None:
+    if value_of(made) != value_of(moment.decision):
+        raise CannotTry(
+            f"this engine does not make the recorded decision of sequence {moment.decision.sequence} "
+            f"(engine {moment.decision.engine_version} there, {made.engine_version} here), so its state is not known"
+        )

@@ -1,0 +1,162 @@
+"""Stepping through a recording: every event in its order, the engine deciding along, at keys or without."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.events import snapshot
+from tests.support.history import ENDS, GROWS, write_history, write_recording
+from tidegate.cli import app
+from tidegate.events.result import ActionResult
+from tidegate.installed import engine
+from tidegate.replay.files import read_manifest, sha256, write_manifest
+from tidegate.replay.schedule import schedule
+from tidegate.replay.walk import Walk, details
+
+
+@pytest.fixture
+def rec(tmp_path: Path) -> Path:
+    """A recording."""
+    write_history(tmp_path / "rec")
+    return tmp_path / "rec"
+
+
+def run(rec: Path, *options: str, keys: str = "", code: int = 0) -> str:
+    """Return what `replay step` prints, keys from a pipe."""
+    ran = CliRunner().invoke(app, ["replay", "step", "--from", str(rec), *options], input=keys)
+    assert ran.exit_code == code, ran.output
+    return ran.stdout if code == 0 else ran.stderr
+
+
+def shown(text: str) -> list[int]:
+    """Return the numbers of the events shown."""
+    return [int(line[1:].partition("/")[0]) for line in text.splitlines() if line.startswith("[")]
+
+
+def test_the_engine_makes_every_recorded_decision_again(rec: Path) -> None:
+    """Going through the recording gives the recorded decisions, byte for byte, and the state after each."""
+    walk = Walk(rec, engine())
+    walked = [walk.take(departure) for departure in schedule(rec, whole=True)]
+    decided = [one for one in walked if one.decision is not None]
+    assert len(decided) == ENDS
+    assert all(one.difference is None for one in decided)
+    assert [one.state.decisions for one in decided if one.state] == list(range(1, ENDS + 1))
+    assert any("under way" in line for one in decided for line in details(one))
+
+
+def test_without_keys_every_event_is_shown_in_its_order(rec: Path) -> None:
+    """Specs, results and snapshots are numbered; each snapshot shows its decision, reasons and that it is the same."""
+    text = run(rec, "--speed", "max")
+    total = len(schedule(rec, whole=True))
+    assert shown(text) == list(range(1, total + 1))
+    assert text.count("as recorded, byte for byte") == ENDS
+    assert "spec, version 2: flip271, active, 1 to 16 slots" in text
+    assert "result, verified" in text
+    assert "[COMMAND_IN_FLIGHT]" in text or "Scale up" in text
+
+
+def test_a_changed_decision_is_shown_with_its_first_difference(rec: Path) -> None:
+    """The field, what was recorded, and what the engine makes of it."""
+    file = rec / "decisions.ndjson"
+    lines = file.read_text().splitlines()
+    forged = json.loads(lines[GROWS])
+    decision = json.loads(forged["value"])
+    decision["final_parallelism"] += 1
+    lines[GROWS] = json.dumps({**forged, "value": json.dumps(decision)})
+    file.write_text("\n".join(lines) + "\n")
+    manifest = read_manifest(rec)
+    files = tuple(
+        f.model_copy(update={"sha256": sha256(rec / f.file), "bytes": (rec / f.file).stat().st_size})
+        for f in manifest.files
+    )
+    write_manifest(rec, manifest.model_copy(update={"files": files}))
+    text = run(rec, "--speed", "max")
+    was = decision["final_parallelism"]
+    assert f"DIFFERS from the recorded decision: final_parallelism is {was - 1}, recorded {was}" in text
+    assert text.count("as recorded, byte for byte") == ENDS - 1
+
+
+def test_keys_choose_the_next_event_decision_or_event_of_the_job(rec: Path) -> None:
+    """Enter and space go one on, n to a decision, j to the job's next event, q ends; so does the end of the input."""
+    results = [n for n, d in enumerate(schedule(rec, whole=True), 1) if isinstance(d.event, ActionResult)]
+    assert shown(run(rec, keys="\n \nq")) == [1, 2, 3]
+    assert shown(run(rec, keys="")) == [1]
+    decisions = shown(run(rec, keys="n" * 40))
+    assert len(decisions) == ENDS + 1  # the first event is a spec
+    assert not set(decisions) & set(results)
+    assert shown(run(rec, keys="jj\n")) == [1, 2, 3]
+    assert "is no key" in run(rec, keys="x", code=2)
+
+
+def test_a_key_leads_past_the_events_of_other_jobs(tmp_path: Path) -> None:
+    """From an event of one job, j leads to its next one, wherever that is."""
+    events = [snapshot(n, job_id=name) for n, name in enumerate(["rates", "orders", "orders", "rates"])]
+    write_recording(tmp_path / "rec", [(each.observed_at, each) for each in events])
+    assert shown(run(tmp_path / "rec", keys="j\n")) == [1, 4]
+    assert "no decision on it was recorded" in run(tmp_path / "rec", keys="q")
+
+
+def test_only_one_job_is_gone_through(rec: Path) -> None:
+    """`--job` leaves out all others; one that was not recorded is an error."""
+    assert shown(run(rec, "--job", "rates", "--speed", "max"))
+    assert "nothing to step through of job 'other'" in run(rec, "--job", "other", code=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--speed", "fast"], "neither a factor above 0 nor max"),
+        (["--to", "127.0.0.1:1"], "--topic-prefix is required with --to"),
+        (["--topic-prefix", "try."], "name the broker with --to"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(rec: Path, options: list[str], says: str) -> None:
+    """With what to do instead."""
+    assert says in run(rec, *options, code=2).replace("\n", " ")
+
+
+def test_at_a_pace_it_takes_its_time(rec: Path) -> None:
+    """At 200 times the recorded pace, 160 recorded seconds take 0.8 s."""
+    began = time.monotonic()
+    run(rec, "--speed", "200")
+    assert time.monotonic() - began >= (ENDS - 1) * 10 / 200
+
+
+def test_on_a_terminal_each_key_counts_at_once(rec: Path) -> None:
+    """No Enter is needed after n or q, and the terminal is left as it was."""
+    ours, theirs = pty.openpty()
+    program = "import sys; from tidegate.cli import app; app(sys.argv[1:])"
+    words = [sys.executable, "-c", program, "replay", "step", "--from", str(rec)]
+    child = subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    os.close(theirs)
+    assert child.stdout is not None
+    try:
+        wait_for(child.stdout.fileno(), b"[1/")
+        os.write(ours, b"n")
+        wait_for(child.stdout.fileno(), b"[2/")
+        os.write(ours, b"q")
+        assert child.wait(20) == 0
+    finally:
+        child.kill()
+        child.wait(5)
+        child.stdout.close()
+        os.close(ours)
+
+
+def wait_for(pipe: int, text: bytes) -> None:
+    """Read until a text has come."""
+    seen, deadline = b"", time.monotonic() + 60
+    while text not in seen:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{text!r} did not come, only {seen!r}"
+        seen += os.read(pipe, 65536)
