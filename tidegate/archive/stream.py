@@ -26,7 +26,7 @@ from tidegate.runtime.settings import ServiceSettings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BATCH_RECORDS = 500_000
+BATCH_RECORDS = 200_000
 """Most records of one micro-batch: bounds the memory and the size of a file."""
 COMPRESSION = "zstd"
 SORTED_BY = ("topic", "day", "partition", "offset")
