@@ -25,20 +25,25 @@ from bench.zero import JOB, SERVICES, WAIT_SECONDS, Rig
 from tidegate.backtest.backtest import Choices, JobReport, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
 from tidegate.backtest.logs import read_logs
-from tidegate.backtest.past import Past, past_of
+from tidegate.backtest.past import Past, SlotSteps, past_of
 from tidegate.backtest.search import NOT_SEARCHED
 from tidegate.backtest.trial import part
+from tidegate.client import received
 from tidegate.events.job import JobSpec, Mode
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.runtime.kafka import Publisher
 from tidegate.stack import StackInfo
 
 PARTITIONS = 8
 SLOTS = 2
-MAX_SLOTS = 6
-OBJECTIVE_SECONDS = 15.0
-LOAD = ((30.0, 300.0), (90.0, 1100.0), (60.0, 500.0), (50.0, 1300.0))
+MAX_SLOTS = 4
+OBJECTIVE_SECONDS = 20.0
+RECORD_MS = 8.0
+"""The job mostly waits, so that a busy machine changes little of what is measured."""
+LOAD = ((40.0, 100.0), (110.0, 340.0), (70.0, 120.0))
 """(seconds, records/s): more than the plain job's slots can do, and less again."""
-TRICKLE = 100.0
+TRICKLE = 40.0
+_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 TICK_SECONDS = 0.05
 WARM_COMMITS = 4
 WINDOW_SECONDS = 30.0
@@ -52,6 +57,8 @@ class Truth:
     past: Past
     load_began: float
     """Epoch second."""
+    slots: SlotSteps
+    """As the master granted them: before an executor has registered, as the twin counts them."""
 
     def delays(self) -> list[float]:
         """Return the mean delay of each window of the load."""
@@ -60,7 +67,7 @@ class Truth:
 
     def slot_seconds(self) -> float:
         """Return the slot-seconds held during the load."""
-        return self.past.slots.slot_seconds(self.load_began, self.load_began + seconds_of_load())
+        return self.slots.slot_seconds(self.load_began, self.load_began + seconds_of_load())
 
 
 def main() -> list[BenchRow]:
@@ -122,7 +129,8 @@ def record(info: StackInfo, folder: Path) -> Truth:
     finally:
         end_group(process, 30)
         rig.close()
-    return _truth(folder / "events", rig.tag, began)
+    past = past_of(rig.tag, read_logs(folder / "events").jobs[rig.tag])
+    return Truth(past, began, past.slots)
 
 
 def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
@@ -138,10 +146,11 @@ def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
         stopped = rig.stops()
         Publisher(rig.settings).publish(spec.model_copy(update={"running": False, "version": spec.version + 1}))
         rig.wait("the job has stopped", lambda: rig.stops() > stopped)
-        sys.stderr.write(rig.story() + "\n")
+        granted = [(one.event.sequence, one.event.slots_granted) for one in received(MetricSnapshot, rig.settings)]
     finally:
         rig.close()
-    return _truth(folder / "events", rig.tag, began)
+    steps = SlotSteps(sorted((float(at), slots) for at, slots in granted if slots is not None))
+    return Truth(past_of(rig.tag, read_logs(folder / "events").jobs[rig.tag]), began, steps)
 
 
 def _completed(spec: JobSpec, rig: Rig) -> JobSpec:
@@ -181,6 +190,8 @@ def _submit(rig: Rig) -> subprocess.Popen[bytes]:
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": _LIGHT,
+        "spark.executor.extraJavaOptions": _LIGHT,
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
     }
@@ -199,7 +210,16 @@ def _submit(rig: Rig) -> subprocess.Popen[bytes]:
 def _args(rig: Rig) -> tuple[str, ...]:
     return (
         *("--bootstrap-servers", rig.info.bootstrap_servers, "--checkpoint", str(rig.folder / "checkpoint")),
-        *("--input", f"{rig.tag}-in", "--output", f"{rig.tag}-out", "--record-ms", "2", "--trigger", "2 seconds"),
+        *(
+            "--input",
+            f"{rig.tag}-in",
+            "--output",
+            f"{rig.tag}-out",
+            "--record-ms",
+            f"{RECORD_MS:g}",
+            "--trigger",
+            "4 seconds",
+        ),
     )
 
 
@@ -259,10 +279,6 @@ def _feeding(rig: Rig) -> Iterator[_Feed]:
 def _commits(events: Path) -> int:
     logs = read_logs(events)
     return sum(len(run.batches) for runs in logs.jobs.values() for run in runs)
-
-
-def _truth(events: Path, name: str, began: float) -> Truth:
-    return Truth(past_of(name, read_logs(events).jobs[name]), began)
 
 
 def seconds_of_load() -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.eventlogs import recorded, rolling
+from tests.support.eventlogs import HERE, recorded, rolling
 from tests.support.plain_logs import load, model, write_log
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
@@ -200,6 +200,26 @@ def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> Non
     assert "only plain and zstd logs" in why["app-2.lz4"]
     assert "damaged" in why["app-3.zstd"]
     assert why["app-4"] == "no micro-batch of a streaming query ended"
+
+
+def test_a_real_log_of_plain_spark_submit(tmp_path: Path) -> None:
+    """From a real log come the job file, what new executors cost, and a twin near the real batches."""
+    (tmp_path / "app-1.zstd").write_bytes((HERE / "plain.zstd").read_bytes())
+    runs = read_logs(tmp_path).jobs["orders"]
+    report = backtest_runs("orders", runs, Choices(objective_seconds=15.0, max_slots=6), no_search)
+    spec = parse_specs(report.job_file, "job.yaml")[0]
+    assert spec.application.script == "/app/examples/rates.py"
+    assert spec.application.args[-4:] == ("--record-ms", "2", "--trigger", "2 seconds")
+    assert spec.application.conf == {"spark.ui.enabled": "false"}
+    assert (spec.application.checkpoint_location, spec.sources) == ("/data/checkpoint", ("orders-in",))
+    assert "application.jars: Spark has hidden its value in the log" in report.job_file
+    model = report.replica.model
+    assert model.stages[0].record_cost_seconds == pytest.approx(0.0022, rel=0.2)  # 2 ms of sleep, and the rest
+    assert report.fit is not None
+    assert any("the trigger interval is not known" in remark for remark in report.fit.remarks)
+    assert 3.0 < model.in_place.register_seconds < 30.0
+    assert 3.0 < model.in_place.first_batch_seconds < 40.0
+    assert report.proposed.whole.changes > 0
 
 
 def test_rolled_compressed_and_running_logs_are_read(tmp_path: Path) -> None:

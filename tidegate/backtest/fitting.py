@@ -224,6 +224,8 @@ def _remarks(past: Past, found: Calibration) -> Iterator[str]:
     if found.max_records is not None:
         full = sum(batch.input_records >= 0.98 * found.max_records for batch in batches) / len(batches)
         yield f"{full:.0%} of the batches were as large as the source allows, about {found.max_records:,} records"
+    if found.trigger_seconds is None:
+        yield "nearly no batch had to wait for its trigger, so the trigger interval is not known, and taken as none"
     longest, trigger = max(batch.seconds for batch in batches), found.trigger_seconds
     if trigger and longest < trigger:
         yield (
