@@ -155,6 +155,18 @@ def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_
     assert [gist(one) for one in again] == [gist(step.decision) for step in steps]
 
 
+def test_stepping_publishes_what_it_goes_through(settings: ServiceSettings, tmp_path: Path) -> None:
+    """Each event that was gone through is on the topics, with the recorded bytes, and no other."""
+    write_history(tmp_path / "rec")
+    to = ["--to", settings.bootstrap_servers, "--topic-prefix", settings.topic_prefix]
+    ran = CliRunner().invoke(app, ["replay", "step", "--from", str(tmp_path / "rec"), *to], input="nnn\n")
+    assert ran.exit_code == 0, ran.output
+    record(settings, tmp_path / "sent", topics=(JOBS, SNAPSHOTS))
+    for topic, count in ((JOBS, 1), (SNAPSHOTS, 3)):
+        was, sent = ([r.value for r in read(tmp_path / at, topic.suffix)] for at in ("rec", "sent"))
+        assert sent == was[:count]
+
+
 def gist(decision: Decision) -> tuple[object, ...]:
     """Return what a decision says, without instants, ids and figures."""
     sizes = (decision.current_parallelism, decision.proposed_parallelism, decision.final_parallelism)

@@ -20,28 +20,30 @@ from tidegate.cli import app
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Scalar
+from tidegate.twin.calibrate import Calibration, calibrate
+from tidegate.whatif.course import Course, course_of
 from tidegate.whatif.differences import differences_of, first_difference
 from tidegate.whatif.engines import OtherEngine, ThisEngine
 from tidegate.whatif.figures import figures_of, length, rows_of, spread
 from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of, state_before
 from tidegate.whatif.report import how_sure
-from tidegate.whatif.trial import Course, Trial, attempt
+from tidegate.whatif.trial import Trial, _Loop, attempt
 from tidegate.whatif.vary import checked, values_of, varied
 
 PACKAGE = Path(tidegate.__file__).parent
 
 
 @cache
-def tried(policy: str | None = None, seeds: int = 3) -> Trial:
+def tried(policy: str | None = None, seeds: int = 2) -> Trial:
     """Return the trial of a policy on the hour that `tide` scaled."""
     hour = recorded()
     return attempt(hour, moments_of(hour), ThisEngine(), lambda spec: varied(spec, policy=policy), seeds=seeds)
 
 
-def course_of(policy: str) -> Course:
+def course_under(policy: str) -> Course:
     """Return the hour as the policy really scales it."""
     found = simulated(policy)
-    return Course(tuple(found.snapshots), tuple(found.decisions))
+    return course_of(zip(found.snapshots, found.decisions, strict=True))
 
 
 def short() -> RecordedJob:
@@ -67,7 +69,7 @@ def test_the_same_spec_changes_nothing() -> None:
 @pytest.mark.parametrize("policy", ["hpa", "threshold", "flip271"])
 def test_another_policy_is_judged_as_well_as_if_it_had_run(policy: str) -> None:
     """From a recording of `tide`, lateness and slots under another policy are found within a fifth of the true ones."""
-    trial, truth = tried(policy), figures_of(course_of(policy), SPEC)
+    trial, truth = tried(policy), figures_of(course_under(policy), SPEC)
     found = [figures_of(course, SPEC) for course in trial.courses]
     assert sum(f.late_seconds for f in found) / len(found) == pytest.approx(truth.late_seconds, rel=0.2)
     assert sum(f.slot_seconds for f in found) / len(found) == pytest.approx(truth.slot_seconds, rel=0.2)
@@ -80,24 +82,34 @@ def test_recorded_snapshots_are_the_truth_until_another_change() -> None:
     place = trial.leaves_at
     assert place is not None
     for course in trial.courses:
-        assert course.snapshots[: place + 1] == trial.recorded.snapshots[: place + 1]
-        assert course.snapshots[place + 1] != trial.recorded.snapshots[place + 1]
-    ordered = [d.command for d in (trial.recorded.decisions[place], trial.courses[0].decisions[place])]
+        measured = [[(p.slots, p.delay_seconds, p.lag_records) for p in each] for each in (course, trial.recorded)]
+        assert measured[0][: place + 1] == measured[1][: place + 1]
+        assert measured[0][place + 1] != measured[1][place + 1]
+    ordered = [each[place].command for each in (trial.decisions, trial.made)]
     assert ordered[0] != ordered[1]
+
+
+@cache
+def found_in_the_hour() -> Calibration:
+    """Return the twin of the hour."""
+    return calibrate(recorded().snapshots, recorded().results)
 
 
 def test_the_twin_goes_on_where_the_recording_stood() -> None:
     """What arrived stays, what is committed and the ids of batches only rise, and every snapshot is valid."""
-    trial = tried("threshold")
-    for course in trial.courses:
-        assert len(course.snapshots) == len(course.decisions) == len(trial.recorded.snapshots)
-        for was, found in zip(trial.recorded.snapshots, course.snapshots, strict=True):
-            assert [s.end_offsets for s in found.sources] == [s.end_offsets for s in was.sources]
-            MetricSnapshot.model_validate(found.model_dump())
-        committed = [[done or 0 for done in s.sources[0].committed_offsets] for s in course.snapshots]
+    hour = recorded()
+    loop = _Loop(ThisEngine(), moments_of(hour).each, {}, lambda _share: None, runs=1)
+    was = hour.snapshots[100:]
+    for seed in range(3):
+        found = [s for s, _ in loop.on_the_twin(found_in_the_hour(), hour, 99, seed, as_recorded=True)]
+        for real, ours in zip(was, found, strict=True):
+            assert [s.end_offsets for s in ours.sources] == [s.end_offsets for s in real.sources]
+            MetricSnapshot.model_validate(ours.model_dump())
+        committed = [[done or 0 for done in s.sources[0].committed_offsets] for s in [hour.snapshots[99], *found]]
         assert all(b >= a for one, other in pairwise(committed) for a, b in zip(one, other, strict=True))
-        ids = [batch.batch_id for s in course.snapshots for batch in s.batches]
+        ids = [batch.batch_id for s in found for batch in s.batches]
         assert all(b > a for a, b in pairwise(ids))
+        assert ids[0] > max(batch.batch_id for s in hour.snapshots for batch in s.batches)
 
 
 def test_the_twin_says_how_far_to_trust_it() -> None:
@@ -129,7 +141,7 @@ def test_without_a_twin_the_answer_ends_at_the_first_other_change() -> None:
     hour = short()
     trial = attempt(hour, moments_of(hour), ThisEngine(), lambda spec: varied(spec, policy="hpa"))
     assert "batches" in trial.unknown_because
-    assert trial.leaves_at == len(trial.courses[0].decisions) - 1
+    assert trial.leaves_at == len(trial.made) - 1
     assert rows_of(trial) == []
     assert differences_of(trial)
 
@@ -229,7 +241,7 @@ def test_the_results_of_commands_follow_another_version(tmp_path: Path) -> None:
     with OtherEngine(copied(tmp_path / "next", change)) as engine:
         assert engine.name.startswith("engine 99 of ")
         trial = attempt(hour, moments_of(hour), engine, lambda spec: spec)
-    assert any(d.command is not None for d in trial.recorded.decisions)
+    assert any(d.command is not None for d in trial.decisions)
     assert (trial.leaves_at, differences_of(trial)) == (None, [])
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from tidegate.console.charts import Chart, Mark, Series
 from tidegate.terminal import figure
+from tidegate.whatif.course import Point
 from tidegate.whatif.differences import DecisionDifference, differences_of
 from tidegate.whatif.engines import ThisEngine
-from tidegate.whatif.figures import Point, Row, length, points_of, rows_of
+from tidegate.whatif.figures import Row, length, rows_of
 from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of
-from tidegate.whatif.report import how_sure
+from tidegate.whatif.report import how_sure, seconds_of
 from tidegate.whatif.trial import Trial, attempt
 from tidegate.whatif.vary import Vary, checked, scalar_of, values_of, varied
 
@@ -69,9 +70,8 @@ def try_out(recorded: RecordedJob, vary: Vary) -> ShownTrial:
     trial = attempt(recorded, moments_of(recorded), ThisEngine(), vary, seeds=SEEDS)
     was, tried = trial.specs[-1]
     found = differences_of(trial)
-    tries = trial.recorded.snapshots[: len(trial.courses[0].decisions)]
     return ShownTrial(
-        length(tries[-1].sequence - tries[0].sequence + tries[0].interval_seconds),
+        length(seconds_of(trial)),
         (Row("policy", was.scaling.policy, tried.scaling.policy, ""), *rows_of(trial)),
         charts_of_trial(trial),
         tuple(how_sure(trial)),
@@ -82,13 +82,13 @@ def try_out(recorded: RecordedJob, vary: Vary) -> ShownTrial:
 
 def charts_of_trial(trial: Trial) -> tuple[Chart, ...]:
     """Return size and delay over time, of what ran and of what would have run."""
-    count = len(trial.courses[0].snapshots)
+    count = len(trial.made)
     every = max(1, count // DRAWN_POINTS)
-    was, tried = (points_of(course.snapshots[:count])[::every] for course in (trial.recorded, trial.courses[0]))
+    was, tried = (course[:count:every] for course in (trial.recorded, trial.courses[0]))
     at = tuple(float(point.at) for point in was)
     marks: tuple[Mark, ...] = ()
     if trial.leaves_at is not None:
-        marks = (Mark(float(trial.recorded.snapshots[trial.leaves_at].sequence), "first other change", operator=False),)
+        marks = (Mark(float(trial.recorded[trial.leaves_at].at), "first other change", operator=False),)
     objective = trial.specs[-1][0].scaling.lag_objective_seconds
     slots = [tuple(float(point.slots) for point in points) for points in (was, tried)]
     delays = [tuple(_rounded(point) for point in points) for points in (was, tried)]

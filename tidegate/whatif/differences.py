@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import zip_longest
 
 from tidegate.events.decision import Decision, TrailEntry
+from tidegate.whatif.course import Point
 from tidegate.whatif.trial import Trial
 
 
@@ -36,7 +37,7 @@ def differences_of(trial: Trial) -> list[DecisionDifference]:
     """Return where the decisions differ, oldest first. A command starts a new entry, so does what follows it."""
     found: list[DecisionDifference] = []
     alone = True
-    for place, (was, made) in enumerate(zip(trial.recorded.decisions, trial.courses[0].decisions, strict=False)):
+    for place, (was, made) in enumerate(zip(trial.decisions, trial.made, strict=False)):
         one = _difference(trial, place, was, made)
         if one is None:
             continue
@@ -59,7 +60,7 @@ def _difference(trial: Trial, place: int, was: Decision, made: Decision) -> Deci
         was.sequence,
         1,
         f"{was.current_parallelism} → {was.final_parallelism}",
-        _sizes([course.decisions[place] for course in trial.courses]),
+        _sizes([course[place] for course in trial.courses]),
         because,
         made.sentence,
         was.sentence,
@@ -76,9 +77,8 @@ def _kind(one: DecisionDifference) -> tuple[object, ...]:
     return one.was, one.would_be, one.on_the_twin
 
 
-def _sizes(everyone: Sequence[Decision]) -> str:
-    current = _range([each.current_parallelism for each in everyone])
-    return f"{current} → {_range([each.final_parallelism for each in everyone])}"
+def _sizes(everyone: Sequence[Point]) -> str:
+    return f"{_range([each.current for each in everyone])} → {_range([each.final for each in everyone])}"
 
 
 def _range(sizes: Sequence[int]) -> str:

@@ -13,28 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tidegate.engine.delay import NO_ARRIVALS, watched
-from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec, Tariff
-from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.lab.bill import MONTH_SECONDS, bill
 from tidegate.lab.score import Prices
 from tidegate.terminal import figure
-from tidegate.twin.recorded import lag_of
-from tidegate.whatif.trial import Course, Trial
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A course at one snapshot."""
-
-    at: int
-    """Its sequence, epoch seconds."""
-    slots: int
-    delay_seconds: float | None
-    """None: unknown, as at the first snapshots, before which nothing is known of the arrivals."""
-    lag_records: int | None
+from tidegate.whatif.course import Course
+from tidegate.whatif.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +56,20 @@ class Row:
     """"" where no twin was needed."""
 
 
-def points_of(snapshots: Sequence[MetricSnapshot]) -> list[Point]:
-    """Return a course's points, one per snapshot."""
-    arrivals, slots = NO_ARRIVALS, 0
-    found: list[Point] = []
-    for snapshot in snapshots:
-        arrivals, age = watched(arrivals, snapshot)
-        slots = slots if snapshot.slots_granted is None else snapshot.slots_granted
-        known = age is not None and not (age.at_least and len(found) < 2)
-        found.append(Point(snapshot.sequence, slots, age.seconds if known and age else None, lag_of(snapshot)))
-    return found
-
-
 def figures_of(course: Course, spec: JobSpec) -> Figures:
     """Return a course in figures, by the objective and the largest size of a spec."""
-    points, objective = points_of(course.snapshots), spec.scaling.lag_objective_seconds
+    objective = spec.scaling.lag_objective_seconds
     late = unknown = held = 0.0
-    for before, after in pairwise(points):
+    for before, after in pairwise(course):
         seconds = float(after.at - before.at)
         held += before.slots * seconds
         late += seconds if after.delay_seconds is not None and after.delay_seconds > objective else 0.0
         unknown += seconds if after.delay_seconds is None else 0.0
-    commands = [d.command for d in course.decisions if d.command is not None]
-    ways = Counter(c.way or Way.RESTART for c in commands if c.kind is CommandKind.RESCALE)
+    ways = Counter(point.way for point in course if point.way is not None)
     return Figures(
-        seconds=float(points[-1].at - points[0].at),
+        seconds=float(course[-1].at - course[0].at),
         late_seconds=late,
-        worst_seconds=max((p.delay_seconds for p in points if p.delay_seconds is not None), default=0.0),
+        worst_seconds=max((p.delay_seconds for p in course if p.delay_seconds is not None), default=0.0),
         unknown_seconds=unknown,
         slot_seconds=held,
         ways=ways,

@@ -12,7 +12,7 @@ from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from tidegate.lab.picture import CHANGE, DPI, LATE
-from tidegate.whatif.figures import Point, points_of
+from tidegate.whatif.course import Point
 from tidegate.whatif.trial import Trial
 
 WAS, TRIED = "#333333", "#1f5fa8"
@@ -21,7 +21,7 @@ Value = Callable[[Point], float | None]
 
 def draw(trial: Trial) -> bytes:
     """Return size, delay and lag of both as PNG; a band shows what the twin's runs differ by."""
-    was, tried = points_of(trial.recorded.snapshots), [points_of(course.snapshots) for course in trial.courses]
+    was, tried = trial.recorded, trial.courses
     objective = trial.specs[-1][0].scaling.lag_objective_seconds
     figure = Figure(figsize=(10, 8), layout="constrained")
     panels: Any = figure.subplots(3, 1, sharex=True)
@@ -36,7 +36,7 @@ def draw(trial: Trial) -> bytes:
         _band(panel, tried, value, stepped=stepped)
         _line(panel, tried[0], value, "what if", TRIED, stepped=stepped, width=1.3)
         if trial.leaves_at is not None:
-            at = _when(trial.recorded.snapshots[trial.leaves_at].sequence)
+            at = _when(trial.recorded[trial.leaves_at].at)
             panel.axvline(at, color=CHANGE, linewidth=0.9, linestyle=":")
             if stepped:
                 panel.annotate(" first other change", (at, 1), xycoords=("data", "axes fraction"), va="top", fontsize=8)

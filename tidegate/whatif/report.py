@@ -11,9 +11,10 @@ from typing import Any
 
 from tidegate.events.envelope import value_of
 from tidegate.terminal import clock, figure
+from tidegate.whatif.course import Course
 from tidegate.whatif.differences import DecisionDifference
 from tidegate.whatif.figures import Row, figures_of, length, rows_of
-from tidegate.whatif.trial import Course, Trial
+from tidegate.whatif.trial import Trial
 
 COLUMNS = ("at", "times", "was", "would be", "first difference", "why")
 FIGURE_COLUMNS = ("figure", "recorded", "what if", "the twin on what ran")
@@ -28,12 +29,17 @@ img { max-width: 100% } code { background: #eef0f3; padding: 0 .25em }
 
 def heading(trial: Trial, found: Sequence[DecisionDifference]) -> str:
     """Return in a line what was compared."""
-    tried, whole = len(trial.courses[0].decisions), len(trial.recorded.decisions)
-    snapshots = trial.recorded.snapshots[:tried]
-    seconds = snapshots[-1].sequence - snapshots[0].sequence + snapshots[0].interval_seconds
+    tried, whole = len(trial.made), len(trial.decisions)
     part = "" if tried == whole else f" of {whole}"
     differ = sum(one.count for one in found)
-    return f"{trial.job_id}: {length(seconds)}, {tried}{part} decisions by {trial.engine}, {differ} of them differ"
+    decided = f"{tried}{part} decisions by {trial.engine}, {differ} of them differ"
+    return f"{trial.job_id}: {length(seconds_of(trial))}, {decided}"
+
+
+def seconds_of(trial: Trial) -> float:
+    """Return how long the time is that was tried."""
+    tried = trial.courses[0]
+    return tried[-1].at - tried[0].at + trial.specs[-1][0].interval_seconds
 
 
 def difference_rows(found: Iterable[DecisionDifference]) -> list[tuple[str, ...]]:
@@ -61,7 +67,7 @@ def how_sure(trial: Trial) -> list[str]:
     lines = [f"Left out: {each}." for each in trial.left_out]
     if trial.leaves_at is None:
         return [*lines, "Every change of size would have been the same, so all of this was measured."]
-    at = trial.recorded.decisions[trial.leaves_at].decided_at
+    at = trial.decisions[trial.leaves_at].decided_at
     lines.append(f"Until {clock(at)} UTC every change is the recorded one, so all of it was measured.")
     if trial.unknown_because:
         lines.append(f"What follows is not known, because no twin can be fitted: {trial.unknown_because}.")
@@ -77,7 +83,7 @@ def how_sure(trial: Trial) -> list[str]:
         f"measured, and holds {figure(control.slot_seconds / 3600, digits=2)} slot-hours, where "
         f"{figure(was.slot_seconds / 3600, digits=2)} were."
     )
-    tried = {s.slots_granted for course in trial.courses for s in course.snapshots if s.slots_granted}
+    tried = {point.slots for course in trial.courses for point in course if point.slots}
     if unseen := sorted(tried - sure.sizes_seen):
         sizes = ", ".join(map(str, unseen))
         lines.append(f"The job never ran with {sizes} slots in this recording: what they can do is extrapolated.")
@@ -137,9 +143,9 @@ def as_json(trial: Trial, found: Sequence[DecisionDifference]) -> str:
             "job_id": trial.job_id,
             "engine": trial.engine,
             "changed": changes_of_spec(trial),
-            "decisions": len(trial.recorded.decisions),
+            "decisions": len(trial.decisions),
             "differing": sum(one.count for one in found),
-            "leaves_at": None if left is None else trial.recorded.decisions[left].sequence,
+            "leaves_at": None if left is None else trial.decisions[left].sequence,
             "unknown_because": trial.unknown_because or None,
             "recorded": numbers(trial.recorded),
             "tried": [] if trial.unknown_because else [numbers(course) for course in trial.courses],

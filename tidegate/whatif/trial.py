@@ -10,8 +10,9 @@ follows from the engine's own changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from tidegate.engine.decide import AlreadyDecided
@@ -24,6 +25,7 @@ from tidegate.twin.calibrate import Calibration, batch_error, calibrate
 from tidegate.twin.load import BadLoad
 from tidegate.twin.recorded import CannotCalibrate
 from tidegate.whatif.continuation import Continuation, model_for
+from tidegate.whatif.course import Course, course_of
 from tidegate.whatif.engines import Steps
 from tidegate.whatif.recorded import Moment, Moments, RecordedJob
 from tidegate.whatif.vary import Vary
@@ -33,14 +35,6 @@ SEEDS = 5
 
 Progress = Callable[[float], None]
 """Called with the completed share, 0..1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What was, or would have been, measured and decided, one entry per moment."""
-
-    snapshots: tuple[MetricSnapshot, ...]
-    decisions: tuple[Decision, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +57,10 @@ class Trial:
     engine: str
     specs: tuple[tuple[JobSpec, JobSpec], ...]
     """The recorded versions of the spec, and what the trial made of each."""
+    decisions: tuple[Decision, ...]
+    """The recorded ones."""
+    made: tuple[Decision, ...]
+    """What would have been decided, in the first run of the twin; fewer if the trial ends before."""
     recorded: Course
     courses: tuple[Course, ...]
     """One for each run of the twin; exactly one without it."""
@@ -94,12 +92,12 @@ def attempt(
     new = {key: made for key, (_, made) in specs.items()}
     start = _Loop(engine, each, new, progress, runs=seeds + 1)
     leaves_at = start.as_recorded()
-    was = Course(tuple(m.snapshot for m in each), tuple(m.decision for m in each))
-    courses: tuple[Course, ...] = (Course(was.snapshots[: len(start.true)], tuple(start.true)),)
+    made = tuple(start.true)
+    courses: tuple[Course, ...] = (course_of((m.snapshot, d) for m, d in zip(each, made, strict=False)),)
     sureness, why = None, ""
     if leaves_at is not None and leaves_at + 1 < len(each):
         try:
-            courses, sureness = _continued(start, recorded, was, leaves_at, seeds)
+            made, courses, sureness = _continued(start, recorded, leaves_at, seeds)
         except (CannotCalibrate, BadLoad) as error:
             why = str(error)
     progress(1.0)
@@ -109,7 +107,9 @@ def attempt(
         each[0].snapshot.job_id,
         engine.name,
         tuple(specs.values()),
-        was,
+        tuple(m.decision for m in each),
+        made,
+        course_of((m.snapshot, m.decision) for m in each),
         courses,
         leaves_at,
         sureness,
@@ -119,21 +119,19 @@ def attempt(
 
 
 def _continued(
-    start: _Loop, recorded: RecordedJob, was: Course, leaves_at: int, seeds: int
-) -> tuple[tuple[Course, ...], Sureness]:
-    """Return the courses from the first different change on, and how sure they are. Raises `CannotCalibrate`."""
+    start: _Loop, recorded: RecordedJob, leaves_at: int, seeds: int
+) -> tuple[tuple[Decision, ...], tuple[Course, ...], Sureness]:
+    """Return the first run's decisions, all courses, and how sure they are. Raises `CannotCalibrate`."""
     found = calibrate(recorded.snapshots, recorded.results)
-    head = was.snapshots[: leaves_at + 1]
-
-    def course(seed: int, decisions: Sequence[Decision] | None = None) -> Course:
-        snapshots, made = start.on_the_twin(found, recorded, leaves_at, seed, decisions)
-        before = start.true if decisions is None else was.decisions[: leaves_at + 1]
-        return Course((*head, *snapshots), (*before, *made))
-
-    courses = tuple(course(seed) for seed in range(seeds))
+    head = list(zip((m.snapshot for m in start.each), start.true, strict=False))
+    first: list[tuple[MetricSnapshot, Decision]] = list(start.on_the_twin(found, recorded, leaves_at, 0))
+    courses = [course_of([*head, *first])]
+    courses += [course_of(chain(head, start.on_the_twin(found, recorded, leaves_at, n))) for n in range(1, seeds)]
+    true = [(m.snapshot, m.decision) for m in start.each[: leaves_at + 1]]
+    control = course_of(chain(true, start.on_the_twin(found, recorded, leaves_at, 0, as_recorded=True)))
     seen = frozenset(s.slots_granted for s in recorded.snapshots if s.slots_granted)
     error = batch_error(found, recorded.snapshots, recorded.results)
-    return courses, Sureness(error, course(0, was.decisions), seen)
+    return tuple(d for _, d in [*head, *first]), tuple(courses), Sureness(error, control, seen)
 
 
 class _Loop:
@@ -169,34 +167,34 @@ class _Loop:
         return None
 
     def on_the_twin(
-        self, found: Calibration, recorded: RecordedJob, leaves_at: int, seed: int, decisions: Sequence[Decision] | None
-    ) -> tuple[list[MetricSnapshot], list[Decision]]:
-        """Return the snapshots and decisions after the one at which the trial leaves what was recorded.
+        self, found: Calibration, recorded: RecordedJob, leaves_at: int, seed: int, *, as_recorded: bool = False
+    ) -> Iterator[tuple[MetricSnapshot, Decision]]:
+        """Yield the snapshots and decisions after the one at which the trial leaves what was recorded.
 
-        With given `decisions` these are carried out, and nothing is decided.
+        With `as_recorded`, the recorded decisions are carried out, and nothing is decided.
         """
         first, state = self.each[leaves_at], self.state
-        spec = self.specs[id(first.spec)] if decisions is None else first.spec
+        spec = first.spec if as_recorded else self.specs[id(first.spec)]
         size = first.snapshot.slots_granted
         twin = Continuation(
             [moment.snapshot for moment in self.each[leaves_at:]],
             model_for(spec, found),
             found.shares,
             size=first.decision.current_parallelism if size is None else size,
-            most=max(each.scaling.max_parallelism for each in self.specs.values()),
+            most=max(each.scaling.max_parallelism for each in (*self.specs.values(), first.spec)),
             last_batch=max((b.batch_id for s in recorded.snapshots for b in s.batches), default=0),
             seed=seed,
         )
-        for command in self._under_way(leaves_at):
-            twin.order(command)
-        last = self.true[-1] if decisions is None else decisions[leaves_at]
-        snapshots, made = [], []
-        if last.command is not None:
-            twin.order(last.command)
-        for place in range(leaves_at + 1, len(self.each)):
-            moment = self.each[place]
+        last = first.decision if as_recorded else self.true[-1]
+        for command in (*self._under_way(leaves_at), last.command):
+            if command is not None:
+                twin.order(command)
+        for moment in self.each[leaves_at + 1 :]:
             snapshot, results = twin.advance(moment.snapshot)
-            if decisions is None:
+            decision = moment.decision
+            if as_recorded:
+                self._tell()
+            else:
                 seen = replace(
                     moment.decision.observed,
                     results=results,
@@ -205,15 +203,10 @@ class _Loop:
                     reservation_refused=False,
                 )
                 decision = self._step(moment, snapshot, seen)
-            else:
-                decision = decisions[place]
-                self._tell()
             if decision.command is not None:
                 twin.order(decision.command)
-            snapshots.append(snapshot)
-            made.append(decision)
+            yield snapshot, decision
         self.state = state
-        return snapshots, made
 
     def _under_way(self, leaves_at: int) -> list[ScalingCommand]:
         """Return the command that was ordered before, by both, and had not ended."""
