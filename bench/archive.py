@@ -18,8 +18,8 @@ from tidegate.replay.source import start_session
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.runtime.settings import ServiceSettings
 
-JOBS, PER_JOB, REPEATED = 20, 500, 10
-"""Jobs, snapshots and decisions of each that are made, and how often each is published: 200,000 records."""
+JOBS, PER_JOB, REPEATED = 20, 500, 5
+"""Jobs, snapshots and decisions of each that are made, and how often each is published: 100,000 records."""
 PARTITIONS = 8
 BAR = 0.4
 """The archive writes and compresses what the bare read only reads."""

@@ -11,9 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.archive.chain import Head, Seen, content, head
+from tidegate.archive.damage import Damage, Kind
 from tidegate.archive.keys import BadKey, SigningKey, new_key, public_path, read_key, read_trusted
 from tidegate.archive.statements import numbered, read_trusted_statements, signed_blocks, state_heads, state_new_key
 from tidegate.cli import app
+from tidegate.cli.chain import said
 
 
 def some_head(first: int = 0) -> Head:
@@ -149,3 +151,16 @@ def test_a_key_of_one_service_introduces_none_of_another(chain: Path, key: Signi
     (problem,) = read_trusted_statements(chain, [key.public]).problems
     assert "a key of archive cannot introduce one of other" in problem
     assert list(numbered(chain)) == [0, 1, 2, 3]
+
+
+def test_damage_is_said_with_its_place() -> None:
+    """One offset or several, with the days and what was counted; a timestamp that is no time is shown as it is."""
+    one = Damage(Kind.ALTERED, "decisions", 3, 7, 7, 9, 9, 1_772_366_400_000, 1_772_366_400_000)
+    assert said(one) == "decisions, partition 3, offset 7 (2026-03-01): altered"
+    some = Damage(Kind.REMOVED, "results", 0, 7, 9, 5, 2, 1_772_366_400_000, 1_772_466_400_000)
+    assert said(some) == (
+        "results, partition 0, offsets 7 to 9 (2026-03-01 to 2026-03-02): removed;"
+        " 5 records were signed here, 2 are there"
+    )
+    forged = Damage(Kind.INSERTED, "results", 0, 7, 7, 0, 1, 2**62, 2**62)
+    assert "timestamp 4611686018427387904" in said(forged)

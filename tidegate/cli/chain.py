@@ -169,9 +169,16 @@ def said(damage: Damage) -> str:
     """Return a damage in words, with its place."""
     one = damage.first_offset == damage.last_offset
     offsets = f"offset {damage.first_offset}" if one else f"offsets {damage.first_offset} to {damage.last_offset}"
-    days = sorted({f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d}" for ms in (damage.first_ms, damage.last_ms)})
+    days = sorted({_day(ms) for ms in (damage.first_ms, damage.last_ms)})
     counts = "" if one else f"; {figure(damage.signed)} records were signed here, {figure(damage.found)} are there"
     return f"{damage.topic}, partition {damage.partition}, {offsets} ({' to '.join(days)}): {damage.kind}{counts}"
+
+
+def _day(timestamp_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):  # of a forged record
+        return f"timestamp {timestamp_ms}"
 
 
 for command in (new_key, head, rotate, verify):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
 from tidegate.replay.source import start_session
 from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
@@ -26,11 +27,20 @@ LOCAL = "local[2]"
 
 @contextmanager
 def session(master: str, *, with_kafka: bool = False) -> Iterator[SparkSession]:
-    """Yield a Spark session that ends with the block; with Spark's Kafka connector if asked for."""
+    """Yield a Spark session that ends with the block; with Spark's Kafka connector if asked for.
+
+    An error of Spark's becomes a `Problem` with its first line.
+    """
     prepare_java()
     spark = start_session(master, connector_jars() if with_kafka else ())
     try:
         yield spark
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}:
+            lines = [line.strip(": ") for line in str(error).splitlines()]
+            said = next((line for line in lines if line and not line.startswith("An error occurred")), repr(error))
+            raise Problem(f"Spark: {said[:500]}") from None
+        raise
     finally:
         spark.stop()
 
