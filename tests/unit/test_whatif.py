@@ -223,7 +223,7 @@ def test_a_changed_engine_shows_its_difference(tmp_path: Path) -> None:
     hour = recorded()
     moments = moments_of(hour)
     with OtherEngine(copied(tmp_path / "same")) as engine:
-        same = attempt(hour, moments, engine, lambda spec: spec, seeds=1)
+        same = attempt(short(), moments_of(short()), engine, lambda spec: spec, seeds=1)
     assert same.courses == (same.recorded,)
     change = ("engine/tide/policy.py", "WAIT_INTERVALS = 2.0", "WAIT_INTERVALS = 20.0")
     with OtherEngine(copied(tmp_path / "other", change)) as engine:
@@ -235,10 +235,12 @@ def test_a_changed_engine_shows_its_difference(tmp_path: Path) -> None:
 
 
 def test_the_results_of_commands_follow_another_version(tmp_path: Path) -> None:
-    """An engine of another version gives its commands other ids: the recorded results are theirs all the same."""
+    """An engine of another version, here a wheel, gives its commands other ids: the recorded results are theirs."""
     hour = short()
     change = ("engine/decide.py", f'ENGINE_VERSION = "{ENGINE_VERSION}"', 'ENGINE_VERSION = "99"')
-    with OtherEngine(copied(tmp_path / "next", change)) as engine:
+    made = copied(tmp_path / "next", change)
+    wheel = Path(shutil.make_archive(str(tmp_path / "tidegate"), "zip", made)).rename(tmp_path / "tidegate-99.whl")
+    with OtherEngine(wheel) as engine:
         assert engine.name.startswith("engine 99 of ")
         trial = attempt(hour, moments_of(hour), engine, lambda spec: spec)
     assert any(d.command is not None for d in trial.decisions)
