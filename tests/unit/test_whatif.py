@@ -91,7 +91,7 @@ def test_a_job_that_is_stopped_for_a_while_is_judged_as_well(way: Way) -> None:
     assert trial.sureness is not None
     was, control = (figures_of(course, SPEC) for course in (trial.recorded, trial.sureness.control))
     assert control.slot_seconds == pytest.approx(was.slot_seconds, rel=0.02)
-    assert control.late_seconds == pytest.approx(was.late_seconds, abs=20)
+    assert control.late_seconds == pytest.approx(was.late_seconds, abs=60)
 
 
 def test_recorded_snapshots_are_the_truth_until_another_change() -> None:
