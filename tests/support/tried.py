@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 from tests.support.events import job
 from tests.support.history import write_recording
 from tidegate.events.job import JobSpec
+from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
+from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
@@ -21,20 +24,32 @@ SECONDS = 3600.0
 SPEC = job("orders", policy="tide", policy_options={}, guards={}, max_parallelism=12, lag_objective_seconds=30.0)
 
 
+MODEL = JobModel("orders", ("in",), (StageModel("map", 0.002),), overhead_seconds=0.4, trigger_interval_seconds=2.0)
+NIGHT = "a night"
+"""A load that stops for 25 minutes, under which a job that may have no slot is stopped and started again."""
+
+
 @cache
-def simulated(policy: str = "tide", shape: str = "flash_crowd", seed: int = 0) -> JobRecording:
-    """Return the hour of a job that starts with 2 slots, by its policy and the shape of its load."""
-    model = JobModel("orders", ("in",), (StageModel("map", 0.002),), overhead_seconds=0.4, trigger_interval_seconds=2.0)
-    spec = SPEC.model_copy(update={"scaling": SPEC.scaling.model_copy(update={"policy": policy})})
-    load = SHAPES[shape](2600.0, SECONDS)
+def simulated(policy: str = "tide", shape: str = "flash_crowd", way: Way | None = None) -> JobRecording:
+    """Return the hour of a job that starts with 2 slots, by its policy and the shape of its load.
+
+    `way` is the only way to change its size; all of them if None.
+    """
+    model = MODEL if way is None else replace(MODEL, ways=(way,))
+    least = 0 if shape == NIGHT else 1
+    scaling = SPEC.scaling.model_copy(update={"policy": policy, "min_parallelism": least})
+    application = SPEC.application.model_copy(update={"rescale": way and (way,)})
+    spec = SPEC.model_copy(update={"scaling": scaling, "application": application})
+    night = Load([1500.0] * 120 + [0.0] * 300 + [1500.0] * 120 + [0.0] * 180)
+    load = night if shape == NIGHT else SHAPES[shape](2600.0, SECONDS)
     topics = {"in": TopicPlan(even(12), load)}
-    scenario = Scenario((model,), (spec,), topics, {"default": 40}, {"orders": 2}, SECONDS, seed=seed, epoch=EPOCH)
+    scenario = Scenario((model,), (spec,), topics, {"default": 40}, {"orders": 2}, SECONDS, epoch=EPOCH)
     return simulate(scenario, keep_snapshots=True)["orders"]
 
 
-def recorded(policy: str = "tide", shape: str = "flash_crowd") -> RecordedJob:
+def recorded(policy: str = "tide", shape: str = "flash_crowd", way: Way | None = None) -> RecordedJob:
     """Return that hour as it is read from a recording."""
-    found = simulated(policy, shape)
+    found = simulated(policy, shape, way)
     return RecordedJob(found.snapshots, found.commands, found.results, found.decisions)
 
 

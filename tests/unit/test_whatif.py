@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 import tidegate
 from tests.support.history import history, write_history
-from tests.support.tried import SPEC, recorded, simulated, write_hour
+from tests.support.tried import NIGHT, SPEC, recorded, simulated, write_hour
 from tidegate.cli import app
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.twin.calibrate import Calibration, calibrate
 from tidegate.whatif.course import Course, course_of
@@ -74,6 +75,23 @@ def test_another_policy_is_judged_as_well_as_if_it_had_run(policy: str) -> None:
     assert sum(f.late_seconds for f in found) / len(found) == pytest.approx(truth.late_seconds, rel=0.2)
     assert sum(f.slot_seconds for f in found) / len(found) == pytest.approx(truth.slot_seconds, rel=0.2)
     assert truth.late_seconds > 5 * figures_of(trial.recorded, SPEC).late_seconds  # there was something to find
+
+
+@pytest.mark.parametrize("way", [Way.RESTART, Way.HANDOVER])
+def test_a_job_that_is_stopped_for_a_while_is_judged_as_well(way: Way) -> None:
+    """Stops, starts and changes that need another driver happen on the twin as well, and take as long as they did."""
+    hour = recorded("tide", NIGHT, way)
+    trial = attempt(hour, moments_of(hour), ThisEngine(), lambda spec: varied(spec, policy="hpa"), seeds=1)
+    found = simulated("hpa", NIGHT, way)
+    truth = figures_of(course_of(zip(found.snapshots, found.decisions, strict=True)), SPEC)
+    assert any(point.slots == 0 for point in trial.courses[0])
+    tried = figures_of(trial.courses[0], SPEC)
+    assert tried.slot_seconds == pytest.approx(truth.slot_seconds, rel=0.1)
+    assert tried.late_seconds == pytest.approx(truth.late_seconds, rel=0.25, abs=30)
+    assert trial.sureness is not None
+    was, control = (figures_of(course, SPEC) for course in (trial.recorded, trial.sureness.control))
+    assert control.slot_seconds == pytest.approx(was.slot_seconds, rel=0.02)
+    assert control.late_seconds == pytest.approx(was.late_seconds, abs=60)
 
 
 def test_recorded_snapshots_are_the_truth_until_another_change() -> None:
@@ -223,7 +241,7 @@ def test_a_changed_engine_shows_its_difference(tmp_path: Path) -> None:
     hour = recorded()
     moments = moments_of(hour)
     with OtherEngine(copied(tmp_path / "same")) as engine:
-        same = attempt(hour, moments, engine, lambda spec: spec, seeds=1)
+        same = attempt(short(), moments_of(short()), engine, lambda spec: spec, seeds=1)
     assert same.courses == (same.recorded,)
     change = ("engine/tide/policy.py", "WAIT_INTERVALS = 2.0", "WAIT_INTERVALS = 20.0")
     with OtherEngine(copied(tmp_path / "other", change)) as engine:
@@ -235,10 +253,12 @@ def test_a_changed_engine_shows_its_difference(tmp_path: Path) -> None:
 
 
 def test_the_results_of_commands_follow_another_version(tmp_path: Path) -> None:
-    """An engine of another version gives its commands other ids: the recorded results are theirs all the same."""
+    """An engine of another version, here a wheel, gives its commands other ids: the recorded results are theirs."""
     hour = short()
     change = ("engine/decide.py", f'ENGINE_VERSION = "{ENGINE_VERSION}"', 'ENGINE_VERSION = "99"')
-    with OtherEngine(copied(tmp_path / "next", change)) as engine:
+    made = copied(tmp_path / "next", change)
+    wheel = Path(shutil.make_archive(str(tmp_path / "tidegate"), "zip", made)).rename(tmp_path / "tidegate-99.whl")
+    with OtherEngine(wheel) as engine:
         assert engine.name.startswith("engine 99 of ")
         trial = attempt(hour, moments_of(hour), engine, lambda spec: spec)
     assert any(d.command is not None for d in trial.decisions)

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
@@ -87,13 +88,15 @@ def restarts_of(
 ) -> tuple[float | None, list[tuple[int, float]]]:
     """Return the seconds from a commit to the next submission, and (slots, seconds from commit to batch) per start.
 
-    A start without an earlier commit counts from its submission, as if the job had just been stopped.
+    A start without an earlier commit, or of a job that had been stopped before, counts from its submission, as if the
+    job had just been stopped.
     """
-    submissions = [r.at.timestamp() for r in results if r.phase is Phase.STARTING]
+    submissions = [(r.at.timestamp(), r.kind) for r in results if r.phase is Phase.STARTING]
     starts = []
     for sample in cold:
-        submitted = max((at for at in submissions if at <= sample.started_at), default=None)
-        starts.append((sample.slots, sample.committed_before, submitted, sample.started_at))
+        submitted, kind = max((each for each in submissions if each[0] <= sample.started_at), default=(None, None))
+        before = None if kind is CommandKind.START else sample.committed_before
+        starts.append((sample.slots, before, submitted, sample.started_at))
     exits = [sub - before for _, before, sub, _ in starts if sub is not None and before is not None and sub >= before]
     exit_seconds = statistics.median(exits) if exits else None
     found = []

@@ -21,6 +21,7 @@ FIGURE_COLUMNS = ("figure", "recorded", "what if", "the twin on what ran")
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1d2430 }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
+td:nth-child(-n+4) { white-space: nowrap }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d3d7dd; vertical-align: top }
 img { max-width: 100% } code { background: #eef0f3; padding: 0 .25em }
 .twin td:first-child { border-left: 3px solid #1f5fa8; padding-left: .4rem }
@@ -93,11 +94,11 @@ def how_sure(trial: Trial) -> list[str]:
 def page(trial: Trial, found: Sequence[DecisionDifference], picture: bytes) -> str:
     """Return the trial as HTML without anything outside it."""
     rows, drawn = rows_of(trial), base64.b64encode(picture).decode()
-    changed = [f"<p>What was tried: <code>{escape(text)}</code>.</p>" for text in changes_of_spec(trial)]
+    changed = "".join(f"<li><code>{escape(text)}</code></li>" for text in changes_of_spec(trial))
     parts = [
         f"<h1>What if: {escape(trial.job_id)}</h1>",
         f"<p>{escape(heading(trial, found))}.</p>",
-        *changed,
+        f"<p>What was tried:</p><ul>{changed}</ul>" if changed else "",
         f'<img alt="Size, delay and lag of both over time" src="data:image/png;base64,{drawn}">',
     ]
     if rows:
