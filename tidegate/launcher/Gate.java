@@ -55,10 +55,7 @@ public final class Gate extends AbstractFunction1 implements SparkSessionExtensi
     /** Run a main class until it and the threads that it left behind have ended; throw what it throws. */
     public static void run(String mainClass, String[] arguments) throws Throwable {
         ClassLoader loader = Gate.class.getClassLoader();
-        Method main = Class.forName(mainClass, false, loader).getMethod("main", new Class[] {String[].class});
-        if (!Modifier.isStatic(main.getModifiers())) {
-            throw new NoSuchMethodException(mainClass + ".main is not static");
-        }
+        Method main = mainOf(mainClass, loader);
         Set others = Thread.getAllStackTraces().keySet();
         Program program = new Program(main, arguments);
         Thread thread = new Thread(program, "main");
@@ -72,6 +69,22 @@ public final class Gate extends AbstractFunction1 implements SparkSessionExtensi
         for (Thread left = leftBehind(others); left != null; left = leftBehind(others)) {
             left.join();
         }
+    }
+
+    private static Method mainOf(String mainClass, ClassLoader loader) throws Exception {
+        Method main;
+        try {
+            main = Class.forName(mainClass, false, loader).getMethod("main", new Class[] {String[].class});
+        } catch (ClassNotFoundException missing) {
+            throw new ClassNotFoundException(
+                "application.main_class " + mainClass + " is neither in the job's jar nor in application.jars");
+        } catch (NoSuchMethodException missing) {
+            throw new NoSuchMethodException("application.main_class " + mainClass + " has no public main(String[])");
+        }
+        if (!Modifier.isStatic(main.getModifiers())) {
+            throw new NoSuchMethodException("application.main_class " + mainClass + ": its main is not static");
+        }
+        return main;
     }
 
     private static Thread leftBehind(Set others) {
