@@ -28,6 +28,8 @@ BEYOND_JSON_SCHEMA = (
     r"min_parallelism \d+ is above max_parallelism",
     r"initial_parallelism \d+ is outside",
     r"must be multiples of executor_cores",
+    r"script '.*' is a jar: name the class",
+    r"main_class '.*' (needs its jar|takes no py_files|cannot be handed over)",
     r"state_limits\.hard_gb: must be at least soft_gb",
     r"excluded_periods\.periods: ",
     r"policy_options\.(utilization_max|utilization_min): ",
@@ -71,7 +73,7 @@ def changed(path: tuple[str, ...], value: Any) -> Any:
 def test_the_examples_are_taken_by_both() -> None:
     """Every job file of the repository is valid for an editor and for `tidegate apply`."""
     files = [*(ROOT / "deploy" / "examples").glob("*.yaml"), *(ROOT / "deploy" / "examples").glob("*.json")]
-    assert {file.name for file in files} == {"job.yaml", "demo.json"}
+    assert {file.name for file in files} == {"job.yaml", "demo.json", "main-class.yaml"}
     for file in files:
         for document in yaml.safe_load_all(file.read_text("utf-8")):
             assert refused(document) == [], file
@@ -139,6 +141,9 @@ def test_defaults_may_be_written_out(policy: Any) -> None:
         (("application", "rest_url"), "ftp://x"),
         (("application", "conf"), {"a": 1}),
         (("application", "script"), ""),
+        (("application", "script"), "/jobs/rates.jar"),
+        (("application", "main_class"), "com.example.Rates"),
+        (("application", "main_class"), "not a class"),
         (("manual",), {"request_id": "r", "parallelism": 2, "reason": "sale"}),
         (("manual",), None),
         (("pipeline_id",), "shop"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.backends import DriverState
 from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
 from tests.support.command_log import command_log
 from tests.support.events import START, job
+from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_executors import FakeSpark
 from tests.unit.test_actuator_rules import command
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -36,37 +37,22 @@ class Died(BaseException):
 
 
 @dataclass
-class FakeWorld:
+class FakeWorld(FakeCluster):
     """Clock, cluster, checkpoint and results topic in one; `tick` is what drivers do while the actuator waits."""
 
-    folder: Path
-    seconds: float = 0.0
-    drivers: dict[str, DriverState] = field(default_factory=dict)
-    tokens: dict[str, Token] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    asked_at: dict[str, float] = field(default_factory=dict)
     topic: list[ActionResult] = field(default_factory=list)
     die_at: tuple[str, Phase] | None = None
     works: Callable[[int], bool] = lambda _size: True
     obeys: bool = True
     """Whether drivers stop when asked."""
-    refuses: bool = False
     query_id: str = "q"
-    down_until: float = 0.0
     on_result: Callable[[ActionResult], object] = lambda _result: None
-    foreign: dict[str, str] = field(default_factory=dict)
-    """Names, by id, of applications that Tidegate did not start."""
-    leave_at: float | None = None
-    """When the foreign applications disappear."""
     wanted: dict[str, Any] = field(default_factory=dict)
     """What the spec says besides its defaults."""
-    most_alive: int = 0
     resizable: bool = False
     """Whether drivers are started so that their executors can be changed."""
     deaf: bool = False
     """Whether drivers ignore orders for a size."""
-    cluster: FakeSpark = field(default_factory=FakeSpark)
-    """The executors of the driver that runs."""
     keepers: dict[str, SizeKeeper] = field(default_factory=dict)
     rescale: tuple[Way, ...] | None = None
     trace: Trace = no_trace
@@ -83,14 +69,6 @@ class FakeWorld:
         }
         return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
 
-    @property
-    def control(self) -> Control:
-        return Control(self.folder / "control", "rates")
-
-    @property
-    def down(self) -> bool:
-        return self.seconds < self.down_until
-
     # the clock
     def now(self) -> datetime:
         return START + timedelta(seconds=self.seconds)
@@ -105,53 +83,13 @@ class FakeWorld:
             return None
         return Token(epoch, held[0].run + 1 if held is not None and held[0].epoch == epoch else 1)
 
-    # the cluster
-    def submit(self, run: Submission) -> str:
-        if self.down:
-            raise BackendUnreachable("no answer")
-        if self.refuses:
-            raise BackendRefused("no")
-        driver = f"driver-1-{len(self.drivers)}"
-        self.drivers[driver] = DriverState.RUNNING
-        self.tokens[driver] = run.token
-        self.sizes[driver] = run.parallelism
-        self.asked_at[driver] = self.seconds
-        self.most_alive = max(self.most_alive, len(self.live_drivers(run.spec)))
-        return driver
-
-    def state(self, spec: JobSpec, submission_id: str) -> DriverState:
-        if self.down:
-            raise BackendUnreachable("no answer")
-        return self.drivers.get(submission_id, DriverState.ABSENT)
-
-    def kill(self, spec: JobSpec, submission_id: str) -> None:
-        self.drivers[submission_id] = DriverState.ENDED
-
-    def applications(self, spec: JobSpec) -> Mapping[str, str]:
-        if self.down:
-            raise BackendUnreachable("no answer")
-        here = self.leave_at is None or self.seconds < self.leave_at
-        ours = {f"app-{driver}": "rates" for driver in self.live_drivers(spec) if not self._new(driver)}
-        return ours | (self.foreign if here else {})
-
-    def granted(self, spec: JobSpec, application_id: str) -> int | None:
-        if self.down:
-            raise BackendUnreachable("no answer")
-        return self.cluster.granted
-
-    def live_drivers(self, spec: JobSpec) -> frozenset[str]:
-        return frozenset(driver for driver, state in self.drivers.items() if state.alive)
-
-    def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
-        return ""
-
     # what drivers do
     def tick(self) -> None:
         for driver in self.live_drivers(self.spec):
             token, fence, marker = self.tokens[driver], self.control.fence(), self.control.stop_marker()
-            if (marker and marker[0] > token and self.obeys) or (fence and fence[0] > token and self._new(driver)):
+            if (marker and marker[0] > token and self.obeys) or (fence and fence[0] > token and self.is_new(driver)):
                 self.drivers[driver] = DriverState.ENDED
-            elif self._new(driver):
+            elif self.is_new(driver):
                 if self.seconds - self.asked_at[driver] >= 5:
                     facts = {"submission_id": driver, "application_id": f"app-{driver}", "epoch": token.epoch}
                     limits = {"max_parallelism": 8, "executor_cores": 1} if self.resizable else {}
@@ -169,9 +107,6 @@ class FakeWorld:
         spark = self.cluster = FakeSpark(application_id=f"app-{driver}", target=self.sizes[driver])
         stopping, token = threading.Event(), self.tokens[driver]
         self.keepers[driver] = SizeKeeper(self.control, token, lambda: spark, list, stopping, lambda: self.seconds)
-
-    def _new(self, driver: str) -> bool:
-        return self.control.running(self.tokens[driver]) is None
 
     def commit(self) -> None:
         checkpoint = self.folder / "ck"

@@ -76,7 +76,7 @@ class HandoverWorld(FakeWorld):
                 self.writers.append(driver)
 
     def _may_write(self, driver: str) -> bool:
-        return not self._new(driver) and driver not in self.waiting and driver not in self.paused
+        return not self.is_new(driver) and driver not in self.waiting and driver not in self.paused
 
     def _obey(self, driver: str) -> None:
         token, control = self.tokens[driver], self.control
@@ -87,7 +87,7 @@ class HandoverWorld(FakeWorld):
         if marker and marker[0] > token and self.obeys:
             self.drivers[driver] = DriverState.ENDED
             self.retired_at = self.seconds
-        elif self._new(driver):
+        elif self.is_new(driver):
             if self.seconds - self.asked_at[driver] >= 5:
                 self._arrive(driver, token)
         elif driver in self.waiting and self.breaks:

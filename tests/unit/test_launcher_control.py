@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import types
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.launch import parse
 from tidegate.launcher.run import Launch
+from tidegate.launcher.script import Script
 from tidegate.launcher.starts import Fenced
 
 
@@ -78,7 +80,7 @@ def test_runs_are_listed_in_order_and_tidied(tmp_path: Path) -> None:
 def _launch(tmp_path: Path, token: Token) -> tuple[Launch, Control, list[str]]:
     said: list[str] = []
     control = Control(tmp_path, "job")
-    return Launch(control, token, 2, said.append), control, said
+    return Launch(control, token, Script("script.py", []), 2, said.append), control, said
 
 
 def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
@@ -176,9 +178,10 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
 
     monkeypatch.setattr(Control, "_read", reading)
     monkeypatch.setattr(Control, "_write", writing)
-    monkeypatch.setattr("tidegate.launcher.run.os._exit", leave)
+    monkeypatch.setattr("tidegate.launcher.script.os._exit", leave)
     fake_time(monkeypatch, "tidegate.launcher.run", sleep=lambda _seconds: None)
-    monkeypatch.setattr(launch, "_end", lambda *_: control.write_stopped(Token(5, 1), {}))
+    stop = types.SimpleNamespace(end=lambda _queries: None, facts={})
+    monkeypatch.setattr("tidegate.launcher.run.Stop", lambda *_: stop)
     with pytest.raises(_Left):
         launch.watch()
     launch.finish()
@@ -213,7 +216,7 @@ def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
 def test_the_newest_application_is_reported(tmp_path: Path) -> None:
     """A script may stop its session and start another; the control directory then names the new application."""
     control = Control(tmp_path, "rates")
-    launch = Launch(control, Token(1), 2, print)
+    launch = Launch(control, Token(1), Script("script.py", []), 2, print)
     for application in ("app-1", "app-1", "app-2"):
         launch.start_query(lambda _writer: object(), FakeWriter(application=application))
         facts = control.running(Token(1))
@@ -283,7 +286,7 @@ def test_a_driver_whose_queries_cannot_be_started_ends(
 ) -> None:
     """Even if the script sleeps. The reason is reported. A stop ends the driver anyway, after its queries."""
     ended: list[int] = []
-    monkeypatch.setattr("tidegate.launcher.run.os._exit", ended.append)
+    monkeypatch.setattr("tidegate.launcher.script.os._exit", ended.append)
     monkeypatch.setattr("tidegate.launcher.run._LEAVE_SECONDS", 0.0)
     launch, control, _ = _launch(tmp_path, Token(5, 1))
     launch.report()

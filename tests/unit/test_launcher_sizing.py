@@ -16,6 +16,7 @@ from tidegate.launcher.boundary import between_batches
 from tidegate.launcher.control import Control, SizeOrder, Token
 from tidegate.launcher.executors import size_limits
 from tidegate.launcher.run import Launch
+from tidegate.launcher.script import Script
 from tidegate.launcher.sizing import IDLE_SECONDS, SizeKeeper
 
 RUN = Token(5, 1)
@@ -248,7 +249,8 @@ def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytes
     """Whatever goes wrong while the size is held, it is reported once, and the driver looks again."""
     said: list[str] = []
     control = Control(tmp_path, "job")
-    launch = Launch(control, RUN, 2, said.append)
+    program = Script("script.py", [])
+    launch = Launch(control, RUN, program, 2, said.append)
     looks: list[int] = []
 
     def broken() -> None:
@@ -258,7 +260,7 @@ def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytes
         raise RuntimeError("the gateway is gone")
 
     monkeypatch.setattr("tidegate.launcher.run.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("tidegate.launcher.run.active_executors", broken)
+    monkeypatch.setattr(program, "context", broken)
     control.order_size(SizeOrder(Token(6), "a", RUN, 4), "c")
     launch.hold_size()
     assert len(looks) == 3

@@ -25,7 +25,7 @@ from tidegate.engine.case import Case
 from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, FELL_BACK, MeasuredCost
 from tidegate.engine.state import JobState
 from tidegate.events.job import JobSpec
-from tidegate.events.way import ALL_WAYS, Way
+from tidegate.events.way import Way
 
 RETRY_SECONDS = 3600.0
 """A way that turned out to be impossible is not assumed again for this long, even in another run."""
@@ -89,7 +89,7 @@ def closed_by(state: JobState, spec: JobSpec, way: Way, at: float) -> str | None
 def open_ways(case: Case) -> tuple[Way, ...]:
     """Return the ways that are possible for the job, in order of preference."""
     application = case.spec.application
-    ways = ALL_WAYS if application.rescale is None else application.rescale
+    ways = application.ways
     if application.backend == "local" and application.master.startswith("local["):
         ways = tuple([way for way in ways if way is not Way.IN_PLACE])
     if case.state.outdated:

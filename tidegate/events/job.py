@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from tidegate.events.way import ALL_WAYS, Way
+from tidegate.events.way import ALL_WAYS, WITHOUT_HANDOVER, Way
 from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire, identity
 
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
@@ -31,7 +31,11 @@ class Application(Wire):
 
     backend: Literal["standalone", "local"] = "standalone"
     script: Path
-    """The user's PySpark script, as a path every worker can read."""
+    """The user's PySpark script, or the jar that has `main_class`, as a path every worker can read."""
+    main_class: (
+        Annotated[str, StringConstraints(max_length=500, pattern=r"^[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*$")] | None
+    ) = None
+    """The main class of a job in Scala or Java, such as `com.example.Rates`. Absent for a PySpark script."""
     release: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     """Any name for the version of the script's code, such as a git tag. Tidegate does not read the script: if its code
     changes under the same path, change the release, and the running job is handed over to the new code."""
@@ -46,7 +50,7 @@ class Application(Wire):
     conf: dict[str, str] = Field(default_factory=dict)
     """Further Spark settings. Those Tidegate owns (`spark.cores.max`, dynamic allocation, event log) win over them."""
     rescale: tuple[Way, ...] | None = Field(default=None, min_length=1)
-    """The ways to change the size of the running job, in order of preference: all of them when absent."""
+    """The ways to change the size of the running job, in order of preference: all that are possible when absent."""
     env: dict[str, str] = Field(default_factory=dict)
     checkpoint_location: Path
     event_log_dir: Path
@@ -68,10 +72,29 @@ class Application(Wire):
             raise ValueError(f"each way may be listed once, found {', '.join(ways)}")
         return ways
 
+    @model_validator(mode="after")
+    def _program_is_of_one_kind(self) -> Self:
+        if self.main_class is None:
+            if self.script.endswith(".jar"):
+                raise ValueError(f"script {self.script!r} is a jar: name the class to run in main_class")
+            return self
+        if not self.script.endswith(".jar"):
+            raise ValueError(f"main_class {self.main_class!r} needs its jar as script, found {self.script!r}")
+        if self.py_files:
+            raise ValueError(f"main_class {self.main_class!r} takes no py_files: they are for scripts")
+        if self.rescale is not None and Way.HANDOVER in self.rescale:
+            raise ValueError(
+                f"main_class {self.main_class!r} cannot be handed over: leave handover out of rescale,"
+                f" found {', '.join(self.rescale)}"
+            )
+        return self
+
     @property
     def ways(self) -> tuple[Way, ...]:
         """The allowed ways to change the size of the running job, in order of preference."""
-        return ALL_WAYS if self.rescale is None else self.rescale
+        if self.rescale is not None:
+            return self.rescale
+        return ALL_WAYS if self.main_class is None else WITHOUT_HANDOVER
 
     @property
     def digest(self) -> str:

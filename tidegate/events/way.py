@@ -17,3 +17,5 @@ class Way(StrEnum):
 
 
 ALL_WAYS = tuple(Way)
+WITHOUT_HANDOVER = (Way.IN_PLACE, Way.RESTART)
+"""Those of a job with a main class, whose queries nobody can start again behind the program's own handles."""

@@ -44,14 +44,33 @@ class CheckpointPlaces:
             return
         if (asked.get("format") or private_field(writer, "source")) == "memory":
             if str(asked.get("outputMode") or private_field(writer, "outputMode")).lower() != "complete":
-                place = tempfile.mkdtemp(prefix="temporary-")
-                self._temporary.add(f"file:{place}")
-                writer.option(_OPTION, f"file://{place}")
+                writer.option(_OPTION, self._temporary_place())
         elif not asked.get("queryName") and not options.get("queryName").isDefined():
-            self._unnamed += 1
-            place = location if self._unnamed == 1 else f"{location.rstrip('/')}/query-{self._unnamed}"
-            self._given.add(place)
-            writer.option(_OPTION, place)
+            writer.option(_OPTION, self._next(location))
+
+    def of_statement(self, session: Any, statement: Any) -> str | None:
+        """Return a checkpoint that stays for a query of a main class; None if it has one, or gets one by its name.
+
+        `session` and `statement` are the JVM's: a SparkSession, and the WriteToStreamStatement of the start.
+        """
+        location = session.conf().get(SETTING, None)
+        if not location or statement.userSpecifiedCheckpointLocation().isDefined():
+            return None
+        if statement.sink().getClass().getSimpleName() == "MemorySink":
+            return None if statement.outputMode().toString() == "Complete" else self._temporary_place()
+        return None if statement.userSpecifiedName().isDefined() else self._next(location)
+
+    def _next(self, location: str) -> str:
+        """Return the place of the next query without a name."""
+        self._unnamed += 1
+        place = location if self._unnamed == 1 else f"{location.rstrip('/')}/query-{self._unnamed}"
+        self._given.add(place)
+        return place
+
+    def _temporary_place(self) -> str:
+        place = tempfile.mkdtemp(prefix="temporary-")
+        self._temporary.add(f"file:{place}")
+        return f"file://{place}"
 
     def describe(self, query: Any) -> list[dict[str, Any]]:
         """Return id and name of a query, and where it really keeps its checkpoint; nothing for a memory sink."""

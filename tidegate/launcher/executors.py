@@ -122,12 +122,6 @@ class SparkExecutors:
         coordinator.deactivateInstances(self._jvm.java.util.UUID.fromString(run_id))
 
 
-def active_executors() -> SparkExecutors | None:
-    """Return the executors of the script's Spark session, if it has one."""
-    context = active_context()
-    return None if context is None else SparkExecutors(context)
-
-
 def active_context() -> SparkContext | None:
     """Return the script's Spark context; None while there is none, or while it is being made."""
     context = SparkContext._active_spark_context

@@ -30,7 +30,7 @@ def handover_obstacle(live: Sequence[LiveDriver]) -> str | None:
     if (obstacle := order_obstacle(live)) is not None:
         return obstacle
     if "hands_over" not in live[0].facts:
-        return "its driver was started by a version of Tidegate that cannot hand over"
+        return "its driver cannot hand over: it runs a main class, or an old version of Tidegate started it"
     return None
 
 

@@ -109,8 +109,10 @@ class Submission:
         """Return the arguments of `spark-submit`, in client mode: the caller decides where the driver runs."""
         app = self.spec.application
         args = ["--master", master, "--deploy-mode", "client", "--name", self.spec.job_id]
-        if app.jars:
-            args += ["--jars", ",".join(app.jars)]
+        # a main class is on the class path, and on that of the executors, like the jars that it needs
+        jars = app.jars if app.main_class is None else (app.script, *app.jars)
+        if jars:
+            args += ["--jars", ",".join(jars)]
         if app.py_files:
             args += ["--py-files", ",".join(app.py_files)]
         for name, value in sorted(self.spark_conf().items()):
@@ -118,6 +120,8 @@ class Submission:
         args += [str(LAUNCHER), "--control-dir", app.control_dir, "--job-id", self.spec.job_id]
         args += ["--epoch", str(self.token.epoch), "--run", str(self.token.run)]
         args += ["--parallelism", str(self.parallelism), *(["--handover"] if self.handover else [])]
+        if app.main_class is not None:
+            args += ["--main-class", app.main_class]
         return [*args, app.script, *app.args]
 
 

@@ -1,0 +1,252 @@
+"""Clusters behind each backend, for the contract that all backends pass. A new backend adds its cluster here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+import pytest
+
+from services.actuator.backends import Backend, DriverState
+from services.actuator.backends.local import Local
+from services.actuator.backends.standalone import Standalone
+from tests.support.events import job
+from tests.support.fake_cluster import FakeCluster
+from tests.support.wait import wait_until
+from tidegate.events.job import JobSpec
+
+SAID = "the driver of this run says something"
+
+
+class Cluster(Protocol):
+    """What the contract needs besides the backend: what happens in a cluster by itself."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend."""
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job."""
+
+    def arguments(self, submission_id: str) -> list[str]:
+        """Return the arguments with which a driver was started."""
+
+    def end(self, submission_id: str) -> None:
+        """Have a driver end by itself."""
+
+    def start_foreign(self, name: str) -> str:
+        """Start an application that Tidegate did not start; return its id among the applications."""
+
+    def end_foreign(self, application_id: str) -> None:
+        """Have it end."""
+
+    def refuse(self) -> None:
+        """Accept no more drivers."""
+
+    def be_silent(self) -> None:
+        """Answer no more. Skips the test if there is nobody who could be silent."""
+
+
+class SimulatedFake:
+    """The cluster of the actuator's unit tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.backend = self._fake = FakeCluster(folder)
+        self.spec = job("rates")
+
+    def arguments(self, submission_id: str) -> list[str]:
+        """Return what the submission says."""
+        return self._fake.submissions[submission_id].submit_args("spark://master")
+
+    def end(self, submission_id: str) -> None:
+        """Have a driver end by itself."""
+        self._fake.drivers[submission_id] = DriverState.ENDED
+
+    def start_foreign(self, name: str) -> str:
+        """Add an application."""
+        self._fake.foreign["app-9"] = name
+        return "app-9"
+
+    def end_foreign(self, application_id: str) -> None:
+        """Remove it."""
+        del self._fake.foreign[application_id]
+
+    def refuse(self) -> None:
+        """Accept no more drivers."""
+        self._fake.refuses = True
+
+    def be_silent(self) -> None:
+        """Answer no more."""
+        self._fake.down_until = 1e9
+
+
+class LocalMachine:
+    """This machine, with a stand-in for `spark-submit` that runs until a file tells it to end."""
+
+    _SUBMIT = f'#!/bin/sh\necho "{SAID}"\nwhile [ ! -e "$ENDS/$$" ]; do sleep 0.05; done\n'
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ends = folder / "ends"
+        self._ends.mkdir()
+        self._submit = folder / "bin" / "spark-submit"
+        self._submit.parent.mkdir()
+        self._submit.write_text(self._SUBMIT)
+        self._submit.chmod(0o755)
+        monkeypatch.setenv("SPARK_HOME", str(folder))
+        monkeypatch.setenv("ENDS", str(self._ends))
+        self.spec = job(f"rates-{os.getpid()}")  # other tests may run on this machine
+        self.backend = Local(folder)
+        self._foreign: dict[str, subprocess.Popen[bytes]] = {}
+
+    def arguments(self, submission_id: str) -> list[str]:
+        """Return the command line of the process."""
+        pid = submission_id.partition("-")[0]
+        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+
+    def end(self, submission_id: str) -> None:
+        """Let the process end."""
+        (self._ends / submission_id.partition("-")[0]).touch()
+
+    def start_foreign(self, name: str) -> str:
+        """Start a process that looks like somebody's spark-submit."""
+        program = [sys.executable, "-c", "import time; time.sleep(60)", "org.apache.spark.deploy.SparkSubmit"]
+        process = subprocess.Popen([*program, "--name", name, "rates.py"], start_new_session=True)
+
+        def found() -> str | None:
+            seen = self.backend.applications(self.spec)
+            return next((id_ for id_ in seen if id_.startswith(f"{process.pid}-")), None)
+
+        application_id = wait_until(found, 10, 0.05)
+        assert application_id is not None
+        self._foreign[application_id] = process
+        return application_id
+
+    def end_foreign(self, application_id: str) -> None:
+        """End the process."""
+        process = self._foreign.pop(application_id)
+        process.kill()
+        process.wait(10)
+
+    def refuse(self) -> None:
+        """Take spark-submit away."""
+        self._submit.unlink()
+
+    def be_silent(self) -> None:
+        """There is no master to be silent."""
+        pytest.skip("this backend asks nobody")
+
+    def close(self) -> None:
+        """End all processes."""
+        live = self.backend.live_drivers(self.spec)
+        for submission_id in live:
+            self.backend.kill(self.spec, submission_id)
+        assert wait_until(lambda: not any(self.backend.state(self.spec, id_).alive for id_ in live), 10, 0.05)
+        for application_id in list(self._foreign):
+            self.end_foreign(application_id)
+
+
+class StandaloneMaster:
+    """A master and its worker, as they answer over HTTP."""
+
+    def __init__(self) -> None:
+        spec = job("rates")
+        places = {"rest_url": "http://master:6066", "master_ui_url": "http://master:8080"}
+        self.spec = spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+        self.backend = Standalone(transport=httpx.MockTransport(self._answer))
+        self._started: dict[str, list[str]] = {}
+        self._states: dict[str, str] = {}
+        self._applications: dict[str, str] = {}
+        self._refuses = self._silent = False
+
+    def arguments(self, submission_id: str) -> list[str]:
+        """Return the arguments of the inner spark-submit."""
+        return self._started[submission_id]
+
+    def end(self, submission_id: str) -> None:
+        """Have a driver end by itself."""
+        self._states[submission_id] = "FINISHED"
+
+    def start_foreign(self, name: str) -> str:
+        """Register an application."""
+        self._applications["app-9"] = name
+        return "app-9"
+
+    def end_foreign(self, application_id: str) -> None:
+        """Remove it."""
+        del self._applications[application_id]
+
+    def refuse(self) -> None:
+        """Accept no more drivers."""
+        self._refuses = True
+
+    def be_silent(self) -> None:
+        """Answer no more."""
+        self._silent = True
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.backend.close()
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if self._silent:
+            raise httpx.ConnectError("refused")
+        if request.url.path == "/log/":
+            return httpx.Response(200, text=SAID)
+        kind, _, name = request.url.path.removeprefix("/v1/submissions/").rstrip("/").partition("/")
+        if kind == "create":
+            return httpx.Response(200, json=self._create(request))
+        if kind == "status":
+            return httpx.Response(200, json=self._status(name))
+        if kind == "kill":
+            if self._states.get(name) == "RUNNING":
+                self._states[name] = "KILLED"
+            return httpx.Response(200, json={"action": "KillSubmissionResponse", "success": name in self._states})
+        return httpx.Response(200, json=self._view())
+
+    def _create(self, request: httpx.Request) -> dict[str, Any]:
+        if self._refuses:
+            return {"success": False, "message": "no more drivers"}
+        name = f"driver-1-{len(self._started)}"
+        self._started[name] = _json(request)["appArgs"]
+        self._states[name] = "RUNNING"
+        return {"success": True, "submissionId": name}
+
+    def _status(self, name: str) -> dict[str, Any]:
+        known = {"driverState": self._states[name]} if name in self._states else {}
+        return {"action": "SubmissionStatusResponse", "success": bool(known), "submissionId": name, **known}
+
+    def _view(self) -> dict[str, Any]:
+        drivers = [{"id": name, "worker": "w-1", "alive": state == "RUNNING"} for name, state in self._states.items()]
+        apps = [{"id": i, "name": n, "state": "RUNNING", "cores": 2} for i, n in self._applications.items()]
+        return {
+            "status": "ALIVE",
+            "workers": [{"id": "w-1", "webuiaddress": "http://worker:8081"}],
+            "activeapps": apps,
+            "activedrivers": [driver for driver in drivers if driver["alive"]],
+            "completeddrivers": [driver for driver in drivers if not driver["alive"]],
+        }
+
+
+def _json(request: httpx.Request) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.Response(200, content=request.content).json()
+    return found
+
+
+@contextmanager
+def cluster_of(backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Yield the cluster behind a backend."""
+    if backend == "fake":
+        yield SimulatedFake(folder)
+        return
+    cluster = LocalMachine(folder, monkeypatch) if backend == "local" else StandaloneMaster()
+    try:
+        yield cluster
+    finally:
+        cluster.close()
