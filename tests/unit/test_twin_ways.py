@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from services.actuator.machine import MOVES
@@ -59,6 +61,29 @@ def test_the_first_batch_with_new_executors_takes_longer_once() -> None:
         5.75,
         1.75,
     ]
+
+
+@pytest.mark.parametrize(
+    ("rate", "trigger", "expected"),
+    [
+        # At 110 s, half a second into the tasks, the new executors take 4 of 8 tasks: 1 + 4 + 1.25 s after the begin.
+        (10_000, 0.0, [3.0, 6.25, 1.75]),
+        # At 110 s nothing runs. In the next batch they take 4 of the 8 tasks: 0.5 + 4 + 1.25 s.
+        (500, 10.0, [3.0, 5.75, 1.75]),
+    ],
+)
+def test_cold_executors_that_take_tasks_hold_their_batch_up(rate: float, trigger: float, expected: list[float]) -> None:
+    """As on real Spark, a new executor gets tasks at once, and the batch waits for the cold ones; once."""
+    costs = replace(GROWING, register_seconds=9.0, cold_takes_tasks=True)
+    world = twin_world(twin_model(in_place=costs, trigger_interval_seconds=trigger), rate=rate)
+    world.advance(EPOCH + 100)
+    twin_snapshot(world, EPOCH + 100)
+    world.order(twin_command(100, 8, way=Way.IN_PLACE))
+    world.advance(EPOCH + 140)
+    found = world.snapshot("job", EPOCH + 140, 40)
+    assert found is not None
+    durations = [round(batch.duration_seconds, 3) for batch in found.batches]
+    assert [each for each, after in zip(durations, [0.0, *durations], strict=False) if each != after] == expected
 
 
 def test_a_size_shrinks_in_place_at_a_batch_boundary() -> None:

@@ -134,6 +134,7 @@ def _in_place(past: Past, found: Calibration, base: InPlaceCosts) -> InPlaceCost
         base,
         register_seconds=statistics.median(register) if register else base.register_seconds,
         first_batch_seconds=statistics.median(cold) if cold else base.first_batch_seconds,
+        cold_takes_tasks=True,
     )
 
 

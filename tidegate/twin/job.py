@@ -124,6 +124,8 @@ class Job:
     """Growths in place so far."""
     cold_seconds: float = 0.0
     """Extra time of the next batch."""
+    cold_slots: int = 0
+    """So many of the slots are cold when the next batch begins, and take tasks nevertheless."""
     commits: list[tuple[float, float]] = field(default_factory=list)
     """(second of a commit, when the oldest record arrived that was not committed until then)."""
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=9))
@@ -185,7 +187,7 @@ class Job:
     def start(self, at: float, slots: int, *, warm: bool = False) -> None:
         """Submit the job with a size. A `warm` job has already been running for a long time when the world starts."""
         self.pool.ask(self.model.job_id, slots, at)
-        self.usable_slots, self.spare_slots, self.batch, self.cold_seconds = None, 0, None, 0.0
+        self.usable_slots, self.spare_slots, self.batch, self.cold_seconds, self.cold_slots = None, 0, None, 0.0, 0
         self.runs += 1
         self.run = Incarnation(self.runs, at, commits=1 if warm else 0)
         if warm:
@@ -218,9 +220,14 @@ class Job:
         self.usable_slots = usable
         if self.slots == before:
             return math.inf
-        cold = self.model.in_place.first_batch_seconds if self.slots > before else 0.0
-        worked_at = self._replan(at, SlotChange(0.0, self.slots, cold))
-        if math.isinf(worked_at):
+        costs = self.model.in_place
+        cold = costs.first_batch_seconds if self.slots > before else 0.0
+        worked_at = self._replan(at, SlotChange(0.0, self.slots, cold, costs.cold_takes_tasks))
+        if not math.isinf(worked_at):
+            return worked_at
+        if costs.cold_takes_tasks:
+            self.cold_slots = max(0, self.cold_slots + self.slots - before)
+        else:
             self.cold_seconds += cold
         return worked_at
 
@@ -334,9 +341,20 @@ class Job:
             factor=factor,
             slots=[SlotChange(0.0, slots)],
         )
+        if self.cold_slots:
+            self._warm_up_slots(self.batch)
         self.batch.left_to_write = self.batch.outputs if self.sink is not None else 0
         self.next_at = self.batch.ends_at
         return None
+
+    def _warm_up_slots(self, batch: Batch) -> None:
+        """Let the cold slots warm up in their first tasks of the batch."""
+        slots, cold = batch.slots[0].slots, self.model.in_place.first_batch_seconds
+        warm = max(1, slots - self.cold_slots)
+        batch.slots = [SlotChange(0.0, warm), SlotChange(0.0, slots, cold, at_once=True)]
+        batch.work_seconds, _ = changing_makespan(self._stage_costs(batch), batch.slots, self.model.slowdown)
+        batch.ends_at = batch.started_at + batch.overhead_seconds + batch.work_seconds
+        self.cold_slots = 0
 
     def _take(self, at: float) -> tuple[list[list[int]], int]:
         """Return the next batch's records; a batch limit is split in proportion to each partition's backlog."""

@@ -77,6 +77,9 @@ class InPlaceCosts:
     """From registration until new executors are offered tasks."""
     first_batch_seconds: float = 4.0
     """Extra time of a new executor's first tasks, when its code and Python workers are cold."""
+    cold_takes_tasks: bool = False
+    """Whether a cold executor takes a task at once, and its batch waits for that, as on real Spark. Otherwise it takes
+    none until it is warm, and if that is after the running batch, the next batch lasts longer."""
     shrink_seconds: float = 1.2
     """How long decommissioned executors take to leave."""
     boundary_seconds: float = 5.0

@@ -40,6 +40,8 @@ class SlotChange:
     slots: int
     cold_seconds: float = 0.0
     """How long new slots warm up before they take their first task."""
+    at_once: bool = False
+    """Whether they warm up in their first task instead, which lasts so much longer."""
 
 
 class TaskRun(NamedTuple):
@@ -73,7 +75,7 @@ def task_runs(
     before busy ones. `slowdown` is the factor on a task's cost when so many slots are busy.
     """
     slots, later = changes[0].slots, deque(changes[1:])
-    free = [(0.0, False)] * slots  # when each slot is free, and whether the last change added it
+    free = [(0.0, False, 0.0)] * slots  # when each slot is free, whether the last change added it, how cold it is
     start, runs = 0.0, []
     for costs in stages:
         stage = []
@@ -83,17 +85,18 @@ def task_runs(
                 change = later.popleft()
                 for _ in range(slots - change.slots):
                     end = max(end, heapq.heappop(free)[0])
+                waits, cold = (0.0, change.cold_seconds) if change.at_once else (change.cold_seconds, 0.0)
                 for _ in range(change.slots - slots):
-                    heapq.heappush(free, (max(start, change.at) + change.cold_seconds, not later))
+                    heapq.heappush(free, (max(start, change.at) + waits, not later, cold))
                 slots = change.slots
-            at, new = free[0]
-            seconds = cost * slowdown(min(slots, len(costs)))
-            heapq.heapreplace(free, (at + seconds, new))
+            at, new, cold = free[0]
+            seconds = cost * slowdown(min(slots, len(costs))) + cold
+            heapq.heapreplace(free, (at + seconds, new, 0.0))
             stage.append(TaskRun(at + seconds, seconds, new))
             end = max(end, at + seconds)
         runs.append(stage)
         start = end
-        free = sorted((max(start, at), new) for at, new in free)
+        free = sorted((max(start, at), new, cold) for at, new, cold in free)
     return runs
 
 
