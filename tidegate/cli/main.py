@@ -9,6 +9,7 @@ from platform import python_version
 import typer
 
 from tidegate.cli import doctor, offline, replay, specs, stack, tail, why
+from tidegate.cli.audit import audit
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.console import console
 from tidegate.cli.help import register
@@ -59,6 +60,7 @@ for command in (
     doctor.doctor,
     top,
     console,
+    audit,
 ):
     register(app, command)
 register(app, simulate_command, "simulate")

@@ -141,7 +141,7 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     context = spark.sparkContext
-    _ship(context)
+    ship(context, MODULES)
     text = f.col("value").cast("string")  # far cheaper to pass to Python than bytes
     keyed = records.select(
         f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
@@ -191,27 +191,27 @@ def _verify_rows(policies: Policies, rows: Iterable[Row]) -> Iterator[JobTally]:
             yield tally
 
 
-_shipped: set[str] = set()
-"""Spark applications whose executors have been sent the code."""
+_shipped: set[tuple[str, Sequence[str]]] = set()
+"""Spark applications whose executors have been sent the code, and which."""
 
 
-def _ship(context: SparkContext) -> None:
-    """Send remote executors the code they run, once, as byte code for the same Python.
+def ship(context: SparkContext, modules: Sequence[str]) -> None:
+    """Send remote executors the parts of this package that they run, once, as byte code for the same Python.
 
     Local ones find it where this program does, the compiled engine too.
     """
     from pyspark import SparkFiles  # noqa: PLC0415
 
-    if context.applicationId in _shipped or context.master.startswith("local"):
+    if (context.applicationId, modules) in _shipped or context.master.startswith("local"):
         return
     folder = Path(SparkFiles.getRootDirectory()) / "tidegate"  # lives as long as the application
     folder.mkdir(exist_ok=True)
     ours = Path(__file__).resolve().parent.parent
     with PyZipFile(str(folder / "tidegate-engine.zip"), "w") as archive:
-        for module in MODULES:
+        for module in modules:
             archive.writepy(str(ours / module), "tidegate")
     context.addPyFile(str(folder / "tidegate-engine.zip"))
-    _shipped.add(context.applicationId)
+    _shipped.add((context.applicationId, modules))
 
 
 def _explained(error: Exception) -> Exception:

@@ -167,6 +167,18 @@ class ApplicationRun:
         self._stage_runs = [run for run in self._stage_runs if run.at > interval.end]
         return reading
 
+    def counts(self, interval: Interval) -> tuple[int, int, int]:
+        """Return how many micro-batches and runs of stages ended in an interval, and how many tasks in running ones.
+
+        It costs far less than `reading`.
+        """
+        running = [query.running for query in self._queries.values() if query.running is not None and query.active]
+        return (
+            sum(interval.holds(at) for at, _ in self._batches),
+            sum(interval.holds(run.at) for run in self._stage_runs),
+            sum(batch.figures().tasks_finished for batch in running) if self.ended is None else 0,
+        )
+
     def reading(self, interval: Interval) -> Reading:
         """Return what the events so far say about an interval; drop nothing."""
         assert self.started is not None  # noqa: S101 - a run is followed only after its start was read

@@ -1,0 +1,79 @@
+"""What commands that run on Spark share: Java, the Kafka connector, the session, a progress bar."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from tidegate.client import ClientSettings
+from tidegate.replay.source import start_session
+from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
+from tidegate.stack.java import ensure_java
+from tidegate.terminal import stderr
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[str, typer.Option("--master", help="Spark master to run on.")]
+LOCAL = "local[2]"
+
+
+@contextmanager
+def session(master: str, *, with_kafka: bool = False) -> Iterator[SparkSession]:
+    """Yield a Spark session that ends with the block; with Spark's Kafka connector if asked for."""
+    prepare_java()
+    spark = start_session(master, connector_jars() if with_kafka else ())
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def connector_jars() -> list[Path]:
+    """Return the jars of Spark's Kafka connector; fetch them if they are missing."""
+    return ensure_jars(SPARK_KAFKA, ensure_java(_say), _say)
+
+
+def prepare_java() -> None:
+    """Set JAVA_HOME for Spark, which would otherwise take the first Java on PATH."""
+    os.environ["JAVA_HOME"] = str(ensure_java(_say).home)
+
+
+def kafka_options(settings: ClientSettings) -> dict[str, str]:
+    """Return the connection settings under the names of Java's Kafka client, for Spark."""
+    if settings.security_protocol == "PLAINTEXT":
+        return {}
+    options = {"kafka.security.protocol": settings.security_protocol}
+    if settings.ssl_ca_file is not None:
+        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(settings.ssl_ca_file)}
+    if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
+        module = "scram.ScramLoginModule" if settings.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+        password = settings.sasl_password.get_secret_value().replace("\\", "\\\\").replace('"', '\\"')
+        options["kafka.sasl.mechanism"] = settings.sasl_mechanism
+        options["kafka.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module} required "
+            f'username="{settings.sasl_username}" password="{password}";'
+        )
+    return options
+
+
+def bars() -> Progress:
+    """Return a progress bar on standard error, which shows nothing in a pipe."""
+    console = stderr()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def _say(text: str) -> None:
+    stderr().print(text, markup=False)
