@@ -4,5 +4,5 @@ environment.py  starts everything and stops it     load.py     produces records 
 script.py       the phases of the load             watch.py    follows offsets, decisions and results
 display.py      the live view                      verdict.py  the checks that a run must pass
 audit.py        accounts for every record          report.py   tables, picture, HTML
-run.py          runs it all                        prove.py    records and recomputes the run
+run.py          runs it all                        prove.py    records and audits the run
 """

@@ -46,8 +46,8 @@ def demo(
     needs 2 ms per record. Then it triples the load: the job falls behind, grows and catches up. When the load drops
     again, the job shrinks. It changes its size while it runs; `--way restart` shows a restart instead.
 
-    At the end the demo accounts for every record, recomputes every decision on Spark, and writes a report with a
-    picture. The exit code is 1 if a check fails. It takes about six minutes.
+    At the end the demo accounts for every record, audits every hop on Spark, and writes a report with a picture. The
+    exit code is 1 if a check fails. It takes about six minutes.
 
     Example:  python -m demo --way restart
     """

@@ -1,4 +1,4 @@
-"""What remains of a run as proof: its recording, and every decision recomputed on Spark."""
+"""What remains of a run as proof: its recording, and the audit of every hop."""
 
 from __future__ import annotations
 
@@ -11,21 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from demo.environment import ROOT, DemoFailed, Environment
-from demo.verdict import Recomputed
+from demo.verdict import Audited
 from tidegate.replay.record import record
 
-RECOMPUTE_SECONDS = 180.0
-# In its own process: Spark's JVM exits with it, and its output goes to a log instead of the terminal.
-PROGRAM = """
-import json, sys
-from tidegate.replay.recompute import recompute
-from tidegate.replay.report import render
-asked = json.loads(sys.argv[1])
-result = recompute(**asked)
-print(render(result.jobs, result.seconds, result.damaged), file=sys.stderr)
-print(json.dumps({"decisions": result.decisions, "identical": result.identical, "differing": result.differing,
-                  "detail": str(result.first or result.not_recomputable or "")}))
-"""
+AUDIT_SECONDS = 300.0
+DECISIONS = "decisions-recompute"
+"""The check that makes every decision again."""
 
 
 def record_run(environment: Environment) -> Path:
@@ -35,32 +26,51 @@ def record_run(environment: Environment) -> Path:
     return folder
 
 
-def recompute_run(environment: Environment) -> Recomputed:
-    """Recompute every decision on the broker's topics; raises `DemoFailed` with the log's name if that fails."""
-    asked = {
-        "bootstrap_servers": environment.info.bootstrap_servers,
-        "topic_prefix": environment.prefix,
-        "jars": [str(jar) for jar in environment.info.connector_jars],
-    }
-    log = environment.logs / "recompute.log"
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(environment.info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, "-c", PROGRAM, json.dumps(asked)]
-    with log.open("wb") as errors:
+def audit_run(environment: Environment) -> Audited:
+    """Audit topics, event logs and Redis with `tidegate audit`; raises `DemoFailed` with the log's name if that fails.
+
+    In its own process: Spark's JVM exits with it, and its output goes to a log instead of the terminal.
+    """
+    info = environment.info
+    told, page, log = (
+        environment.folder / "audit.json",
+        environment.folder / "audit.html",
+        environment.logs / "audit.log",
+    )
+    command = [sys.executable, "-m", "tidegate", "audit", "--json", str(told), "--html", str(page)]
+    command += ["--bootstrap-servers", info.bootstrap_servers, "--topic-prefix", environment.prefix]
+    command += ["--event-logs", str(info.event_log_dir), "--redis", info.redis_url]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TIDEGATE_"))}
+    env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= {"TIDEGATE_REDIS_PASSWORD": info.redis_password, "TIDEGATE_REDIS_PREFIX": environment.redis_prefix}
+    with log.open("wb") as out:
         child = subprocess.Popen(
-            command, env=env, cwd=environment.folder, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            command, env=env, cwd=environment.folder, stdout=out, stderr=out, start_new_session=True
         )
         try:
-            out, _ = child.communicate(timeout=RECOMPUTE_SECONDS)
+            code = child.wait(timeout=AUDIT_SECONDS)
         except BaseException as error:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()
+            child.wait()
             if isinstance(error, subprocess.TimeoutExpired):
-                raise DemoFailed(f"recomputing took more than {RECOMPUTE_SECONDS:g} s; see {log}") from None
+                raise DemoFailed(f"the audit took more than {AUDIT_SECONDS:g} s; see {log}") from None
             raise
-    if child.returncode != 0:
-        raise DemoFailed(f"recomputing exited with code {child.returncode}; see {log}")
-    found = json.loads(out.splitlines()[-1])
-    other = found["decisions"] - found["identical"] - found["differing"]
-    return Recomputed(found["identical"], found["differing"], other, found["detail"])
+    if code not in (0, 1):
+        raise DemoFailed(f"the audit exited with code {code}; see {log}")
+    return audited(json.loads(told.read_text("utf-8")), page)
+
+
+def audited(told: dict[str, object], page: Path) -> Audited:
+    """Return what the audit's JSON says."""
+    checks = told["checks"]
+    assert isinstance(checks, list)  # noqa: S101  (we have written it)
+    wrong = [
+        f"{check['title']}: {check['named'][0]['place']}: {check['named'][0]['found']}"
+        for check in checks
+        if check["status"] == "FAILED"
+    ]
+    unsure = [check["title"] for check in checks if check["status"] in ("warned", "not provable", "not checked")]
+    decisions = next(check for check in checks if check["check"] == DECISIONS)
+    passed = sum(check["status"] == "passed" for check in checks)
+    return Audited(passed, tuple(wrong), tuple(unsure), decisions["passed"], decisions["not_provable"], page)

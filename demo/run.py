@@ -13,13 +13,14 @@ from typing import TypeVar
 from demo.audit import audit_records
 from demo.display import LiveDisplay
 from demo.environment import JOB, DemoFailed, Environment, spec_for, start_environment, start_services
-from demo.prove import recompute_run, record_run
+from demo.prove import audit_run, record_run
 from demo.report import write_report
 from demo.script import LoadPhase, LoadScript, Observations
 from demo.verdict import Check, PhaseResult, judge
 from demo.watch import Timeline, Watcher
 from tidegate import interrupts
 from tidegate.events.command import CommandKind
+from tidegate.events.job import SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.runtime.kafka import Publisher
@@ -118,7 +119,8 @@ class _Director:
     def start(self) -> None:
         """Publish the spec, on which the services start the job; it keeps its first size until it has warmed up."""
         self._environment.set_rate(self._script.phases[0].rate * TRICKLE)
-        self._publish(scaling=self._spec.scaling.model_copy(update={"interactive": True}))
+        pinned = self._spec.scaling.model_copy(update={"interactive": True})
+        self._publish("the job starts, and keeps its size until it is warm", scaling=pinned)
         if not self._wait("start", "the services have started the job", START_SECONDS, self._started):
             phases = ", ".join(r.phase.value for r in self._timeline.results) or "none"
             decided = self._timeline.decisions[-1].sentence if self._timeline.decisions else "no decision"
@@ -135,7 +137,7 @@ class _Director:
             WARM_UP_SECONDS,
             lambda: self._keeps_up(rate, KEEPING_UP_SECONDS),
         )
-        self._publish(version=self._spec.version + 1)
+        self._publish("the job is warm, and may be scaled", version=self._spec.version + 1)
         self._display.tell(
             f"the job has warmed up; from now on it may grow to {self._spec.scaling.max_parallelism} slots"
         )
@@ -162,12 +164,13 @@ class _Director:
         if self._options.keep:
             return
         self._display.tell("the load has stopped; asking the services to stop the job")
-        self._publish(running=False, version=self._spec.version + 2)
+        self._publish("the load has stopped", running=False, version=self._spec.version + 2)
         if not self._wait("stop", "the services have stopped the job", STOP_SECONDS, self._stopped):
             raise DemoFailed(f"the job did not stop in time; see the logs in {self._environment.logs}")
 
-    def _publish(self, **changes: object) -> None:
-        Publisher(self._environment.settings).publish(self._spec.model_copy(update=changes))
+    def _publish(self, why: str, **changes: object) -> None:
+        change = SpecChange(by="demo", reason=why, at=datetime.now(UTC))
+        Publisher(self._environment.settings).publish(self._spec.model_copy(update={**changes, "change": change}))
 
     def _wait(self, step: str, goal: str, seconds: float, done: Callable[[], bool]) -> bool:
         """Show the run until it is `done` or time is up; return which. Raises `DemoFailed` if a process exits."""
@@ -219,19 +222,19 @@ class _Director:
 
 
 def _prove(options: RunOptions, outcome: RunOutcome, display: LiveDisplay) -> None:
-    """Account for every record, recompute every decision, run the checks, and write the report."""
+    """Account for every record, audit every hop, run the checks, and write the report."""
     environment = outcome.environment
     if not options.keep:
         environment.end()
     display.tell("accounting for every record")
-    audit = _try(display, lambda: audit_records(environment.settings, environment.source, environment.sink))
+    records = _try(display, lambda: audit_records(environment.settings, environment.source, environment.sink))
     outcome.recording = _try(display, lambda: record_run(environment))
-    display.tell("recomputing every decision on Spark")
-    recomputed = _try(display, lambda: recompute_run(environment))
+    display.tell("auditing every hop on Spark: logs, snapshots, decisions, commands, results, Redis")
+    audited = _try(display, lambda: audit_run(environment))
     if options.keep:
         environment.set_rate(options.script.phases[-1].rate)
     objective = options.script.objective_seconds
-    outcome.checks = judge(outcome.timeline, outcome.phases, audit, recomputed, objective)
+    outcome.checks = judge(outcome.timeline, outcome.phases, records, audited, objective)
     outcome.png, outcome.page = write_report(
         environment.folder, outcome.timeline, outcome.phases, outcome.checks, objective
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from demo.audit import RecordAudit
 from demo.watch import Sample, Timeline
@@ -37,14 +38,21 @@ class PhaseResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Recomputed:
-    """The result of recomputing all decisions."""
+class Audited:
+    """The outcome of the audit."""
 
+    passed: int
+    """Checks that passed."""
+    wrong: tuple[str, ...]
+    """A line for each check that found something."""
+    unsure: tuple[str, ...]
+    """Checks that warned, could not prove everything, or could not run."""
     identical: int
-    differing: int
+    """Decisions that were made again, to the same bytes."""
     other: int
     """Decisions that could not be recomputed."""
-    detail: str = ""
+    page: Path
+    """The audit's report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +133,7 @@ def judge(
     timeline: Timeline,
     phases: Sequence[PhaseResult],
     audit: RecordAudit | None,
-    recomputed: Recomputed | None,
+    audited: Audited | None,
     objective_seconds: float,
 ) -> list[Check]:
     """Return every check of a run. A check whose data is missing fails."""
@@ -134,7 +142,7 @@ def judge(
         *_sizes(timeline, objective_seconds),
         _commands(timeline.decisions, timeline.results),
         _records(audit),
-        _decisions(recomputed),
+        _audit(audited),
         _watched(timeline),
     ]
 
@@ -192,15 +200,18 @@ def _records(audit: RecordAudit | None) -> Check:
     return Check(name, audit.total > 0 and audit.missing == 0 and audit.unexpected == 0, text)
 
 
-def _decisions(recomputed: Recomputed | None) -> Check:
-    name = "every recomputed decision is identical"
-    if recomputed is None:
-        return Check(name, False, "the decisions could not be recomputed")
-    total = recomputed.identical + recomputed.differing + recomputed.other
-    text = f"{recomputed.identical} of {total} identical"
-    if recomputed.differing or recomputed.other:
-        text += f", {recomputed.differing} differ, {recomputed.other} could not be recomputed; {recomputed.detail}"
-    return Check(name, total > 0 and recomputed.identical == total, text)
+def _audit(audited: Audited | None) -> Check:
+    name = "the audit proves every hop"
+    if audited is None:
+        return Check(name, False, "the audit did not come to an end")
+    text = f"{audited.passed} checks passed, {audited.identical} decisions recomputed identically; see {audited.page}"
+    if audited.other:
+        text += f"; {audited.other} decisions could not be recomputed"
+    if audited.unsure:
+        text += f"; open: {', '.join(audited.unsure)}"
+    if audited.wrong:
+        text += f"; FOUND: {'; '.join(audited.wrong)}"
+    return Check(name, audited.identical > 0 and not audited.other and not audited.wrong, text)
 
 
 def _watched(timeline: Timeline) -> Check:

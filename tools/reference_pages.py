@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: the commands, the settings, and the fields of every event.
+"""Writes docs/reference/ from the code: the commands, the settings, the fields of every event, and the audit's checks.
 
 python -m tools.reference_pages             writes the pages
 python -m tools.reference_pages --check     says which pages are stale, and exits with 1
@@ -21,6 +21,7 @@ from tidegate.cli import app
 from tidegate.client import ClientSettings
 from tidegate.console.settings import ConsoleSettings
 from tidegate.events.topics import TOPICS
+from tidegate.replay.audit.checks import Hop, all_checks
 from tidegate.runtime.settings import PREFIX, ServiceSettings
 from tools.schemas import json_schema
 
@@ -35,7 +36,31 @@ SERVICES: dict[str, type[ServiceSettings]] = {
 
 def pages() -> dict[str, str]:
     """Return every page by its file name."""
-    return {"commands.md": commands_page(), "events.md": events_page(), "settings.md": settings_page()}
+    return {
+        "checks.md": checks_page(),
+        "commands.md": commands_page(),
+        "events.md": events_page(),
+        "settings.md": settings_page(),
+    }
+
+
+def checks_page() -> str:
+    """Return the page of the audit's checks, as their files say it."""
+    lines = [
+        "# Checks of the audit",
+        "",
+        "Made from `tidegate/replay/audit/checks`: each check is one Spark SQL query. `tidegate audit` runs them all",
+        "([how to](../how-to/audit.md)). The invariants are those of the [guarantees](../guarantees.md).",
+    ]
+    checks = all_checks()
+    for hop in Hop:
+        lines += ["", f"## {hop.value[0].upper()}{hop.value[1:]}", ""]
+        lines += ["| check | finds | severity | invariant | needs |", "| --- | --- | --- | --- | --- |"]
+        for check in checks:
+            if check.hop is hop:
+                facts = (check.severity.value, check.invariant or "", check.needs.value if check.needs else "")
+                lines.append(f"| {_cell(check.title)} | {_cell(check.meaning)} | {' | '.join(facts)} |")
+    return "\n".join(lines) + "\n"
 
 
 def commands_page() -> str:

@@ -28,6 +28,7 @@ from typing import Protocol, cast
 import redis
 
 from tidegate.launcher.control import Control, SizeOrder, Token
+from tidegate.runtime.ledger import fence_key
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ class RedisFence:
         """Return the token that forbids `token`; None if there is none, or if Redis does not answer."""
         try:
             args: list[str | int] = [token.epoch, token.run, owner, FENCE_SECONDS]
-            answer = cast(list[int], self._script(keys=[f"{self._prefix}fence:{job_id}"], args=args))
+            answer = cast(list[int], self._script(keys=[fence_key(self._prefix, job_id)], args=args))
         except redis.RedisError as error:
             log.warning("job %s: Redis does not answer (%s); the log and the control directory decide", job_id, error)
             return None

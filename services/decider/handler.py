@@ -19,13 +19,13 @@ from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
 from services.decider.ports import Outbox, Reservations, Specs
 from tidegate.engine.links import NO_OUTLOOK, Link
-from tidegate.engine.reservations import Answer
+from tidegate.engine.reservations import DOWN, Answer
 from tidegate.engine.round import Reply, Request, Reserve
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Neighbour, Observed
 from tidegate.events.envelope import Unreadable, decode, trace_from
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import RESULTS, SNAPSHOTS, Topic
 from tidegate.installed import engine
@@ -41,8 +41,6 @@ CATCH_UP_EVERY_SECONDS = 5.0
 AHEAD_SECONDS = 300.0
 """How far a snapshot's clock may be ahead of ours. Up to here a guard holds the decision, and the job gets no decisions
 until our clock has caught up; a snapshot further ahead goes to the dead letters."""
-DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
-"""Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
 
 
 @dataclass(kw_only=True)

@@ -1,9 +1,8 @@
 """Cooldowns and pool reservations in Redis. One Lua script makes each change, so changes are atomic.
 
-Keys under the prefix: `cooldown:<job>` {decision_id, until}; `pool:<pool>`, a hash of job to {slots, decision_id,
-until}; and `view`, a marker which says that the other two are complete. Redis only caches what the topics say. Without
-the marker nothing is granted until `restore` has rewritten everything, and the marker last. A damaged key removes the
-marker, so damage is handled like loss.
+`tidegate.runtime.ledger` has the keys. The marker `view` says that the others are complete. Redis only caches what the
+topics say. Without the marker nothing is granted until `restore` has rewritten everything, and the marker last. A
+damaged key removes the marker, so damage is handled like loss.
 
 A cached view comes from the newest `refresh`. It is enough to decide that there is nothing to do, and never enough to
 send a command.
@@ -30,6 +29,7 @@ from services.decider.ports import instant
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.ledger import cooldown_key, pool_key, view_key
 from tidegate.runtime.settings import RedisSettings
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class RedisReservations:
         """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable."""
         everything = json.dumps([asdict(hold) for hold in holds])
         try:
-            (answer,) = await self._run("restore", [f"{self._prefix}view"], self._now(), self._prefix, everything)
+            (answer,) = await self._run("restore", [view_key(self._prefix)], self._now(), self._prefix, everything)
         except RedisUnreachable:
             return False
         return bool(answer == "restored")
@@ -164,7 +164,7 @@ class RedisReservations:
         for first in range(0, max(1, len(jobs)), CHUNK):
             chunk = json.dumps(jobs[first : first + CHUNK])
             try:
-                answer = await self._run("refresh", [f"{self._prefix}view"], self._prefix, chunk, json.dumps(pools))
+                answer = await self._run("refresh", [view_key(self._prefix)], self._prefix, chunk, json.dumps(pools))
             except RedisUnreachable:
                 condition = RedisView.UNREACHABLE
                 break
@@ -182,7 +182,7 @@ class RedisReservations:
         return repr(self._clock.now().timestamp())
 
     def _keys(self, job_id: str, pool_id: str) -> list[str]:
-        return [f"{self._prefix}cooldown:{job_id}", f"{self._prefix}pool:{pool_id}", f"{self._prefix}view"]
+        return [cooldown_key(self._prefix, job_id), pool_key(self._prefix, pool_id), view_key(self._prefix)]
 
     async def _run(self, name: str, keys: list[str], *args: str | int) -> list[Any]:
         """Run a script within the timeout, or raise `RedisUnreachable`; after a failure raise at once for a while."""

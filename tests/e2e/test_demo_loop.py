@@ -26,7 +26,7 @@ OBJECTIVE_SECONDS = 20.0
 
 @pytest.mark.timeout(850)
 def test_a_lagging_job_grows_catches_up_and_shrinks(stack: StackProvider, tmp_path: Path) -> None:
-    """Size follows the load both ways, lag comes back, no record is lost, and every decision recomputes identically."""
+    """Size follows the load both ways, lag comes back, no record is lost, and the audit finds nothing."""
     if not isinstance(stack, ProcessProvider):
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
     info = stack.need(kafka=True, redis=True, spark=True)

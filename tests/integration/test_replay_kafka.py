@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,6 @@ from bench.streams import decided, spec_of, write_recording
 from tests.support.decider import DeciderProcess, Flow, number_now
 from tests.support.events import job, snapshot
 from tests.support.history import ENDS, LIVELY, write_history
-from tests.support.provider import StackProvider
 from tidegate.cli import app
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
@@ -28,7 +26,6 @@ from tidegate.replay.files import read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import CannotRecompute, recompute
 from tidegate.replay.record import CannotRecord, record
-from tidegate.replay.source import start_session
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.runtime.settings import ServiceSettings
 
@@ -56,14 +53,6 @@ def filled(settings: ServiceSettings) -> ServiceSettings:
     publisher.send_raw(SNAPSHOTS.named(settings.topic_prefix), None, None, [])
     publisher.flush()
     return settings
-
-
-@pytest.fixture(scope="module")
-def session(stack: StackProvider) -> Iterator[Any]:
-    """One Spark for the tests of this module."""
-    made = start_session("local[2]", [str(jar) for jar in stack.need(kafka=True).connector_jars])
-    yield made
-    made.stop()
 
 
 @pytest.mark.timeout(300)

@@ -19,7 +19,7 @@ from services.actuator.machine import (
 )
 from tests.support.command_log import command_log
 from tidegate.events.command import CommandKind, ScalingCommand
-from tidegate.events.result import TERMINAL, ActionResult, Phase, result_id
+from tidegate.events.result import SUCCESSIONS, TERMINAL, ActionResult, Phase, result_id
 from tidegate.events.way import Way
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -159,3 +159,16 @@ def _try(state: CommandState, event: ActionEvent) -> CommandState | None:
 def test_every_phase_has_an_action_or_is_an_end() -> None:
     """Every phase either has an action or ends the command."""
     assert {phase for phase in ACTIONS if phase} | TERMINAL == set(Phase)
+
+
+def test_the_published_successions_are_those_of_the_machine() -> None:
+    """The table by which an audit judges results allows exactly what the machine can do, no more and no less."""
+    frontier = {resume(_command(kind), good) for kind in CommandKind for good in (None, 3)}
+    found: dict[Phase | None, set[Phase]] = {}
+    while frontier:
+        moves = [(state, after) for state in frontier for event in ActionEvent if (after := _try(state, event))]
+        for state, after in moves:
+            assert after.phase is not None
+            found.setdefault(state.phase, set()).add(after.phase)
+        frontier = {after for _, after in moves}
+    assert found == SUCCESSIONS

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from services.decider.app import headers_of
 from services.decider.outbox import KafkaOutbox, States
-from services.decider.rebuild import holds_in_force
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecBook
 from services.decider.watchdog import StallDetector
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
+from tidegate.engine.reservations import holds_in_force
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
@@ -41,13 +41,13 @@ def test_a_cooldown_runs_from_the_commands_time() -> None:
     """I6: a rebuilt cooldown runs from the command's time in the log, and no longer."""
     command = ordered()
     book = SpecBook([SPEC])
-    (hold,) = holds_in_force([command], [], book, command.issued_at + timedelta(seconds=1))
+    (hold,) = holds_in_force([command], [], book.get, command.issued_at + timedelta(seconds=1))
     assert hold.cooldown_until == command.issued_at.timestamp() + 60
     assert hold.decision_id == command.command_id
     assert hold.slots == command.to_parallelism - command.from_parallelism
     done = result(command.command_id, Phase.VERIFIED, 9)
-    assert holds_in_force([command], [done], book, command.issued_at + timedelta(seconds=59))[0].slots_until == 0
-    assert holds_in_force([command], [done], book, command.issued_at + timedelta(seconds=61)) == []
+    assert holds_in_force([command], [done], book.get, command.issued_at + timedelta(seconds=59))[0].slots_until == 0
+    assert holds_in_force([command], [done], book.get, command.issued_at + timedelta(seconds=61)) == []
 
 
 def test_an_open_command_holds_its_slots() -> None:
@@ -55,11 +55,11 @@ def test_an_open_command_holds_its_slots() -> None:
     command = ordered()
     book = SpecBook([SPEC])
     down = result(command.command_id, Phase.STOPPED, 9, parallelism=command.to_parallelism)
-    (hold,) = holds_in_force([command], [down], book, command.issued_at + timedelta(seconds=90))
+    (hold,) = holds_in_force([command], [down], book.get, command.issued_at + timedelta(seconds=90))
     assert hold.slots == command.to_parallelism
     longest = 60.0 + 2 * 180.0  # one stop and two starts, each with its deadline
     assert hold.slots_until == command.expires_at.timestamp() + longest
-    assert holds_in_force([command], [down], book, command.expires_at + timedelta(seconds=longest + 1)) == []
+    assert holds_in_force([command], [down], book.get, command.expires_at + timedelta(seconds=longest + 1)) == []
 
 
 def test_a_start_does_not_shorten_a_cooldown() -> None:
@@ -74,14 +74,14 @@ def test_a_start_does_not_shorten_a_cooldown() -> None:
         }
     )
     ends = [result(c.command_id, Phase.VERIFIED, 9) for c in (command, start)]
-    (hold,) = holds_in_force([command, start], ends, SpecBook([SPEC]), command.issued_at + timedelta(seconds=30))
+    (hold,) = holds_in_force([command, start], ends, SpecBook([SPEC]).get, command.issued_at + timedelta(seconds=30))
     assert hold.cooldown_until == command.issued_at.timestamp() + 60
 
 
 def test_a_job_without_spec_holds_nothing() -> None:
     """A removed job cannot be rescaled, so it holds nothing."""
     command = ordered()
-    assert holds_in_force([command], [], SpecBook([]), command.issued_at) == []
+    assert holds_in_force([command], [], SpecBook([]).get, command.issued_at) == []
 
 
 def test_lag_without_progress_is_a_stall() -> None:

@@ -16,7 +16,7 @@ from demo.display import spark
 from demo.load import Pacer, RateFile
 from demo.report import write_report
 from demo.script import Observations, grown, settled, shrunk, steady_surge_steady
-from demo.verdict import PhaseResult, Recomputed, changes, judge, recovered_at
+from demo.verdict import Audited, PhaseResult, changes, judge, recovered_at
 from demo.watch import Sample, Timeline, committed_records
 from tests.support.engine import step
 from tests.support.events import job, observed, snapshot
@@ -98,7 +98,7 @@ def audit(*, lost: int = 0, twice: int = 0) -> RecordAudit:
     return entered
 
 
-GOOD = Recomputed(identical=60, differing=0, other=0)
+GOOD = Audited(passed=40, wrong=(), unsure=(), identical=60, other=0, page=Path("audit.html"))
 
 
 def test_a_run_that_keeps_every_promise_passes() -> None:
@@ -106,19 +106,23 @@ def test_a_run_that_keeps_every_promise_passes() -> None:
     checks = judge(run(), PHASES, audit(), GOOD, OBJECTIVE)
     assert [c.name for c in checks if not c.passed] == []
     text = "\n".join(c.text for c in checks)
-    for words in ("2 -> 8 -> 2", "10 records read, 0 without output, 0 duplicates", "60 of 60 identical"):
+    for words in (
+        "2 -> 8 -> 2",
+        "10 records read, 0 without output, 0 duplicates",
+        "60 decisions recomputed identically",
+    ):
         assert words in text
 
 
 @pytest.mark.parametrize(
-    ("failed", "timeline", "account", "recomputed"),
+    ("failed", "timeline", "account", "audited"),
     [
         ("no record was lost", run(), audit(lost=2), GOOD),
         ("no record was lost", run(), None, GOOD),
-        ("every recomputed decision", run(), audit(), Recomputed(59, 1, 0, "trail.0")),
-        ("every recomputed decision", run(), audit(), Recomputed(59, 0, 1)),
-        ("every recomputed decision", run(), audit(), Recomputed(0, 0, 0)),
-        ("every recomputed decision", run(), audit(), None),
+        ("the audit proves every hop", run(), audit(), replace(GOOD, wrong=("an offset is missing",))),
+        ("the audit proves every hop", run(), audit(), replace(GOOD, other=1)),
+        ("the audit proves every hop", run(), audit(), replace(GOOD, identical=0)),
+        ("the audit proves every hop", run(), audit(), None),
         ("the job shrank", replace(run(), decisions=[UP], results=list(RESULTS[:3])), audit(), GOOD),
         ("the job grew", replace(run(), decisions=[DOWN], results=list(RESULTS[3:])), audit(), GOOD),
         ("every command", replace(run(), results=list(RESULTS[:-1])), audit(), GOOD),
@@ -129,10 +133,10 @@ def test_a_run_that_keeps_every_promise_passes() -> None:
     ],
 )
 def test_a_broken_promise_fails_its_check(
-    failed: str, timeline: Timeline, account: RecordAudit | None, recomputed: Recomputed | None
+    failed: str, timeline: Timeline, account: RecordAudit | None, audited: Audited | None
 ) -> None:
     """A promise that was not kept, or could not be checked, fails its check."""
-    checks = judge(timeline, PHASES, account, recomputed, OBJECTIVE)
+    checks = judge(timeline, PHASES, account, audited, OBJECTIVE)
     assert any(failed in c.name for c in checks if not c.passed)
 
 

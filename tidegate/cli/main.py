@@ -9,6 +9,7 @@ from platform import python_version
 import typer
 
 from tidegate.cli import archive, chain, doctor, offline, priors, replay, specs, stack, tail, why
+from tidegate.cli.audit import audit
 from tidegate.cli.backtest import backtest_command
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.console import console
@@ -62,6 +63,7 @@ for command in (
     doctor.doctor,
     top,
     console,
+    audit,
 ):
     register(app, command)
 register(app, simulate_command, "simulate")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,11 +19,13 @@ from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
-from tidegate.events.job import JobSpec, Mode
+from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.topics import JOBS
 from tidegate.operate import publish, with_mode, with_size
 from tidegate.runtime.kafka import Publisher
 from tidegate.terminal import size, stdout
+
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorded with the change.")]
 
 _OF_ONE_VERSION = {"version", "change"}
 """Fields that say nothing about the job itself."""
@@ -37,6 +40,7 @@ def apply(
         list[str] | None,
         typer.Option("--prior-from", metavar="JOB", help="Start from what this job has shown; may be given again."),
     ] = None,
+    reason: Reason = None,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
@@ -47,6 +51,7 @@ def apply(
     unchanged spec does nothing.
 
     Example:  tidegate apply job.yaml --dry-run
+              tidegate apply job.yaml --reason "twice the load on Sunday"
     """
     wanted = load_specs(file)
     settings = connect(bootstrap_servers, topic_prefix)
@@ -65,10 +70,11 @@ def apply(
     if changed and dry_run:
         stdout().print("dry run: nothing was published")
     elif changed:
-        publish(settings, changed)
+        change = _change(reason or f"tidegate apply {file.name}")
+        publish(settings, [spec.model_copy(update={"change": change}) for spec in changed])
 
 
-def pause(job: JobId, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
+def pause(job: JobId, reason: Reason = None, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
     """Keep a job at its current size.
 
     Tidegate still decides and explains what it would do, but only `tidegate scale` changes the size. If a paused job
@@ -81,7 +87,7 @@ def pause(job: JobId, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix 
     if spec.scaling.mode is Mode.PAUSED:
         stdout().print(f"{job} is already paused")
         return
-    publish(settings, [with_mode(spec, Mode.PAUSED)])
+    publish(settings, [with_mode(spec, Mode.PAUSED, _change(reason or "tidegate pause"))])
     stdout().print(f"{job} is paused; `tidegate resume {job}` resumes scaling")
 
 
@@ -90,6 +96,7 @@ def resume(
     advise: Annotated[
         bool, typer.Option("--advise", help="Resume in mode advise: decide and explain, but change nothing.")
     ] = False,
+    reason: Reason = None,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
@@ -100,7 +107,8 @@ def resume(
     Example:  tidegate resume rates
     """
     settings = connect(bootstrap_servers, topic_prefix)
-    new = with_mode(spec_of(settings, job), Mode.ADVISE if advise else Mode.ACTIVE)
+    change = _change(reason or "tidegate resume")
+    new = with_mode(spec_of(settings, job), Mode.ADVISE if advise else Mode.ACTIVE, change)
     publish(settings, [new])
     stdout().print(f"{job} is now in mode {new.scaling.mode.value}, version {new.version}")
 
@@ -129,7 +137,7 @@ def scale(
     spec = spec_of(settings, job)
     began = datetime.now(UTC)
     try:
-        new = with_size(spec, parallelism, reason, began)
+        new = with_size(spec, parallelism, reason, began, _change(reason, began))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Problem(f"{first['loc'][0]}: {first['msg']}, found {first['input']!r:.80}") from None
@@ -164,6 +172,15 @@ def remove(
         typer.confirm(f"Remove {job} from Tidegate?", abort=True)
     Publisher(settings).tombstone(JOBS.named(settings.topic_prefix), job.encode())
     stdout().print(f"{job} is removed from Tidegate")
+
+
+def _change(reason: str, at: datetime | None = None) -> SpecChange:
+    """Return who asks for a version, and why: the user of this process."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no user has this process's number, as in some containers
+        user = "tidegate"
+    return SpecChange(by=user[:100], reason=reason, at=at or datetime.now(UTC))
 
 
 def _next(wanted: JobSpec, present: JobSpec | None) -> JobSpec | None:

@@ -10,7 +10,8 @@ Redis keeps the holds for all deciders (`services.decider`); the lab and the tes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -19,7 +20,11 @@ from tidegate.engine.plan import guard_of
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
+
+DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
+"""Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +86,44 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
         slots_until=0.0 if command.kind is CommandKind.STOP else command.expires_at.timestamp() + longest,
         cooldown_until=command.issued_at.timestamp() + cooldown if cooldown > 0 else 0.0,
     )
+
+
+def holds_in_force(
+    commands: Iterable[ScalingCommand],
+    results: Iterable[ActionResult],
+    spec_of: Callable[[str], JobSpec | None],
+    now: datetime,
+) -> list[Hold]:
+    """Return the newest hold of each job that still holds something at `now`, ordered by job id.
+
+    A cooldown runs from its command's time in the log. A command holds its slots until its last result, or until they
+    lapse. `spec_of` returns a job's current spec, or None for a job that Tidegate does not know.
+    """
+    newest: dict[str, ActionResult] = {}
+    ended: set[str] = set()
+    for result in results:
+        newest[result.command_id] = result
+        if result.phase.terminal:
+            ended.add(result.command_id)
+    at = now.timestamp()
+    holds: dict[str, Hold] = {}
+    for command in commands:
+        spec = spec_of(command.job_id)
+        if spec is None:
+            continue
+        hold = hold_for(spec, command, command.from_parallelism)
+        if command.command_id in ended:
+            hold = replace(hold, slots=0, slots_until=0.0)
+        elif (last := newest.get(command.command_id)) is not None and last.phase in DOWN:
+            hold = replace(hold, slots=last.parallelism)
+        holds[command.job_id] = _merged(holds.get(command.job_id), hold)
+    return [
+        holds[job_id] for job_id in sorted(holds) if max(holds[job_id].slots_until, holds[job_id].cooldown_until) > at
+    ]
+
+
+def _merged(before: Hold | None, hold: Hold) -> Hold:
+    """Return the newer hold, with the older cooldown if that lasts longer (a stop or start has no cooldown)."""
+    if before is None or before.cooldown_until <= hold.cooldown_until:
+        return hold
+    return replace(hold, cooldown_until=before.cooldown_until)

@@ -38,6 +38,28 @@ class Phase(StrEnum):
 
 TERMINAL = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK, Phase.FAILED, Phase.REJECTED})
 
+SUCCESSIONS: dict[Phase | None, frozenset[Phase]] = {
+    None: frozenset({Phase.ACCEPTED, Phase.REJECTED}),
+    Phase.ACCEPTED: frozenset(
+        {Phase.RESIZING, Phase.WARMING, Phase.STOPPING, Phase.STOPPED, Phase.REJECTED, Phase.FAILED}
+    ),
+    Phase.RESIZING: frozenset({Phase.VERIFIED, Phase.ROLLED_BACK, Phase.RESIZING, Phase.STOPPING, Phase.FAILED}),
+    Phase.WARMING: frozenset({Phase.SWITCHING, Phase.ROLLED_BACK, Phase.STOPPING, Phase.FAILED}),
+    Phase.SWITCHING: frozenset({Phase.RUNNING, Phase.RESUMING, Phase.FAILED}),
+    Phase.STOPPING: frozenset({Phase.STOPPED, Phase.FAILED}),
+    Phase.STOPPED: frozenset({Phase.STARTING, Phase.VERIFIED, Phase.FAILED}),
+    Phase.STARTING: frozenset({Phase.RUNNING, Phase.STOPPING, Phase.FAILED}),
+    Phase.RUNNING: frozenset(
+        {Phase.VERIFIED, Phase.ROLLED_BACK, Phase.STOPPING, Phase.RETIRING, Phase.RESUMING, Phase.FAILED}
+    ),
+    Phase.RETIRING: frozenset({Phase.VERIFIED, Phase.FAILED}),
+    Phase.RESUMING: frozenset({Phase.ROLLED_BACK, Phase.STOPPING, Phase.FAILED}),
+}
+"""The phases that may follow each phase of one command; None stands before its first result.
+
+They are what `services/actuator/machine.py` allows: its property test compares the two.
+"""
+
 
 class QueryCommit(Wire):
     """The newest batch that one streaming query has committed, as its checkpoint says."""

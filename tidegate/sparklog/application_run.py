@@ -91,7 +91,7 @@ class _StageRun:
 
 
 class ApplicationRun:
-    """The state of one run: `apply` adds events, `cut` returns the reading of an interval."""
+    """The state of one run: `apply` adds events, `reading` returns those of an interval, `cut` also ends it."""
 
     def __init__(self) -> None:
         self.job_id: str | None = None
@@ -162,11 +162,28 @@ class ApplicationRun:
 
     def cut(self, interval: Interval) -> Reading:
         """Return the interval's reading and drop what ended in it; what ended later stays."""
+        reading = self.reading(interval)
+        self._batches = [(at, batch) for at, batch in self._batches if at > interval.end]
+        self._stage_runs = [run for run in self._stage_runs if run.at > interval.end]
+        return reading
+
+    def counts(self, interval: Interval) -> tuple[int, int, int]:
+        """Return how many micro-batches and runs of stages ended in an interval, and how many tasks in running ones.
+
+        It costs far less than `reading`.
+        """
+        running = [query.running for query in self._queries.values() if query.running is not None and query.active]
+        return (
+            sum(interval.holds(at) for at, _ in self._batches),
+            sum(interval.holds(run.at) for run in self._stage_runs),
+            sum(batch.figures().tasks_finished for batch in running) if self.ended is None else 0,
+        )
+
+    def reading(self, interval: Interval) -> Reading:
+        """Return what the events so far say about an interval; drop nothing."""
         assert self.started is not None  # noqa: S101 - a run is followed only after its start was read
         batches = [batch for at, batch in self._batches if interval.holds(at)]
-        self._batches = [(at, batch) for at, batch in self._batches if at > interval.end]
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
-        self._stage_runs = [run for run in self._stage_runs if run.at > interval.end]
         queries = self._queries.values()
         batches_running = [query.running for query in queries if query.running is not None and query.active]
         running = sorted(batches_running, key=lambda batch: batch.started_at) if self.ended is None else []

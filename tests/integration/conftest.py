@@ -1,0 +1,23 @@
+"""What tests against real servers share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidegate.replay.source import start_session
+from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
+from tidegate.stack.java import ensure_java
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Any]:
+    """The one Spark of this process. It has the Kafka connector: the jars of a JVM's first session are those of all."""
+    java = ensure_java(print)
+    os.environ["JAVA_HOME"] = str(java.home)
+    made = start_session("local[2]", ensure_jars(SPARK_KAFKA, java, print))
+    yield made
+    made.stop()

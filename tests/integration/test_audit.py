@@ -1,0 +1,272 @@
+"""The audit on recordings: what fits together passes, and whatever was damaged is found, named and placed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.audited import END, AuditedJob, audited_job, forged_restart, specs, write_audited
+from tidegate.cli import app
+from tidegate.cli import spark as sessions
+from tidegate.events.topics import TOPICS
+from tidegate.replay.audit import run as program
+from tidegate.replay.audit.checks import AuditCheck, all_checks
+from tidegate.replay.audit.ledger import RedisContents
+from tidegate.replay.audit.page import render_page
+from tidegate.replay.audit.records import of_recording
+from tidegate.replay.audit.report import as_json, details
+from tidegate.replay.audit.run import AuditResult, CannotAudit, Status, audit
+from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.settings import ServiceSettings
+
+
+def number_changed(job: AuditedJob) -> None:
+    """Write another figure into a decision."""
+    job.edit("decisions", 20, proposed_parallelism=99)
+
+
+def command_removed(job: AuditedJob) -> None:
+    """Remove the second command, and hide the gap."""
+    del job.records["commands"][1]
+    job.renumber("commands")
+
+
+def result_duplicated(job: AuditedJob) -> None:
+    """Repeat a result in the middle of a restart, and hide it."""
+    job.records["results"].insert(3, job.records["results"][2])
+    job.renumber("results")
+
+
+def snapshots_reordered(job: AuditedJob) -> None:
+    """Exchange two snapshots."""
+    held = job.records["snapshots"]
+    held[15], held[16] = held[16], held[15]
+    job.renumber("snapshots")
+
+
+def offsets_missing(job: AuditedJob) -> None:
+    """Remove two snapshots."""
+    del job.records["snapshots"][30:32]
+
+
+def spec_forged(job: AuditedJob) -> None:
+    """Raise the bounds of the job in nobody's name."""
+    last = specs(job.job_id)[-1]
+    wider = last.scaling.model_copy(update={"max_parallelism": 64})
+    job.add(last.model_copy(update={"version": 4, "scaling": wider, "change": None}), END - timedelta(seconds=30))
+
+
+def log_edited(job: AuditedJob) -> None:
+    """Write another number of records into the event log."""
+    lines = job.logs["app-14"]
+    number = next(n for n, line in enumerate(lines) if b'"batchId":17,' in line)
+    lines[number] = lines[number].replace(b'"numInputRows":', b'"numInputRows":1')
+
+
+def letter_lost(job: AuditedJob) -> None:
+    """Leave an unreadable record without its dead letter, long before the end."""
+    job.add_unreadable(END - timedelta(minutes=3), letter=False)
+
+
+def letter_kept(job: AuditedJob) -> None:
+    """Leave an unreadable record with its dead letter, as the decider does."""
+    job.add_unreadable(END - timedelta(minutes=3), letter=True)
+
+
+DAMAGE: dict[Callable[[AuditedJob], None], dict[str, str]] = {
+    number_changed: {"decisions-recompute": "decisions, partition {p}, offset 20"},
+    command_removed: {
+        "ordered-commands-are-published": "decisions, partition {p}, offset 13",
+        "results-have-commands": "results, partition {p}, offset 6",
+    },
+    result_duplicated: {
+        "results-occur-once": "results, partition {p}, offset 3",
+        "results-follow-the-protocol": "results, partition {p}, offset 3",
+    },
+    snapshots_reordered: {"snapshots-rise": "snapshots, partition {p}, offset 16"},
+    offsets_missing: {
+        "offsets-have-no-gaps": "snapshots, partition {p}, offset 32",
+        "decisions-have-snapshots": "decisions, partition {p}, offset 30",
+        "snapshots-miss-no-interval": "snapshots, partition {p}, offset 32",
+    },
+    forged_restart: {
+        "commands-have-decisions": "commands, partition {p}, offset 1",
+        "changes-wait-for-the-cooldown": "commands, partition {p}, offset 1",
+    },
+    spec_forged: {
+        "changes-are-not-forged": "jobs, partition {p}, offset 3",
+        "changes-name-who-and-why": "jobs, partition {p}, offset 3",
+    },
+    log_edited: {"snapshots-follow-from-event-logs": "snapshots, partition {p}, offset 17"},
+    letter_lost: {"unreadable-records-are-dead-letters": "snapshots, partition {p}, offset 43"},
+    letter_kept: {},
+}
+"""By what was done: the checks that find it, each with the first place it names. Nothing else may be found."""
+
+
+@pytest.fixture(scope="module")
+def damaged(session: Any, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """The audit of a recording in which each kind of damage was done to a job of its own."""
+    jobs = []
+    for partition, damage in enumerate(DAMAGE):
+        job = audited_job(damage.__name__.replace("_", "-"), partition)
+        damage(job)
+        jobs.append(job)
+    recording, logs = write_audited(tmp_path_factory.mktemp("damaged"), jobs)
+    return audit(session, of_recording(session, recording), event_logs=logs)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("damage", list(DAMAGE), ids=lambda each: each.__name__)
+def test_damage_is_found_named_and_placed(damaged: AuditResult, damage: Callable[[AuditedJob], None]) -> None:
+    """Exactly the checks that concern one kind of damage find it, at its place, and nothing else is found."""
+    partition = list(DAMAGE).index(damage)
+    job = damage.__name__.replace("_", "-")
+    found: dict[str, str] = {}
+    for outcome in damaged.outcomes:
+        for each in outcome.named:
+            mine = each.job == job or (each.job is None and f"partition {partition}," in each.place)
+            if each.provable and mine and outcome.check.name != "events-are-readable":
+                found.setdefault(outcome.check.name, each.place)
+    assert found == {name: place.format(p=partition) for name, place in DAMAGE[damage].items()}
+
+
+@pytest.mark.timeout(300)
+def test_an_untouched_history_passes_every_check(session: Any, tmp_path: Path) -> None:
+    """Two jobs and their Redis, untouched: every check that has something to look at passes, strictly."""
+    jobs = [audited_job("orders", 0), audited_job("prices", 1)]
+    recording, logs = write_audited(tmp_path, jobs)
+    result = audit(session, of_recording(session, recording), event_logs=logs, redis=_redis(jobs))
+    assert list(details(result)) == []
+    assert result.ok(strict=True)
+    idle = {outcome.check.name for outcome in result.with_status(Status.NOTHING)}
+    assert idle == {
+        "dead-letters-are-true",
+        "unreadable-records-are-dead-letters",
+        "manual-commands-were-asked-for",
+        "redis-holds-the-slots",
+    }
+    assert result.records["decisions"] == 2 * 43
+    assert [history.job for history in result.jobs] == ["orders", "prices"]
+    page = render_page(result)
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert json.loads(as_json(result))["ok"]
+
+
+@pytest.mark.timeout(300)
+def test_redis_that_differs_from_the_topics_is_found(session: Any, tmp_path: Path) -> None:
+    """A cooldown that was lost, slots that nobody ordered, and a fence from the future are found, each with its key."""
+    job = audited_job("orders", 0)
+    recording, _ = write_audited(tmp_path, [job])
+    right = _redis([job])
+    wrong = replace(
+        right,
+        cooldowns={},
+        slots={("default", "orders"): ("somebody's", right.at + 100, 3)},
+        fences={"orders": right.fences["orders"] + 1_000_000},
+    )
+    result = audit(session, of_recording(session, recording), redis=wrong, checks=only("redis-holds-"))
+    places = {outcome.check.name: outcome.named[0].place for outcome in result.with_status(Status.FAILED)}
+    assert places == {
+        "redis-holds-the-cooldowns": "tidegate:cooldown:orders",
+        "redis-holds-the-slots": "tidegate:pool:default",
+        "redis-holds-the-fences": "tidegate:fence:orders",
+    }
+
+
+@pytest.mark.timeout(300)
+def test_what_cannot_be_proved_is_named_and_never_passes(session: Any, tmp_path: Path) -> None:
+    """Logs and Redis that are not given, a log that is gone, records that retention has removed: named, and open."""
+    job = audited_job("orders", 0)
+    for topic in ("snapshots", "decisions", "commands", "results"):
+        held = job.records[topic]
+        held[:] = held[len(held) // 2 :]
+    recording, logs = write_audited(tmp_path, [job])
+    (logs / "orders-app-36").unlink()
+    some = only("redis-holds-", "history-is-whole", "snapshots-follow", "decisions-recompute", "results-follow")
+    result = audit(session, of_recording(session, recording), event_logs=logs, checks=some)
+    assert result.ok()
+    assert not result.ok(strict=True)
+    assert {outcome.check.name for outcome in result.with_status(Status.NOT_CHECKED)} == {
+        "redis-holds-the-cooldowns",
+        "redis-holds-the-slots",
+        "redis-holds-the-fences",
+    }
+    assert {outcome.check.name for outcome in result.with_status(Status.NOT_PROVABLE)} == {
+        "history-is-whole",
+        "snapshots-follow-from-event-logs",
+        "decisions-recompute",
+        "results-follow-the-protocol",
+    }
+    text = "\n".join(details(result))
+    assert "begins at offset 21" in text
+    assert "no Redis was given" in text
+    assert "there is no event log of app-36" in text
+
+
+@pytest.mark.timeout(300)
+def test_an_audit_of_nothing_is_refused(session: Any, tmp_path: Path) -> None:
+    """A recording without records is an error, not a pass."""
+    recording, _ = write_audited(tmp_path, [AuditedJob("none", 0)])
+    with pytest.raises(CannotAudit, match="no records"):
+        audit(session, of_recording(session, recording))
+
+
+def only(*names: str) -> list[AuditCheck]:
+    """Return the checks whose names begin so."""
+    return [check for check in all_checks() if check.name.startswith(names)]
+
+
+def _redis(jobs: list[AuditedJob]) -> RedisContents:
+    """Return what Redis holds at the end of the jobs' histories: the last cooldown, and the fence of the last start."""
+    at = END.timestamp() - 40  # within the cooldown of the last change of size
+    cooldowns, fences = {}, {}
+    for job in jobs:
+        last = [command for command in job.events("commands") if command["kind"] == "rescale"][-1]
+        issued = job.records["decisions"][35].timestamp_ms / 1000
+        cooldowns[job.job_id] = last["command_id"], issued + 60
+        fences[job.job_id] = last["epoch"]
+    return RedisContents("tidegate:", at, True, cooldowns, {}, fences)
+
+
+@pytest.mark.timeout(300)
+def test_the_command_audits_the_topics_of_a_broker(
+    session: Any, kafka: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tidegate audit` on real topics and a real Redis names a change, exits with 1, and writes JSON and a page."""
+    monkeypatch.setattr(sessions, "start_session", lambda *_: session)
+    monkeypatch.setattr(session, "stop", lambda: None)
+    some = only("offsets-have-no-gaps", "decisions-recompute", "commands-are-their", "redis-holds-", "snapshots-follow")
+    monkeypatch.setattr(program, "all_checks", lambda: some)
+    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"audit-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(settings, partitions=2)
+    job = audited_job("orders", 0)
+    number_changed(job)
+    _, logs = write_audited(tmp_path, [job])
+    publisher = Publisher(settings)
+    for topic in TOPICS:
+        for record in job.records[topic.suffix]:
+            # With their own timestamps, retention would remove the records.
+            publisher.send_raw(topic.named(settings.topic_prefix), record.key, record.value, list(record.headers))
+    publisher.flush()
+    words = ["audit", "-b", kafka, "--topic-prefix", settings.topic_prefix, "--event-logs", str(logs)]
+    words += ["--redis", redis_url, "--json", str(tmp_path / "audit.json"), "--html", str(tmp_path / "audit.html")]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 1, ran.output
+    assert "FAILED: 1 finding of 1 check." in ran.stdout
+    told = json.loads((tmp_path / "audit.json").read_text("utf-8"))
+    failed = [check for check in told["checks"] if check["status"] == "FAILED"]
+    assert [(check["check"], check["named"][0]["place"][-9:]) for check in failed] == [
+        ("decisions-recompute", "offset 20")
+    ]
+    assert told["records"]["decisions"] == 43
+    assert "proposed_parallelism is 99" in (tmp_path / "audit.html").read_text("utf-8")

@@ -1,0 +1,181 @@
+"""The parts of the audit that need no Spark: checks as files, Redis against the topics, the page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.events import START, job, result
+from tidegate.engine.reservations import hold_for
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.result import Phase
+from tidegate.replay.audit.checks import AuditCheck, BadCheck, Hop, Severity, all_checks, parse_check
+from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
+from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds
+from tidegate.replay.audit.page import render_page
+from tidegate.replay.audit.report import as_json, details, rows, verdict
+from tidegate.replay.audit.run import AuditFinding, AuditResult, CheckOutcome, Status
+
+TEXT = """-- title: Sizes fit
+-- hop: operators
+-- severity: error
+--
+-- What it means, in two
+-- lines.
+SELECT 1;
+"""
+SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 60}})
+COMMAND = ScalingCommand(
+    command_id="c1",
+    job_id="rates",
+    pipeline_id="rates",
+    snapshot_id="s",
+    spec_version=1,
+    kind=CommandKind.RESCALE,
+    from_parallelism=2,
+    to_parallelism=5,
+    epoch=7,
+    issued_at=START,
+    expires_at=START + timedelta(minutes=2),
+    reason="r",
+)
+HOLD = hold_for(SPEC, COMMAND, 2)
+AT = START.timestamp() + 30
+
+
+def test_a_check_is_read_from_its_file() -> None:
+    """Title, hop, severity and meaning come from the top of the file, the query from the rest."""
+    check = parse_check("sizes-fit", TEXT)
+    assert check == AuditCheck(
+        "sizes-fit", "Sizes fit", Hop.ASKED, Severity.ERROR, "What it means, in two lines.", "SELECT 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "named"),
+    [
+        ("-- hop: operators\n", "", "does not give hop"),
+        ("operators", "elsewhere", "elsewhere"),
+        ("-- hop:", "-- hopp:", "hopp"),
+        ("SELECT 1;", "", "needs its meaning"),
+    ],
+)
+def test_a_file_that_is_no_check_is_refused(wrong: str, right: str, named: str) -> None:
+    """A missing field, an unknown value and a missing query are named with the file."""
+    with pytest.raises(BadCheck, match=named):
+        parse_check("sizes-fit", TEXT.replace(wrong, right))
+
+
+def test_every_hop_has_checks_and_every_check_its_own_title() -> None:
+    """No hop is left out, and a report can be read by titles."""
+    checks = all_checks()
+    assert {check.hop for check in checks} == set(Hop)
+    assert len({check.title for check in checks}) == len(checks) > 40
+
+
+def contents(**changes: object) -> RedisContents:
+    """Return a Redis that holds what the command gives."""
+    held: dict[str, object] = {
+        "prefix": "t:",
+        "at": AT,
+        "complete": True,
+        "cooldowns": {"rates": ("c1", HOLD.cooldown_until)},
+        "slots": {("default", "rates"): ("c1", HOLD.slots_until, 3)},
+        "fences": {"rates": 7},
+    }
+    return RedisContents(**(held | changes))  # type: ignore[arg-type]
+
+
+def compared(there: RedisContents, *phases: Phase) -> dict[str, str]:
+    """Return the verdicts on cooldown and slots, after results of these phases."""
+    results = [result("c1", phase, 1, epoch=7, parallelism=5) for phase in phases]
+    return {row[0]: row[3] for row in compare_holds(there, [COMMAND], results, lambda _: SPEC)}
+
+
+def test_redis_that_holds_what_the_topics_give_passes() -> None:
+    """The cooldown and the slots of a command under way are those that its decider reserved."""
+    assert compared(contents()) == {"cooldown": "ok", "pool": "ok"}
+    assert compared(contents(slots={}), Phase.VERIFIED) == {"cooldown": "ok"}
+
+
+def test_what_differs_in_redis_is_found() -> None:
+    """A lost cooldown, one that lasts longer, and slots that were not released are found."""
+    assert compared(contents(cooldowns={}))["cooldown"] == "finding"
+    assert compared(contents(cooldowns={"rates": ("c1", HOLD.cooldown_until + 1)}))["cooldown"] == "finding"
+    assert compared(contents(), Phase.VERIFIED)["pool"] == "finding"
+
+
+def test_what_is_on_its_way_to_redis_is_not_provable() -> None:
+    """Right after an order, and while Redis is being rebuilt, a difference proves nothing."""
+    soon = contents(cooldowns={}, slots={}, at=START.timestamp() + 3)
+    assert set(compared(soon).values()) == {"not provable"}
+    assert set(compared(contents(cooldowns={}, slots={}, complete=False)).values()) == {"not provable"}
+
+
+@pytest.mark.parametrize(
+    ("fence", "epochs", "said"),
+    [
+        (7, (7, 7), "ok"),
+        (7, (6, 7), "ok"),
+        (6, (7, 7), "finding"),
+        (8, (7, 7), "finding"),
+        (8, None, "finding"),
+        (None, (7, 7), "not provable"),
+        (None, (None, 7), "ok"),
+    ],
+)
+def test_a_fence_is_that_of_an_accepted_command(
+    fence: int | None, epochs: tuple[int | None, int | None] | None, said: str
+) -> None:
+    """A fence is no newer than the newest accepted command, and no older than the newest that surely took it."""
+    there = contents(fences={} if fence is None else {"rates": fence})
+    (row,) = compare_fences(there, {} if epochs is None else {"rates": epochs})
+    assert (row[2], row[3]) == ("t:fence:rates", said)
+
+
+def outcome(status: Status, *named: AuditFinding, why: str = "") -> CheckOutcome:
+    """Return an outcome of the first check."""
+    found = sum(each.provable for each in named)
+    return CheckOutcome(all_checks()[0], status, 3, found, len(named) - found, named, why)
+
+
+def audited(*outcomes: CheckOutcome) -> AuditResult:
+    """Return the result of an audit of one job."""
+    command = CommandTaken(START, None, "rescale", 2, 5, "in_place", "policy tide", "because", "no result", "x")
+    asked = SpecAsked(START, 2, "<b>eve</b>", "why not", "{}", "jobs 0/3")
+    history = JobHistory(
+        "rates", START, START + timedelta(minutes=5), 30, ((START, 2), (START, 5)), (command,), (asked,), 0
+    )
+    made = datetime(2026, 3, 1, tzinfo=UTC)
+    return AuditResult("a test", made, 1.0, outcomes, {"decisions": 30}, START, START, (), (history,))
+
+
+FORGED = AuditFinding(True, "rates", "decisions, partition 0, offset 3", START, "<script>alert(1)</script>", "a size")
+GONE = AuditFinding(False, "rates", "", None, "the log is gone", "a log")
+
+
+def test_the_verdict_names_what_is_open() -> None:
+    """Not checked and not provable never read as passed; strictly they fail, and a finding always does."""
+    assert verdict(audited(outcome(Status.PASSED))).startswith("PASSED: 1 check passed, and nothing")
+    opened = audited(outcome(Status.PASSED), outcome(Status.NOT_PROVABLE, GONE), outcome(Status.NOT_CHECKED, why="no"))
+    assert opened.ok()
+    assert not opened.ok(strict=True)
+    assert "1 check could not prove everything; 1 check could not run" in verdict(opened)
+    assert verdict(opened, strict=True).startswith("FAILED, because it was strict")
+    failed = audited(outcome(Status.FAILED, FORGED))
+    assert not failed.ok()
+    assert verdict(failed) == "FAILED: 1 finding of 1 check."
+    assert any("decisions, partition 0, offset 3" in line for line in details(failed))
+    assert rows(failed)[0][2] == "FAILED"
+
+
+def test_the_page_escapes_what_it_shows_and_needs_nothing_else() -> None:
+    """What was found may be hostile: it is text on the page, which has no script and loads nothing."""
+    page = render_page(audited(outcome(Status.FAILED, FORGED), outcome(Status.NOT_PROVABLE, GONE)))
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<b>eve</b>" not in page
+    assert "src=" not in page
+    assert "<svg" in page
+    assert '"count": 1' in as_json(audited(outcome(Status.FAILED, FORGED)))

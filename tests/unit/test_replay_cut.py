@@ -1,0 +1,117 @@
+"""Snapshots cut again from event logs: the recorded ones are proved, and a figure that was changed is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.audited import AuditedJob, audited_job, write_audited
+from tests.support.eventlogs import recorded
+from tidegate.events.envelope import decode
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, snapshot_id
+from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, logged_runs
+from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
+from tidegate.sparklog.parse import parse
+
+
+@pytest.fixture(scope="module")
+def job() -> AuditedJob:
+    """One job with its snapshots and logs; tests work on copies."""
+    return audited_job("rates", 0)
+
+
+def compared(job: AuditedJob, logs: Path, shots: list[MetricSnapshot] | None = None) -> list[CutFigure]:
+    """Return what became of the job's snapshots."""
+    snapshots = shots or [decode(MetricSnapshot, record.value) for record in job.records["snapshots"]]
+    found: list[CutFigure] = []
+    placed = [PlacedSnapshot(shot, 0, number) for number, shot in enumerate(snapshots)]
+    compare_with_logs(placed, logged_runs(logs), found.append)
+    return found
+
+
+def test_recorded_snapshots_are_cut_again(job: AuditedJob, tmp_path: Path) -> None:
+    """Every snapshot of five runs is proved by the logs of these runs."""
+    _, logs = write_audited(tmp_path, [job])
+    assert len(logged_runs(logs)) == 5
+    assert {each.verdict for each in compared(job, logs)} == {"ok"}
+
+
+def test_a_changed_figure_is_named_with_both_values(job: AuditedJob, tmp_path: Path) -> None:
+    """One changed figure of one snapshot is the only finding, and those after it are still proved."""
+    _, logs = write_audited(tmp_path, [job])
+    shots = [decode(MetricSnapshot, record.value) for record in job.records["snapshots"]]
+    batch = shots[10].batches[0]
+    changed = batch.model_copy(update={"input_records": batch.input_records + 1})
+    shots[10] = shots[10].model_copy(update={"batches": (changed, *shots[10].batches[1:])})
+    wrong = [each for each in compared(job, logs, shots) if each.verdict != "ok"]
+    (only,) = wrong
+    assert (only.verdict, only.of.offset, only.figure) == ("finding", 10, "batches.0.input_records")
+    assert (int(only.recorded), int(only.cut)) == (batch.input_records + 1, batch.input_records)
+
+
+def test_a_changed_offset_is_found(job: AuditedJob, tmp_path: Path) -> None:
+    """A committed offset that the log does not give is found."""
+    _, logs = write_audited(tmp_path, [job])
+    shots = [decode(MetricSnapshot, record.value) for record in job.records["snapshots"]]
+    source = shots[12].sources[0]
+    raised = source.model_copy(update={"committed_offsets": (*source.committed_offsets[:3], 99_999_999)})
+    shots[12] = shots[12].model_copy(update={"sources": (raised,)})
+    (only,) = (each for each in compared(job, logs, shots) if each.verdict != "ok")
+    assert (only.of.offset, only.figure) == (12, "committed_offsets of in.3")
+
+
+def test_snapshots_of_a_log_that_is_gone_are_not_provable(job: AuditedJob, tmp_path: Path) -> None:
+    """Without a run's log, its snapshots are named as not provable, with the run."""
+    _, logs = write_audited(tmp_path, [job])
+    gone = next(log for log in logged_runs(logs) if log.app_id == "app-0")
+    gone.path.unlink()
+    found = compared(job, logs)
+    unproved = [each for each in found if each.verdict == "not provable"]
+    assert len(unproved) == 7
+    assert {each.cut for each in unproved} == {"there is no event log of app-0"}
+    assert {each.verdict for each in found} == {"ok", "not provable"}
+
+
+def test_a_log_with_tasks_is_cut_wherever_it_was_read(tmp_path: Path) -> None:
+    """A real log, cut while its batches ran and its tasks ended: each snapshot is found again, whatever was read."""
+    lines = recorded("standalone")
+    (tmp_path / "log").write_bytes(b"".join(lines))
+    (log,) = logged_runs(tmp_path)
+    run, shots, end = ApplicationRun(), [], int(log.started_at.timestamp()) // 10 * 10 + 40
+    for number, line in enumerate(lines):
+        event = parse(line)
+        if event is not None:
+            run.apply(event)
+        if number > 60 and number % 9 == 0:  # the collector reads at any line
+            end += 10
+            at = datetime.fromtimestamp(end, UTC)
+            shots.append(_shot(log, run.cut(Interval(at - timedelta(seconds=10), at)), end))
+    assert any(shot.running for shot in shots)
+    assert len(shots) > 5
+    found: list[CutFigure] = []
+    compare_with_logs([PlacedSnapshot(shot, 0, n) for n, shot in enumerate(shots)], [log], found.append)
+    assert [(each.verdict, each.figure) for each in found] == [("ok", "")] * len(shots)
+
+
+def _shot(log: LoggedRun, made: Reading, sequence: int) -> MetricSnapshot:
+    return MetricSnapshot(
+        snapshot_id=snapshot_id(log.job_id, sequence),
+        job_id=log.job_id,
+        pipeline_id=log.job_id,
+        sequence=sequence,
+        interval_seconds=10,
+        observed_at=datetime.fromtimestamp(sequence, UTC),
+        state=ClusterState.RUNNING,
+        incarnation=log.app_id,
+        incarnation_started_at=made.started_at,
+        query_id=made.query_id,
+        batches=made.batches,
+        batches_left_out=made.batches_left_out,
+        current_batch_started_at=made.current_batch_started_at,
+        running=made.running or None,
+        stages=made.stages,
+        state_operators=made.operators,
+        gc_ratio=made.gc_ratio,
+    )

@@ -1,0 +1,13 @@
+-- title: No interval is without a snapshot
+-- hop: log to snapshot
+-- severity: warning
+-- invariant: I12
+--
+-- A job is measured once per interval. Where a snapshot is missing, the collector was away, or the snapshot was
+-- removed (then an offset is missing, too). Tidegate did nothing in that time.
+SELECT
+  CASE WHEN before IS NULL OR sequence - before <= interval_seconds THEN 'ok' ELSE 'finding' END AS verdict,
+  job_id AS job, topic, partition, offset, observed_at AS at,
+  concat('nothing was measured for ', sequence - before, ' s') AS found,
+  concat('a snapshot every ', interval_seconds, ' s') AS expected
+FROM (SELECT *, lag(sequence) OVER (PARTITION BY job_id ORDER BY sequence, offset) AS before FROM snapshots)

@@ -1,0 +1,228 @@
+"""Facts that SQL cannot tell, as tables for the checks: each is made by the code that knows it, in Spark's workers.
+
+| table | rows | made by |
+| --- | --- | --- |
+| `unreadable` | the records that are no event of their topic, and why | `events.envelope.decode` |
+| `specs`, `spec_versions` | every spec on `jobs` and in a keyframe; one of each version | spec and guards |
+| `recomputed` | what became of the decisions made again | `replay.verify` |
+| `cuts` | what became of the snapshots cut again | `replay.cut` |
+| `batches` | the micro-batches in the event logs | `sparklog` |
+| `recorded_files` | the files of a recording | `replay.files` |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from tidegate.engine.guards.metrics import Fresh
+from tidegate.engine.guards.timing import Cooldown
+from tidegate.engine.options import BadOption
+from tidegate.engine.plan import guard_of
+from tidegate.events.envelope import Unreadable, decode, value_of
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import JOBS, TOPICS
+from tidegate.events.way import Way
+from tidegate.launcher.control import REHEARSAL
+from tidegate.replay.audit.records import AuditRecords
+from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
+from tidegate.replay.recompute import ship, verify
+from tidegate.replay.verify import JobTally, NotRecomputable
+from tidegate.sparklog.events import QueryProgress, QueryStarted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+MODULES = ("__init__.py", "installed.py", "events", "engine", "policies", "launcher", "sparklog", "replay")
+"""What executors run."""
+MODELS = {topic.suffix: topic.model for topic in TOPICS}
+UNREADABLE = "topic STRING, partition INT, offset BIGINT, at TIMESTAMP, code STRING, detail STRING"
+SPECS = (
+    "job_id STRING, version BIGINT, removed BOOLEAN, text STRING, topic STRING, partition INT, offset BIGINT,"
+    " at TIMESTAMP, changed_by STRING, changed_reason STRING, changed_at TIMESTAMP, manual_id STRING,"
+    " manual_at TIMESTAMP, control STRING, smallest BIGINT, largest BIGINT, cores BIGINT, fresh_seconds DOUBLE,"
+    " cooldowns MAP<STRING, STRUCT<up: DOUBLE, down: DOUBLE>>, holds_seconds DOUBLE"
+)
+RECOMPUTED = (
+    "verdict STRING, job STRING, partition INT, offset BIGINT, at TIMESTAMP, found STRING, expected STRING, n BIGINT"
+)
+CUTS = (
+    "verdict STRING, job_id STRING, partition INT, offset BIGINT, sequence BIGINT, figure STRING, recorded STRING,"
+    " cut STRING"
+)
+BATCHES = "job_id STRING, app_id STRING, path STRING, batch_id BIGINT, started_at TIMESTAMP, finished_at TIMESTAMP"
+FILES = "topic STRING, problem STRING"
+PLACE = re.compile(r"partition (\d+), offset (\d+)")
+
+
+def unreadable(spark: SparkSession, records: DataFrame) -> DataFrame:
+    """Return the records that are not an event of their topic."""
+    ship(spark.sparkContext, MODULES)
+    rows = records.select("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
+    return spark.createDataFrame(rows.rdd.mapPartitions(_unreadable_rows), UNREADABLE).persist()
+
+
+def _unreadable_rows(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+    for topic, partition, offset, timestamp_ms, key, value, headers in rows:
+        if topic == JOBS.suffix and value is None:
+            continue  # a tombstone removes a job
+        raw = None if value is None else bytes(value)
+        told = [(name, None if part is None else bytes(part)) for name, part in headers or ()]
+        try:
+            decode(MODELS[topic], raw, told, None if key is None else bytes(key))
+        except Unreadable as error:
+            yield topic, partition, offset, _instant(timestamp_ms), error.code, error.detail
+
+
+def create_specs(spark: SparkSession, job: str | None) -> None:
+    """Create `specs` and `spec_versions`."""
+    written = spark.sql(
+        "SELECT /*+ BROADCAST(unreadable) */ topic, partition, offset, timestamp_ms, CAST(key AS STRING) AS key,"
+        " CAST(value AS STRING) AS value"
+        " FROM records LEFT ANTI JOIN unreadable USING (topic, partition, offset) WHERE topic = 'jobs'"
+        " UNION ALL SELECT topic, partition, offset, unix_millis(at), job_id, spec FROM decisions"
+        " WHERE spec IS NOT NULL"
+    )
+    if job is not None:
+        written = written.where(written.key == job)
+    found = spark.createDataFrame(written.rdd.mapPartitions(_spec_rows), SPECS)
+    found.persist().createOrReplaceTempView("specs")
+    spark.sql(
+        "SELECT * EXCEPT (number) FROM (SELECT *, row_number() OVER (PARTITION BY job_id, version"
+        " ORDER BY topic = 'jobs' DESC, offset DESC) AS number FROM specs WHERE NOT removed) WHERE number = 1"
+    ).persist().createOrReplaceTempView("spec_versions")
+
+
+def _spec_rows(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+    for topic, partition, offset, timestamp_ms, key, value in rows:
+        place = (topic, partition, offset, _instant(timestamp_ms))
+        if value is None:
+            yield key, None, True, None, *place, *[None] * 12
+            continue
+        spec = JobSpec.model_validate_json(value, extra="ignore")
+        change, manual, scaling = spec.change, spec.manual, spec.scaling
+        control = {
+            "bounds": [scaling.min_parallelism, scaling.max_parallelism, scaling.initial_parallelism],
+            "mode": scaling.mode,
+            "running": spec.running,
+            "manual": manual and [manual.parallelism, manual.request_id],
+        }
+        told = (change.by, change.reason, change.at) if change else (None, None, None)
+        asked = (manual.request_id, manual.requested_at) if manual else (None, None)
+        bounds = (spec.smallest_size, scaling.max_parallelism, spec.application.executor_cores)
+        text = value_of(spec).decode()
+        yield spec.job_id, spec.version, False, text, *place, *told, *asked, json.dumps(control), *bounds, *_times(spec)
+
+
+def _times(spec: JobSpec) -> tuple[float | None, dict[str, tuple[float, float]], float | None]:
+    """Return how old a snapshot may be, the cooldowns by way, and how long a command can hold anything, in seconds."""
+    try:
+        fresh, cooldown = guard_of(Fresh, spec), guard_of(Cooldown, spec)
+    except BadOption:
+        return None, {}, None
+    application = spec.application
+    longest = spec.scaling.command_ttl_seconds + application.stop_deadline_seconds
+    longest += 2 * application.start_deadline_seconds
+    limits = {way.value: cooldown.limits(way) for way in Way}
+    return float(fresh.max_age_seconds), limits, max(longest, cooldown.up_seconds, cooldown.down_seconds)
+
+
+def create_recomputed(spark: SparkSession, records: DataFrame, job: str | None) -> None:
+    """Create `recomputed`: the engine makes every decision again."""
+    read = records.where("topic IN ('snapshots', 'decisions')").selectExpr(
+        "CAST(topic = 'decisions' AS INT) AS kind", "partition", "offset", "value"
+    )
+    rows = [row for tally in verify(spark, read, job) for row in _tally_rows(tally)]
+    spark.createDataFrame(rows, RECOMPUTED).createOrReplaceTempView("recomputed")
+
+
+def _tally_rows(tally: JobTally) -> Iterator[tuple[Any, ...]]:
+    nowhere = (tally.job_id, None, None, None)
+    if tally.identical:
+        yield "ok", *nowhere, None, None, tally.identical
+    if tally.other_version:
+        yield "not provable", *nowhere, "made by another engine version", "this engine version", tally.other_version
+    for name, count in sorted(tally.not_recomputable.items()):
+        yield "not provable", *nowhere, NotRecomputable[name].value, "a decision that can be recomputed", count
+    if tally.first is not None:
+        first, place = tally.first, PLACE.match(tally.first.place)
+        where = (int(place[1]), int(place[2])) if place else (None, None)
+        at = None if first.sequence is None else datetime.fromtimestamp(first.sequence, UTC)
+        found = f"{first.path} is {first.recorded}" + (f" ({first.note})" if first.note else "")
+        yield "finding", tally.job_id, *where, at, found, f"recomputed: {first.recomputed}", tally.differing
+
+
+def create_cuts(spark: SparkSession, records: DataFrame, logs: Sequence[LoggedRun], job: str | None) -> None:
+    """Create `cuts` and `batches` from event logs; the workers must see them under the same paths."""
+    by_job = {name: list(runs) for name, runs in groupby(logs, key=lambda run: run.job_id)}
+    shots = records.where("topic = 'snapshots'").selectExpr(
+        "get_json_object(CAST(value AS STRING), '$.job_id') AS job_id",
+        "CAST(get_json_object(CAST(value AS STRING), '$.sequence') AS BIGINT) AS sequence",
+        "partition",
+        "offset",
+        "CAST(value AS STRING) AS value",
+    )
+    shots = shots.where("job_id IS NOT NULL" if job is None else shots.job_id == job)
+    ordered = shots.repartition(2 * spark.sparkContext.defaultParallelism, "job_id").sortWithinPartitions(
+        "job_id", "sequence", "partition", "offset"
+    )
+    cuts = spark.createDataFrame(ordered.rdd.mapPartitions(partial(_cut_rows, by_job)), CUTS)
+    cuts.persist().createOrReplaceTempView("cuts")
+    wanted = [run for run in logs if job in (None, run.job_id)]
+    if not wanted:
+        spark.createDataFrame([], BATCHES).createOrReplaceTempView("batches")
+        return
+    listed = spark.sparkContext.parallelize(wanted, min(len(wanted), 4 * spark.sparkContext.defaultParallelism))
+    spark.createDataFrame(listed.flatMap(_batch_rows), BATCHES).persist().createOrReplaceTempView("batches")
+
+
+def _cut_rows(logs: Mapping[str, Sequence[LoggedRun]], rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+    for job, some in groupby(rows, key=itemgetter(0)):
+        made: list[CutFigure] = []
+        compare_with_logs(_placed(some), logs.get(job, ()), made.append)
+        for each in made:
+            place = (each.of.partition, each.of.offset, each.of.snapshot.sequence)
+            yield each.verdict, job, *place, each.figure, each.recorded, each.cut
+
+
+def _placed(rows: Iterable[Row]) -> Iterator[PlacedSnapshot]:
+    for _, _, partition, offset, value in rows:
+        try:
+            yield PlacedSnapshot(decode(MetricSnapshot, value.encode()), partition, offset)
+        except Unreadable:
+            continue
+
+
+def _batch_rows(run: LoggedRun) -> Iterator[tuple[Any, ...]]:
+    """Yield the micro-batches of a log, without those of queries that only rehearse a handover."""
+    rehearsals = set()
+    try:
+        for event in events_of(run.path):
+            if isinstance(event, QueryStarted) and (event.name or "").startswith(REHEARSAL):
+                rehearsals.add(event.query_id)
+            elif (
+                isinstance(event, QueryProgress)
+                and event.add_batch_seconds is not None
+                and event.query_id not in rehearsals
+            ):
+                name = run.path.name
+                yield run.job_id, run.app_id, name, event.batch_id, event.started_at, event.finished_at
+    except OSError:
+        return  # the snapshots of this run are not provable, and say why
+
+
+def create_files(spark: SparkSession, records: AuditRecords) -> None:
+    """Create `recorded_files`."""
+    rows = list((records.files or {}).items())
+    spark.createDataFrame(rows, FILES).createOrReplaceTempView("recorded_files")
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

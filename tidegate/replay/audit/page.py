@@ -1,0 +1,52 @@
+"""The outcome of an audit as one self-contained HTML page that can be filed: no script, no other file, printable."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.replay.audit.checks import Hop
+from tidegate.replay.audit.report import verdict, where
+from tidegate.replay.audit.run import AuditResult, Status
+from tidegate.replay.audit.timeline import timeline
+
+STYLE = {
+    Status.FAILED: "failed",
+    Status.WARNED: "warned",
+    Status.NOT_PROVABLE: "open",
+    Status.NOT_CHECKED: "open",
+    Status.NOTHING: "none",
+    Status.PASSED: "passed",
+}
+
+
+def render_page(result: AuditResult, *, strict: bool = False) -> str:
+    """Return the page."""
+    # The template is ours; every value in it is escaped.
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(
+        files(__package__).joinpath("templates").joinpath("report.html").read_text("utf-8")
+    )
+    found = [each for outcome in result.outcomes for each in outcome.named if each.provable]
+    drawn = {
+        history.job: Markup(timeline(history, [each for each in found if each.job == history.job]))  # noqa: S704
+        for history in result.jobs  # every text in a timeline has been escaped
+    }
+    return template.render(
+        result=result,
+        verdict=verdict(result, strict=strict),
+        passed=result.ok(strict=strict),
+        strict=strict,
+        engine=ENGINE_VERSION,
+        hops=[(hop, [each for each in result.outcomes if each.check.hop is hop]) for hop in Hop],
+        style=STYLE,
+        where=where,
+        timelines=drawn,
+        failed=result.with_status(Status.FAILED, Status.WARNED),
+        open=result.with_status(Status.NOT_PROVABLE, Status.NOT_CHECKED),
+        unproved=[each for each in result.outcomes if each.unproved],
+        not_checked=result.with_status(Status.NOT_CHECKED),
+    )

@@ -1,0 +1,100 @@
+"""Where the records come from: a broker's topics or the files of a recording.
+
+The records of every source have the same columns: `topic` (string, without prefix), `partition` (int), `offset` (long),
+`timestamp_ms` (long), `key` and `value` (binary), `headers` (array of {key: string, value: binary}).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.events.topics import TOPICS
+from tidegate.replay.files import TopicFile, damaged, read_manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HEADER_BYTES = "transform(headers, h -> struct(h[0] AS key, {value} AS value))"
+LINE = (
+    "partition INT, offset BIGINT, timestamp BIGINT, key STRING, key_base64 STRING, value STRING, value_base64 STRING,"
+    " headers ARRAY<ARRAY<STRING>>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecords:
+    """The records of all topics, and what is known of their source."""
+
+    frame: DataFrame
+    name: str
+    """What the source is, for the report."""
+    prefix: str
+    """The topics' prefix."""
+    one_job: str | None = None
+    """The job, if the others' records were left out."""
+    files: Mapping[str, str | None] | None = None
+    """The files of a recording by topic, each with what is wrong with it; None for another source."""
+
+
+def of_broker(spark: SparkSession, servers: str, prefix: str, options: Mapping[str, str]) -> AuditRecords:
+    """Return the records in a broker's topics, from the first to the current end of each."""
+    from pyspark import StorageLevel  # noqa: PLC0415  (seconds to import)
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    suffixes = {topic.named(prefix): topic.suffix for topic in TOPICS}
+    read = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", ",".join(suffixes))
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .option("includeHeaders", "true")
+        .options(**dict(options))
+        .load()
+    )
+    frame = read.select(
+        f.substring(read.topic, len(prefix) + 1, 100).alias("topic"),
+        "partition",
+        "offset",
+        f.unix_millis("timestamp").alias("timestamp_ms"),
+        "key",
+        "value",
+        "headers",
+    )
+    # Every check must see the same records, although the topics grow.
+    return AuditRecords(frame.persist(StorageLevel.DISK_ONLY), f"the topics {prefix}* at {servers}", prefix)
+
+
+def of_recording(spark: SparkSession, directory: Path) -> AuditRecords:
+    """Return the records of a recording; raises `BadRecording` if it is none."""
+    from pyspark import StorageLevel  # noqa: PLC0415
+
+    manifest = read_manifest(directory)
+    harm = {line.partition(": ")[0]: line for line in damaged(directory, manifest)}
+    frames = [_of_file(spark, directory, entry) for entry in manifest.files if (directory / entry.file).is_file()]
+    frame = frames[0]
+    for more in frames[1:]:
+        frame = frame.unionByName(more)
+    files = {entry.topic: harm.get(str(directory / entry.file)) for entry in manifest.files}
+    kept = frame.persist(StorageLevel.DISK_ONLY)
+    return AuditRecords(kept, f"the recording {directory}", manifest.topic_prefix, manifest.job, files)
+
+
+def _of_file(spark: SparkSession, directory: Path, entry: TopicFile) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    lines = spark.read.schema(LINE).json((directory / entry.file).absolute().as_uri())
+    packed = "h[1] LIKE '{\"base64\":%'"
+    text = f"CASE WHEN {packed} THEN unbase64(get_json_object(h[1], '$.base64')) ELSE CAST(h[1] AS BINARY) END"
+    return lines.where("offset IS NOT NULL").select(
+        f.lit(entry.topic).alias("topic"),
+        "partition",
+        "offset",
+        f.col("timestamp").alias("timestamp_ms"),
+        f.coalesce(f.unbase64("key_base64"), f.col("key").cast("binary")).alias("key"),
+        f.coalesce(f.unbase64("value_base64"), f.col("value").cast("binary")).alias("value"),
+        f.expr(HEADER_BYTES.format(value=text)).alias("headers"),
+    )

@@ -1,0 +1,298 @@
+"""Runs the checks over one source and counts what each of them found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.replay.audit import facts
+from tidegate.replay.audit.checks import AuditCheck, Need, Severity, all_checks
+from tidegate.replay.audit.history import JobHistory, histories
+from tidegate.replay.audit.ledger import RedisContents, create_ledger
+from tidegate.replay.audit.records import AuditRecords
+from tidegate.replay.audit.views import create_views
+from tidegate.replay.cut import logged_runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAMED = 100
+"""Most findings of a check that are named, and most unprovable things; the others are counted."""
+
+
+class CannotAudit(RuntimeError):
+    """The audit cannot run; the text says why."""
+
+
+class Status(StrEnum):
+    """What came of a check."""
+
+    FAILED = "FAILED"
+    WARNED = "warned"
+    NOT_PROVABLE = "not provable"
+    """Nothing was found, but some of it cannot be proved."""
+    NOT_CHECKED = "not checked"
+    """What it needs was not given."""
+    NOTHING = "nothing to check"
+    PASSED = "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """One thing that a check found, or could not prove."""
+
+    provable: bool
+    job: str | None
+    place: str
+    """Topic, partition and offset, or another place such as a key in Redis."""
+    at: datetime | None
+    found: str
+    expected: str
+    count: int = 1
+    """How many things of the same kind this stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What came of one check."""
+
+    check: AuditCheck
+    status: Status
+    passed: int = 0
+    """How many things were as they should be."""
+    found: int = 0
+    unproved: int = 0
+    named: tuple[AuditFinding, ...] = ()
+    """What was found, then what could not be proved, the first of each."""
+    why: str = ""
+    """Why it was not checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """The outcome of an audit."""
+
+    source: str
+    made_at: datetime
+    seconds: float
+    outcomes: tuple[CheckOutcome, ...]
+    records: Mapping[str, int]
+    """Number of records by topic."""
+    first_at: datetime | None
+    last_at: datetime | None
+    """Times of the oldest and the newest record."""
+    given: tuple[str, ...] = ()
+    """What else was given, such as event logs."""
+    jobs: tuple[JobHistory, ...] = field(default=())
+
+    def with_status(self, *wanted: Status) -> list[CheckOutcome]:
+        """Return the outcomes with one of these."""
+        return [outcome for outcome in self.outcomes if outcome.status in wanted]
+
+    def ok(self, *, strict: bool = False) -> bool:
+        """Whether no error was found; strictly, whether everything was checked, proved, and without a warning."""
+        if strict:
+            return not self.with_status(Status.FAILED, Status.WARNED, Status.NOT_PROVABLE, Status.NOT_CHECKED)
+        return not self.with_status(Status.FAILED)
+
+
+def audit(
+    spark: SparkSession,
+    records: AuditRecords,
+    *,
+    event_logs: Path | None = None,
+    redis: RedisContents | None = None,
+    job: str | None = None,
+    checks: Sequence[AuditCheck] | None = None,
+    on_progress: Callable[[str, int, int], None] = lambda _what, _done, _total: None,
+) -> AuditResult:
+    """Run the checks over records; return what they found.
+
+    Args:
+        spark: a session in whose catalog the tables are created.
+        records: see `tidegate.replay.audit.records`.
+        event_logs: the folder of the jobs' event logs, seen by Spark's workers under the same path.
+        redis: what is in Redis, read before the records.
+        job: only this job's events; the places of all records are checked all the same.
+        checks: which checks; all by default.
+        on_progress: called with what is done next, how many steps are done, and how many there are.
+
+    Raises:
+        CannotAudit: there are no records, or Spark cannot read them.
+    """
+    started = time.monotonic()
+    wanted = [
+        check
+        for check in (all_checks() if checks is None else checks)
+        if check.needs is not Need.RECORDING or records.files is not None
+    ]
+    before = {name: spark.conf.get(name) for name in SETTINGS}
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        given = _prepare(spark, records, event_logs, redis, job, on_progress, len(wanted))
+        outcomes = _run_all(spark, wanted, event_logs, redis, on_progress)
+        found = {name.job for outcome in outcomes for name in outcome.named if name.provable and name.job}
+        jobs = histories(spark, first=found)
+        counts = {row[0]: row[1] for row in spark.sql("SELECT topic, records FROM kept ORDER BY topic").collect()}
+        first, last = spark.sql("SELECT unix_micros(min(at)), unix_micros(max(at)) FROM places").collect()[0]
+    except CannotAudit:
+        raise
+    except Exception as error:
+        raise CannotAudit(str(error).strip().partition("\n")[0][:500] or repr(error)) from error
+    finally:
+        spark.catalog.clearCache()
+        records.frame.unpersist()
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    return AuditResult(
+        records.name,
+        datetime.now(UTC),
+        time.monotonic() - started,
+        tuple(outcomes),
+        counts,
+        _instant(first),
+        _instant(last),
+        given,
+        tuple(jobs),
+    )
+
+
+STEPS = 4
+"""Steps before the first check."""
+PARTITIONS_PER_CORE = 16
+"""Most partitions of a shuffle per core."""
+RECORDS_PER_PARTITION = 50_000
+FEW_RECORDS = 200_000
+AT_ONCE = 3
+"""Checks that run at the same time."""
+SETTINGS = (
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.codegen.wholeStage",
+    "spark.sql.adaptive.enabled",
+)
+"""What an audit sets in its session, and sets back."""
+
+
+def _prepare(
+    spark: SparkSession,
+    records: AuditRecords,
+    event_logs: Path | None,
+    redis: RedisContents | None,
+    job: str | None,
+    on_progress: Callable[[str, int, int], None],
+    checks: int,
+) -> tuple[str, ...]:
+    """Create the tables; return what was given besides the records."""
+    total = STEPS + checks
+    on_progress("reading the records", 0, total)
+    count = records.frame.count()
+    if not count:
+        raise CannotAudit(f"{records.name}: there are no records to audit")
+    cores = spark.sparkContext.defaultParallelism
+    partitions = min(PARTITIONS_PER_CORE * cores, max(cores, count // RECORDS_PER_PARTITION))
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    # On a short history, compiling each query and planning it again takes longer than running it.
+    spark.conf.set("spark.sql.codegen.wholeStage", count > FEW_RECORDS)
+    spark.conf.set("spark.sql.adaptive.enabled", count > FEW_RECORDS)
+    create_views(spark, records, facts.unreadable(spark, records.frame), job)
+    facts.create_specs(spark, job)
+    facts.create_files(spark, records)
+    given = []
+    on_progress("recomputing every decision", 1, total)
+    facts.create_recomputed(spark, records.frame, job)
+    on_progress("cutting snapshots from event logs", 2, total)
+    if event_logs is not None:
+        facts.create_cuts(spark, records.frame, logged_runs(event_logs), job)
+        given.append(f"event logs in {event_logs}")
+    on_progress("comparing Redis", 3, total)
+    if redis is not None:
+        create_ledger(spark, redis, job)
+        given.append("Redis")
+    return tuple(given)
+
+
+def _run_all(
+    spark: SparkSession,
+    checks: Sequence[AuditCheck],
+    event_logs: Path | None,
+    redis: RedisContents | None,
+    on_progress: Callable[[str, int, int], None],
+) -> list[CheckOutcome]:
+    """Run the checks, a few at a time: while one is planned, others are computed."""
+    done = STEPS
+    outcomes: dict[AuditCheck, CheckOutcome] = {}
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check") as pool:
+        running = {pool.submit(_run, spark, check, _missing(check, event_logs, redis)): check for check in checks}
+        try:
+            for future in as_completed(running):
+                outcomes[running[future]] = future.result()
+                done += 1
+                on_progress(running[future].title, done, STEPS + len(checks))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [outcomes[check] for check in checks]
+
+
+def _missing(check: AuditCheck, event_logs: Path | None, redis: RedisContents | None) -> str | None:
+    """Return why a check cannot run, or None."""
+    if check.needs is Need.EVENT_LOGS and event_logs is None:
+        return "no event logs were given (--event-logs DIR)"
+    if check.needs is Need.REDIS and redis is None:
+        return "no Redis was given (--redis URL)"
+    return None
+
+
+def _run(spark: SparkSession, check: AuditCheck, missing: str | None) -> CheckOutcome:
+    if missing is not None:
+        return CheckOutcome(check, Status.NOT_CHECKED, why=missing)
+    rows = spark.sql(check.sql)
+    number = "n" if "n" in rows.columns else "1"
+    counted = rows.groupBy("verdict").agg({"n": "sum"}) if number == "n" else rows.groupBy("verdict").count()
+    counts = {verdict: int(count or 0) for verdict, count in counted.collect()}
+    if unknown := counts.keys() - {"ok", "finding", "not provable"}:
+        raise CannotAudit(f"{check.name}.sql: unknown verdict {', '.join(map(str, unknown))}")
+    passed, found, unproved = (counts.get(verdict, 0) for verdict in ("ok", "finding", "not provable"))
+    named = [each for verdict in ("finding", "not provable") if counts.get(verdict) for each in _named(rows, verdict)]
+    if found:
+        status = Status.FAILED if check.severity is Severity.ERROR else Status.WARNED
+    elif unproved:
+        status = Status.NOT_PROVABLE
+    else:
+        status = Status.PASSED if passed else Status.NOTHING
+    return CheckOutcome(check, status, passed, found, unproved, tuple(named))
+
+
+def _named(rows: DataFrame, verdict: str) -> list[AuditFinding]:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    count = f.col("n") if "n" in rows.columns else f.lit(1)
+    some = (
+        rows.where(f.col("verdict") == verdict)
+        .orderBy("at", "topic", "partition", "offset", "found")
+        .limit(NAMED)
+        .select("job", "topic", "partition", "offset", f.unix_micros("at"), "found", "expected", count)
+    )
+    return [
+        AuditFinding(
+            verdict == "finding", job, place_of(topic, partition, offset), _instant(at), found or "", expected or "", n
+        )
+        for job, topic, partition, offset, at, found, expected, n in some.collect()
+    ]
+
+
+def place_of(topic: str | None, partition: int | None, offset: int | None) -> str:
+    """Return a place as text, such as `decisions, partition 3, offset 17`."""
+    where = [topic] if topic else []
+    where += [f"{name} {at}" for name, at in (("partition", partition), ("offset", offset)) if at is not None]
+    return ", ".join(where)
+
+
+def _instant(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)

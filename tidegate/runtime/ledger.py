@@ -1,0 +1,38 @@
+"""What Tidegate keeps in Redis: the names of the keys under its prefix, and what stands in them.
+
+| key | type | content | written by |
+| --- | --- | --- | --- |
+| `cooldown:<job>` | string | JSON `{decision_id, until}` | decider |
+| `pool:<pool>` | hash by job | JSON `{slots, decision_id, until}` | decider |
+| `view` | string | JSON `{rebuilt_at}`; without it, the two above are not complete | decider |
+| `fence:<job>` | hash | `epoch`, `run`, `owner` | actuator |
+
+`until` is in epoch seconds. Whatever is here can be rebuilt from the topics.
+"""
+
+from __future__ import annotations
+
+COOLDOWN = "cooldown:"
+POOL = "pool:"
+VIEW = "view"
+FENCE = "fence:"
+
+
+def cooldown_key(prefix: str, job_id: str) -> str:
+    """Return the key of a job's cooldown."""
+    return f"{prefix}{COOLDOWN}{job_id}"
+
+
+def pool_key(prefix: str, pool_id: str) -> str:
+    """Return the key of what is promised of a pool."""
+    return f"{prefix}{POOL}{pool_id}"
+
+
+def view_key(prefix: str) -> str:
+    """Return the key that says that cooldowns and pools are complete."""
+    return f"{prefix}{VIEW}"
+
+
+def fence_key(prefix: str, job_id: str) -> str:
+    """Return the key of a job's fence."""
+    return f"{prefix}{FENCE}{job_id}"
