@@ -31,7 +31,6 @@ def session(master: str, *, with_kafka: bool = False) -> Iterator[SparkSession]:
 
     An error of Spark's becomes a `Problem` with its first line.
     """
-    """Yield a Spark session that ends with the block; with Spark's Kafka connector if asked for."""
     prepare_java()
     spark = start_session(master, connector_jars() if with_kafka else ())
     try:
