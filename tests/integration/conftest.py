@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+import tidegate.cli.backtest
+import tidegate.cli.spark
+import tidegate.replay.recompute
 from tidegate.replay.source import start_session
 from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
 from tidegate.stack.java import ensure_java
@@ -19,5 +22,14 @@ def session() -> Iterator[Any]:
     java = ensure_java(print)
     os.environ["JAVA_HOME"] = str(java.home)
     made = start_session("local[2]", ensure_jars(SPARK_KAFKA, java, print))
+    made.conf.set("spark.sql.shuffle.partitions", "2")
     yield made
     made.stop()
+
+
+@pytest.fixture
+def commands_share(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line uses this process's Spark, and leaves it running."""
+    for module in (tidegate.cli.spark, tidegate.cli.backtest, tidegate.replay.recompute):
+        monkeypatch.setattr(module, "start_session", lambda *_: session)
+    monkeypatch.setattr(session, "stop", lambda: None)

@@ -11,7 +11,6 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,12 @@ from tidegate.archive.manifest import Manifest, Why
 from tidegate.archive.prove import content_column, prove, sign_heads
 from tidegate.archive.read import location, read_archive
 from tidegate.archive.statements import signed_blocks
-from tidegate.cli import app, spark
+from tidegate.cli import app
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, TOPICS
 from tidegate.replay.export import export
 from tidegate.replay.files import KafkaRecord, read
 from tidegate.replay.recompute import recompute
 from tidegate.replay.record import record
-from tidegate.replay.source import start_session
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.runtime.settings import ServiceSettings
 
@@ -56,15 +54,6 @@ def new_topics(kafka: str) -> ServiceSettings:
 def settings(kafka: str) -> ServiceSettings:
     """A prefix of its own with the topics in place."""
     return new_topics(kafka)
-
-
-@pytest.fixture(scope="module")
-def session(stack: StackProvider) -> Iterator[Any]:
-    """One Spark for the tests of this module."""
-    made = start_session("local[2]", [str(jar) for jar in stack.need(kafka=True).connector_jars])
-    made.conf.set("spark.sql.shuffle.partitions", "2")
-    yield made
-    made.stop()
 
 
 def fill(settings: ServiceSettings, count: int, *, days_ago: int = 0, seed: int = 0) -> None:
@@ -377,12 +366,9 @@ def test_damage_to_the_files_is_found_and_placed(
             assert (file.topic, partition, span.first, span.last) in removed
 
 
-def test_the_commands_archive_sign_and_verify(
-    session: Any, settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("commands_share")
+def test_the_commands_archive_sign_and_verify(settings: ServiceSettings, tmp_path: Path) -> None:
     """From `archive run` to `chain verify`: 0 if all is as it was signed, 1 with the place if not, 2 without heads."""
-    monkeypatch.setattr(spark, "start_session", lambda *_: session)
-    monkeypatch.setattr(session, "stop", lambda: None)
     folder, key = str(tmp_path / "archive"), str(tmp_path / "a.key")
     broker = ["-b", settings.bootstrap_servers, "--topic-prefix", settings.topic_prefix]
 

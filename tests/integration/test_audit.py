@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from tests.support.audited import END, AuditedJob, audited_job, forged_restart, specs, write_audited
 from tidegate.cli import app
-from tidegate.cli import spark as sessions
 from tidegate.events.topics import TOPICS
 from tidegate.replay.audit import run as program
 from tidegate.replay.audit.checks import AuditCheck, all_checks
@@ -239,12 +238,11 @@ def _redis(jobs: list[AuditedJob]) -> RedisContents:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("commands_share")
 def test_the_command_audits_the_topics_of_a_broker(
-    session: Any, kafka: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`tidegate audit` on real topics and a real Redis names a change, exits with 1, and writes JSON and a page."""
-    monkeypatch.setattr(sessions, "start_session", lambda *_: session)
-    monkeypatch.setattr(session, "stop", lambda: None)
     some = only("offsets-have-no-gaps", "decisions-recompute", "commands-are-their", "redis-holds-", "snapshots-follow")
     monkeypatch.setattr(program, "all_checks", lambda: some)
     settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"audit-{uuid.uuid4().hex[:8]}.")
@@ -270,3 +268,10 @@ def test_the_command_audits_the_topics_of_a_broker(
     ]
     assert told["records"]["decisions"] == 43
     assert "proposed_parallelism is 99" in (tmp_path / "audit.html").read_text("utf-8")
+
+    folder = str(tmp_path / "archive")
+    archived = CliRunner().invoke(app, ["archive", "run", folder, "--once", *words[1:5]])
+    assert archived.exit_code == 0, archived.output
+    ran = CliRunner().invoke(app, ["audit", "--from", folder, "--event-logs", str(logs)])
+    assert ran.exit_code == 1, ran.output
+    assert "FAILED: 1 finding of 1 check." in ran.stdout

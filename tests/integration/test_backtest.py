@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,8 @@ from tidegate.backtest.logs import read_logs
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica, cost_of
 from tidegate.cli import app
-from tidegate.cli import backtest as command
 from tidegate.installed import engine
 from tidegate.lab.tunings import DEFAULTS
-from tidegate.replay.source import start_session
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    """Return the process's Spark session, or one for this module."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    running = SparkSession.getActiveSession()
-    made = running or start_session("local[2]")
-    yield made
-    if running is None:
-        made.stop()
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +48,9 @@ def test_a_search_is_spread_over_spark(folder: Path, session: Any) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_the_command_writes_page_figures_and_job_file(
-    folder: Path, session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("commands_share")
+def test_the_command_writes_page_figures_and_job_file(folder: Path, tmp_path: Path) -> None:
     """One command reads the logs, searches, and writes a self-contained page, JSON and a job file."""
-    monkeypatch.setattr(command, "start_session", lambda *_: session)
-    monkeypatch.setattr(session, "stop", lambda: None)
     page, figures, job = tmp_path / "out" / "page.html", tmp_path / "figures.json", tmp_path / "job.yaml"
     words = ["backtest", str(folder), "--html", str(page), "--json", str(figures), "--job-file", str(job)]
     ran = CliRunner().invoke(app, [*words, "--trials", "4", "--objective", "20", "--max-slots", "8"])

@@ -21,7 +21,6 @@ from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, SNAPSHOTS
-from tidegate.replay import recompute as program
 from tidegate.replay.files import read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import CannotRecompute, recompute
@@ -193,12 +192,11 @@ def test_a_recording_is_complete_or_absent(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("commands_share")
 def test_the_exit_code_of_recompute_says_what_it_found(
-    tmp_path: Path, session: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """0 with a table if all is identical, 1 with the field if a bit differs, 2 with a line if there is no recording."""
-    monkeypatch.setattr(program, "start_session", lambda *_: session)
-    monkeypatch.setattr(session, "stop", lambda: None)
     write_recording(tmp_path / "rec", jobs=3, per_job=20, partitions=4)
     assert "identical 60/60" in recomputed_by_command(tmp_path / "rec", 0)
 

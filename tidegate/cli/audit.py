@@ -1,4 +1,4 @@
-"""`audit`: checks every hop from the cluster to a change of size, over topics or a recording, and reports."""
+"""`audit`: checks every hop from the cluster to a change of size, and reports."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Annotated
 import redis
 import typer
 
+from tidegate.archive.store import BadArchive
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.replay.audit.ledger import RedisContents, read_redis
 from tidegate.replay.audit.page import render_page
-from tidegate.replay.audit.records import AuditRecords, of_broker, of_recording
+from tidegate.replay.audit.records import AuditRecords, of_broker, of_directory
 from tidegate.replay.audit.report import COLUMNS, as_json, details, rows, verdict
 from tidegate.replay.audit.run import CannotAudit
 from tidegate.replay.audit.run import audit as run_audit
@@ -25,7 +26,8 @@ from tidegate.terminal import stdout, table
 
 def audit(
     recording: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Audit a recording instead of the topics.")
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Audit a recording or an archive, not the topics."),
     ] = None,
     event_logs: Annotated[
         Path | None, typer.Option("--event-logs", metavar="DIR", help="The folder of the jobs' Spark event logs.")
@@ -67,7 +69,7 @@ def audit(
     with bars() as shown, session(master, with_kafka=settings is not None) as spark:
         task = shown.add_task("reading", total=None)
         try:
-            records = of_recording(spark, recording) if recording is not None else _topics(spark, settings)
+            records = of_directory(spark, recording) if recording is not None else _topics(spark, settings)
             result = run_audit(
                 spark,
                 records,
@@ -76,7 +78,7 @@ def audit(
                 job=job,
                 on_progress=lambda what, done, total: shown.update(task, description=what, completed=done, total=total),
             )
-        except (BadRecording, CannotAudit) as error:
+        except (BadArchive, BadRecording, CannotAudit) as error:
             raise Problem(str(error)) from None
     out = stdout()
     out.print(table("", COLUMNS, rows(result), right=COLUMNS[3:]))

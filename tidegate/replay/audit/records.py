@@ -1,4 +1,4 @@
-"""Where the records come from: a broker's topics or the files of a recording.
+"""Where the records come from: a broker's topics, the files of a recording, or an archive.
 
 The records of every source have the same columns: `topic` (string, without prefix), `partition` (int), `offset` (long),
 `timestamp_ms` (long), `key` and `value` (binary), `headers` (array of {key: string, value: binary}).
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.archive.read import read_archive
+from tidegate.archive.store import MANIFEST, load
 from tidegate.events.topics import TOPICS
 from tidegate.replay.files import TopicFile, damaged, read_manifest
 
@@ -81,6 +83,19 @@ def of_recording(spark: SparkSession, directory: Path) -> AuditRecords:
     files = {entry.topic: harm.get(str(directory / entry.file)) for entry in manifest.files}
     kept = frame.persist(StorageLevel.DISK_ONLY)
     return AuditRecords(kept, f"the recording {directory}", manifest.topic_prefix, manifest.job, files)
+
+
+def of_archive(spark: SparkSession, directory: Path) -> AuditRecords:
+    """Return the records of an archive; raises `BadArchive` if it is none."""
+    from pyspark import StorageLevel  # noqa: PLC0415
+
+    kept = read_archive(spark, directory).persist(StorageLevel.DISK_ONLY)
+    return AuditRecords(kept, f"the archive {directory}", load(directory).topic_prefix)
+
+
+def of_directory(spark: SparkSession, directory: Path) -> AuditRecords:
+    """Return the records of a recording or an archive; raises `BadRecording` or `BadArchive`."""
+    return (of_archive if (directory / MANIFEST).is_file() else of_recording)(spark, directory)
 
 
 def _of_file(spark: SparkSession, directory: Path, entry: TopicFile) -> DataFrame:
