@@ -40,7 +40,8 @@ SPARK = {
 def model(**changes: Any) -> JobModel:
     """Return the job that is recorded: 2 ms a record, 0.5 s a batch, a trigger every 5 s."""
     figures: dict[str, Any] = {"overhead_seconds": 0.5, "trigger_interval_seconds": 5.0, "noise_share": 0.03}
-    return JobModel(job_id="orders", sources=("orders-in",), stages=(StageModel("batch", 0.002),), **figures | changes)
+    figures["stages"] = (StageModel("batch", 0.002),)
+    return JobModel(job_id="orders", sources=("orders-in",), **figures | changes)
 
 
 def load(hours: float = 1.0) -> Load:
@@ -57,22 +58,20 @@ def write_log(
     *,
     name: str = "orders",
     later: float = 0.0,
-    latest: bool = True,
+    first: int = 0,
 ) -> None:
     """Run the twin at a constant size, and write the event log of that run.
 
-    `later` is how many seconds after `EPOCH` it starts; without `latest`, the source does not tell its end offsets.
+    `later` is how many seconds after `EPOCH` it starts; `first` is the first offset of each partition.
     """
     path.write_text(
         "".join(
-            json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(arrivals, job, slots, name, later, latest)
+            json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(arrivals, job, slots, name, later, first)
         )
     )
 
 
-def _lines(
-    arrivals: Load, job: JobModel, slots: int, name: str, later: float, latest: bool
-) -> Iterator[dict[str, Any]]:
+def _lines(arrivals: Load, job: JobModel, slots: int, name: str, later: float, first: int) -> Iterator[dict[str, Any]]:
     topic = TwinTopic("orders-in", even(PARTITIONS), arrivals)
     epoch = EPOCH + int(later)
     world = World([job], [topic], [SlotPool("default", slots)], sizes={job.job_id: slots}, epoch=epoch)
@@ -98,15 +97,15 @@ def _lines(
             "Executor Info": {"Total Cores": 1},
         }
     yield {"Event": QUERY_STARTED, "id": "query-1", "timestamp": datetime.fromtimestamp(epoch - 2.0, UTC).isoformat()}
-    done: Sequence[int] = [0] * PARTITIONS
+    done: Sequence[int] = [first] * PARTITIONS
     for batch in world.job(job.job_id).finished:
         after = [offset + take for offset, take in zip(done, batch.takes[0], strict=True)]
         took = round((batch.ends_at - batch.started_at) * 1000)
         source = {
             "description": "KafkaV2[Subscribe[orders-in]]",
-            "startOffset": _offsets(done) if batch.batch_id else None,
+            "startOffset": _offsets(done) if batch.batch_id or first else None,
             "endOffset": _offsets(after),
-            "latestOffset": _offsets(topic.end_offsets(batch.started_at)) if latest else None,
+            "latestOffset": _offsets([first + end for end in topic.end_offsets(batch.started_at)]),
             "numInputRows": batch.records,
         }
         progress = {

@@ -78,14 +78,27 @@ def test_the_twin_is_found_again(past: Past) -> None:
 
 
 def test_a_job_that_changed_is_not_trusted(tmp_path: Path) -> None:
-    """If records cost twice as much in the part kept back, the forecast says that it cannot be trusted."""
+    """If batches take much longer in the part kept back, the forecast says that it cannot be trusted."""
     write_log(tmp_path / "app-1", load(0.6), model())
-    write_log(tmp_path / "app-2", load(0.3), model(overhead_seconds=4.0), later=0.6 * 3600 + 60)
+    slower, first = model(overhead_seconds=4.0), int(load(0.6).arrived(0.6 * 3600)) // 8
+    write_log(tmp_path / "app-2", load(0.3), slower, later=0.6 * 3600 + 60, first=first)
     runs = read_logs(tmp_path).jobs["orders"]
     report = backtest_runs("orders", runs, Choices(), no_search)
     assert report.fit is not None
     assert "the twin's delay is off by" in report.fit.doubts[0]
     assert trust(report).startswith("Do not trust this forecast: on the part kept back")
+
+
+def test_a_restart_and_a_batch_limit_do_not_confuse_the_fit(tmp_path: Path) -> None:
+    """Two runs of a job whose source limits a batch are one past: the twin finds the limit, and repeats the rest."""
+    limited, first = model(max_records_per_trigger=6_000), int(load(0.6).arrived(0.6 * 3600)) // 8
+    write_log(tmp_path / "app-1", load(0.6), limited)
+    write_log(tmp_path / "app-2", load(0.3), limited, later=0.6 * 3600 + 60, first=first)
+    fitted = fit(past_of("orders", read_logs(tmp_path).jobs["orders"]))
+    assert fitted.model.max_records_per_trigger == 6_000
+    assert fitted.delay is not None
+    assert fitted.delay.median < 0.1
+    assert fitted.doubts == ()
 
 
 def test_what_was_is_measured_exactly(past: Past) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.backtest.delays import Errors, errors, mean_delays, window_seconds
-from tidegate.backtest.logs import Run
+from tidegate.backtest.logs import LogBatch, Run
 from tidegate.backtest.past import CannotBacktest, Past, first_after
+from tidegate.sparklog.events import PartitionOffsets
 from tidegate.twin.calibrate import Calibration, calibrate
 from tidegate.twin.calibrate_ways import Sized
 from tidegate.twin.model import InPlaceCosts, JobModel, Measurement, StageModel
@@ -152,7 +153,18 @@ def cold_seconds(tasks: Sequence[tuple[float, int]], record_cost: float) -> floa
 
 
 def _calibrated(past: Past, until: float) -> Calibration:
-    return calibrate(past.snapshots(past.runs[0].started_at, until))
+    found = calibrate(past.snapshots(past.runs[0].started_at, until))
+    return replace(found, max_records=largest_batch(list(past.batches(end=until))))
+
+
+def largest_batch(batches: Sequence[LogBatch]) -> int | None:
+    """Return how many records the source puts into a batch at most; None: no batch left any behind."""
+    full = [batch.input_records for batch in batches if _records(batch.latest) > _records(batch.end)]
+    return max(full) if len(full) > 1 else None
+
+
+def _records(offsets: PartitionOffsets) -> int:
+    return sum(sum(partitions.values()) for partitions in offsets.values())
 
 
 def _stretches(past: Past, model: JobModel, split: float) -> Iterator[Stretch]:
@@ -166,30 +178,32 @@ def _stretches(past: Past, model: JobModel, split: float) -> Iterator[Stretch]:
 
 
 def follow(past: Past, model: JobModel, begin: float, end: float, window: float) -> Stretch:
-    """Run the twin at the recorded sizes and under the recorded load, from a commit on."""
-    epoch, shares = math.floor(begin), past.shares
-    topic = TwinTopic("source", shares, past.load(begin, end))
-    topic.written = round(past.lag(begin))
-    largest = past.slots.most
-    world = World(
-        [model], [topic], [SlotPool(model.pool_id, largest)], sizes={JOB: past.slots.size(begin)}, epoch=epoch
-    )
+    """Run the twin at the recorded sizes and under the recorded load, from a commit on.
+
+    The world starts when the oldest record arrived that was not committed then, so that what waits has its true age.
+    """
+    waited = begin - past.oldest_at(begin)
+    epoch = math.floor(begin - waited)
+    topic = TwinTopic("source", past.shares, past.load(begin - waited, end))
+    world = World([model], [topic], [SlotPool(model.pool_id, past.slots.most)], sizes={}, epoch=epoch)
+    world.advance(epoch + waited)
     job = world.job(JOB)
+    job.start(waited, past.slots.size(begin), warm=True)
     for at, size in past.slots.changes:
         if begin < at < end and size:
-            world.advance(epoch + at - begin)
-            job.resize(at - begin, size)
-    world.advance(epoch + end - begin)
+            world.advance(epoch + waited + at - begin)
+            job.resize(waited + at - begin, size)
+    world.advance(epoch + waited + end - begin)
     seconds = end - begin
-    recorded = past.recording(begin, end).commits
+    commits = [(at - waited, oldest - waited) for at, oldest in job.commits]
     return Stretch(
         begin,
         seconds,
         window,
-        tuple(mean_delays(recorded, seconds, window)),
-        tuple(mean_delays([*job.commits, (seconds, job.oldest_at())], seconds, window)),
+        tuple(mean_delays(past.recording(begin, end).commits, seconds, window)),
+        tuple(mean_delays([*commits, (seconds, job.oldest_at() - waited)], seconds, window)),
         tuple((batch.started_at - begin, batch.seconds) for batch in past.batches(begin, end)),
-        tuple((batch.started_at, batch.ends_at - batch.started_at) for batch in job.finished),
+        tuple((batch.started_at - waited, batch.ends_at - batch.started_at) for batch in job.finished),
     )
 
 
@@ -233,7 +247,5 @@ def _remarks(past: Past, found: Calibration) -> Iterator[str]:
             f"no backlog was ever seen: the longest batch took {longest:.1f} s, and one starts every {trigger:g} s, so "
             "the capacity is extrapolated from smaller batches, and may be higher"
         )
-    if all(batch.latest == batch.end for batch in batches) and found.max_records is not None:
-        yield "the source does not tell its end offsets, so a backlog in it is not known"
     if any(run.compacted for run in past.runs):
         yield "a log was compacted: executors that were gone by then are missing, so sizes may be too small before that"

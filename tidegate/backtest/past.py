@@ -165,6 +165,11 @@ class Past:
         done = self.commits[max(0, bisect_right(self.commits, at, key=lambda commit: commit.at) - 1)].offsets
         return sum(max(0.0, end - offset) for end, offset in zip(self.arrivals.ends(at), done, strict=True))
 
+    def oldest_at(self, at: float) -> float:
+        """Return when the oldest record arrived that was not committed at an instant; at most that instant."""
+        place = max(0, bisect_right(self.commits, at, key=lambda commit: commit.at) - 1)
+        return min(at, self.arrivals.oldest_at(self.commits[place].offsets, self.begin))
+
     def batches(self, begin: float = -math.inf, end: float = math.inf) -> Iterator[LogBatch]:
         """Yield the batches that started between two instants."""
         return (batch for run in self.runs for batch in run.batches if begin <= batch.started_at < end)

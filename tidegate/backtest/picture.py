@@ -49,8 +49,8 @@ def compared(report: JobReport) -> str:
         panel.axvspan(report.split / unit, load.seconds / unit, color=KEPT, zorder=0)
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.25)
-    where = (report.split / unit, 1)
-    panels[0].annotate(" kept back from the search", where, xycoords=("data", "axes fraction"), va="top", fontsize=8)
+    where = (report.split / unit, 0.03)
+    panels[1].annotate(" kept back from the search", where, xycoords=("data", "axes fraction"), fontsize=8)
     return _png(figure)
 
 
