@@ -13,7 +13,8 @@ from tests.support.tried import recorded
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision
 from tidegate.installed import engine
-from tidegate.whatif.inputs import DecisionInputs, inputs_of
+from tidegate.whatif.altered import DecisionInputs
+from tidegate.whatif.inputs import inputs_of
 from tidegate.whatif.nearest import PRECISION, NearestChange, in_words, nearest_changes
 from tidegate.whatif.recorded import moments_of
 

@@ -10,7 +10,7 @@ from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
-from tidegate.whatif.inputs import DecisionInputs
+from tidegate.whatif.altered import DecisionInputs
 from tidegate.whatif.nearest import NearestChange, in_words, nearest_changes, what_would_change
 from tidegate.whatif.recorded import RecordedJob
 

@@ -10,5 +10,6 @@ trial         all decisions made again; where the sizes differ, the twin says wh
 differences   what differs, decision by decision: the first other reason or guard
 figures       lateness, slots, changes and money of what ran and of what would have run, with their spread
 inputs        the inputs of a decision, each as a number that can be another one
+altered       the inputs of a decision with one of them altered
 nearest       what it would take to change one decision
 """

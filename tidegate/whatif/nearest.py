@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from tidegate.events.decision import Decision
 from tidegate.installed import engine
 from tidegate.terminal import figure, size
-from tidegate.whatif.inputs import DecisionInput, DecisionInputs, inputs_of
+from tidegate.whatif.altered import DecisionInputs
+from tidegate.whatif.inputs import DecisionInput, inputs_of
 from tidegate.whatif.recorded import RecordedJob, state_before
 
 FIRST = 0.002

@@ -10,7 +10,7 @@ follows from the engine's own changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -124,14 +124,27 @@ def _continued(
     """Return the first run's decisions, all courses, and how sure they are. Raises `CannotCalibrate`."""
     found = calibrate(recorded.snapshots, recorded.results)
     head = list(zip((m.snapshot for m in start.each), start.true, strict=False))
-    first: list[tuple[MetricSnapshot, Decision]] = list(start.on_the_twin(found, recorded, leaves_at, 0))
-    courses = [course_of([*head, *first])]
-    courses += [course_of(chain(head, start.on_the_twin(found, recorded, leaves_at, n))) for n in range(1, seeds)]
+    made: list[Decision] = []
+
+    def course(seed: int) -> Course:
+        decided = chain(head, start.on_the_twin(found, recorded, leaves_at, seed))
+        return course_of(decided if seed else _noting(decided, made))
+
+    courses = tuple(map(course, range(seeds)))
     true = [(m.snapshot, m.decision) for m in start.each[: leaves_at + 1]]
     control = course_of(chain(true, start.on_the_twin(found, recorded, leaves_at, 0, as_recorded=True)))
     seen = frozenset(s.slots_granted for s in recorded.snapshots if s.slots_granted)
     error = batch_error(found, recorded.snapshots, recorded.results)
-    return tuple(d for _, d in [*head, *first]), tuple(courses), Sureness(error, control, seen)
+    return tuple(made), courses, Sureness(error, control, seen)
+
+
+def _noting(
+    decided: Iterable[tuple[MetricSnapshot, Decision]], made: list[Decision]
+) -> Iterator[tuple[MetricSnapshot, Decision]]:
+    """Yield what was decided, and keep the decisions."""
+    for snapshot, decision in decided:
+        made.append(decision)
+        yield snapshot, decision
 
 
 class _Loop:
