@@ -87,9 +87,11 @@ def pip(*arguments: str) -> None:
 def test_the_wheel_adds_one_import_name(wheel: Path) -> None:
     """The wheel holds the package `tidegate`, its metadata, and nothing else."""
     with zipfile.ZipFile(wheel) as packed:
-        top = {name.partition("/")[0] for name in packed.namelist()}
+        names = packed.namelist()
+    top = {name.partition("/")[0] for name in names}
     (metadata,) = {name for name in top if name.endswith(".dist-info")}
     assert top == {"tidegate", metadata}
+    assert "tidegate/launcher/Gate.java" in names
 
 
 def test_the_wheel_has_the_pages_of_the_console(wheel: Path) -> None:
