@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import threading
 import time
@@ -119,7 +120,10 @@ def phase(of: Decision, what: Phase, after: float, size: int) -> ActionResult:
 def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
     """Each change gets the next version and shows the differences; an unchanged spec is not published."""
     assert "rates: new, version 1" in cli("apply", str(file))
-    assert cli.spec() == SPEC
+    first = cli.spec()
+    assert first.model_copy(update={"change": None}) == SPEC
+    assert first.change is not None
+    assert (first.change.by, first.change.reason) == (getpass.getuser(), f"tidegate apply {file.name}")
     assert "unchanged, version 1" in cli("apply", str(file))
     changed = SPEC.model_copy(update={"scaling": SPEC.scaling.model_copy(update={"max_parallelism": 12})})
     file.write_bytes(value_of(changed))
@@ -127,8 +131,11 @@ def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
     assert "version 1 -> 2" in shown
     assert "~ scaling.max_parallelism: 8 -> 12" in shown
     assert cli.spec().version == 1
-    cli("apply", str(file))
-    assert (cli.spec().version, cli.spec().scaling.max_parallelism) == (2, 12)
+    cli("apply", str(file), "--reason", "more load")
+    second = cli.spec()
+    assert (second.version, second.scaling.max_parallelism) == (2, 12)
+    assert second.change is not None
+    assert second.change.reason == "more load"
 
 
 def test_a_job_is_paused_resumed_and_removed(cli: Cli, file: Path) -> None:

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -108,17 +107,15 @@ def _spec_rows(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
             continue
         spec = JobSpec.model_validate_json(value, extra="ignore")
         change, manual, scaling = spec.change, spec.manual, spec.scaling
-        control = {
-            "bounds": [scaling.min_parallelism, scaling.max_parallelism, scaling.initial_parallelism],
-            "mode": scaling.mode,
-            "running": spec.running,
-            "manual": manual and [manual.parallelism, manual.request_id],
-        }
+        control = [f"{scaling.min_parallelism} to {scaling.max_parallelism} slots"]
+        control += [f"first {scaling.initial_parallelism}"] if scaling.initial_parallelism is not None else []
+        control += [scaling.mode.value, "runs" if spec.running else "does not run"]
+        control += [f"{manual.parallelism} slots by hand ({manual.request_id})"] if manual else []
         told = (change.by, change.reason, change.at) if change else (None, None, None)
         asked = (manual.request_id, manual.requested_at) if manual else (None, None)
         bounds = (spec.smallest_size, scaling.max_parallelism, spec.application.executor_cores)
         text = value_of(spec).decode()
-        yield spec.job_id, spec.version, False, text, *place, *told, *asked, json.dumps(control), *bounds, *_times(spec)
+        yield spec.job_id, spec.version, False, text, *place, *told, *asked, ", ".join(control), *bounds, *_times(spec)
 
 
 def _times(spec: JobSpec) -> tuple[float | None, dict[str, tuple[float, float]], float | None]:

@@ -79,7 +79,7 @@ SELECT job_id, unix_micros(decided_at), current_parallelism FROM (
 COMMANDS = """
 SELECT command.job_id, unix_micros(issued_at), unix_micros(ended_at), kind, from_parallelism, to_parallelism,
   coalesce(done.way, command.way, ''),
-  CASE WHEN manual THEN coalesce(spec.changed_by, 'an operator') ELSE concat('policy ', decision.policy) END,
+  CASE WHEN manual THEN coalesce(spec.changed_by, 'an operator') ELSE concat('Tidegate, policy ', decision.policy) END,
   CASE WHEN manual THEN concat(coalesce(concat(spec.changed_reason, '. '), ''), reason) ELSE reason END,
   coalesce(concat(done.phase, CASE WHEN code <> 'OK' THEN concat(' (', code, '): ', sentence) ELSE '' END),
     'no result'),
