@@ -199,6 +199,16 @@ def test_a_drawn_load_is_compared_with_a_constant_size() -> None:
     assert "sources: the topics that it reads" in report.job_file
 
 
+def test_a_drawn_load_takes_a_proposed_job_file(report: JobReport) -> None:
+    """A job file that only advises is tried as if it acted, with its own policy and sizes."""
+    spec = parse_specs(report.job_file, "job.yaml")[0]
+    drawn = Drawn("load", Load([200.0] * 360 + [1500.0] * 360), model(), even(8), spec)
+    again = backtest_load(drawn, Choices(), no_search)
+    assert again.proposed.whole.changes > 0
+    assert again.spec.scaling.mode is Mode.ADVISE
+    assert again.spec.application.script == spec.application.script
+
+
 def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> None:
     """A text, a codec that cannot be read, a damaged file and a job without batches are left out; the others go on."""
     (tmp_path / "app-1").write_bytes((folder / "app-1").read_bytes())

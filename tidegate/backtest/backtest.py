@@ -148,10 +148,17 @@ def backtest_load(drawn: Drawn, choices: Choices, search: Search) -> JobReport:
     if spec is None:
         told = Told(drawn.name, (UNTOLD,))
         spec = _spec(told, choices, _Seen(model, shares, load, 1, 1))
+    spec = spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"mode": Mode.ACTIVE})})
     bound = batch_bound(spec)
     constant = demand(model, shares, _peak(load), bound, sizes_of(spec))
     replica = Replica(
-        model=replace(model, job_id=spec.job_id, pipeline_id=spec.pipeline_id, pool_id=spec.pool_id),
+        model=replace(
+            model,
+            job_id=spec.job_id,
+            pipeline_id=spec.pipeline_id,
+            pool_id=spec.pool_id,
+            ways=spec.application.ways,
+        ),
         shares=shares,
         load=load,
         spec=spec,

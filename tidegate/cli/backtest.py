@@ -72,7 +72,9 @@ def backtest_command(
         float, typer.Option("--held-out", min=0.1, max=0.7, help="Share of the past that is kept back, to judge on.")
     ] = 0.3,
     spark: Annotated[str, typer.Option("--spark", help="Spark master that the search is spread over.")] = "local[2]",
-    spec: Annotated[Path | None, typer.Option("--spec", help="With a CSV: the job's spec.")] = None,
+    spec: Annotated[
+        Path | None, typer.Option("--spec", help="With a CSV: the job's spec; its policy, sizes and prices hold.")
+    ] = None,
     record_cost_ms: Annotated[
         float, typer.Option("--record-cost-ms", min=0.0001, help="With a CSV: slot time per record, in ms.")
     ] = 2.0,
