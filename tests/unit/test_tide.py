@@ -17,6 +17,7 @@ from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, to_wire
+from tidegate.engine.tide.batch_limits import NO_LIMITS
 from tidegate.engine.tide.capacity import Shape, SizeFit, effective, fit_model, learn, useful_sizes
 from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, TimeConstants
 from tidegate.engine.tide.memory import TideMemory
@@ -78,6 +79,12 @@ def test_batches_of_one_size_show_only_a_rate() -> None:
     # ... unless the job's events tell the overhead
     (found,) = batches(4, [200] * 10, overhead=1.0, cost=0.01, measured=1.0)
     assert found.cost == pytest.approx(0.5 / 200)
+
+
+def test_batches_without_records_show_no_limit() -> None:
+    """Stateful queries have such batches while records wait, for example after the source's own limit was reached."""
+    empty = [batch(number, number, 0, 1.0) for number in range(2)]
+    assert NO_LIMITS.learned(empty, 5000).learned(empty, 5000).max_records is None
 
 
 def test_one_size_means_linear_scaling() -> None:

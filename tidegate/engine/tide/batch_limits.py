@@ -49,7 +49,8 @@ class BatchLimits(NamedTuple):
             largest = max(largest, before)
         last = batches[-1].input_records
         left = min(last_lag, lag or 0)
-        if left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
+        # A batch without records, as stateful queries have them, shows no limit.
+        if last and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
             max_records = last
         elif max_records is not None and last > max_records * (1 + TOLERANCE):
             max_records = None
