@@ -22,8 +22,6 @@ from tidegate.replay.recompute import ship
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MODULES = ("__init__.py", "installed.py", "events", "engine", "policies", "twin", "lab", "backtest")
-"""The code that executors need."""
 FACTORS = (0.5, 2.0)
 TOGETHER = 4
 """The best single changes of which all combinations are tried."""
@@ -92,7 +90,7 @@ class SearchSpace:
         from pyspark import InheritableThread  # noqa: PLC0415
 
         context, seconds, window = self.spark.sparkContext, self.seconds, self.window
-        ship(context, MODULES)
+        ship(context)
         shared = context.broadcast((self.replica, engine().policies))
         done: list[list[float]] = []
         failed: list[BaseException] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,13 +19,13 @@ from tidegate.backtest.past import CannotBacktest
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.problems import NO, Problem
+from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
 from tidegate.events.job import Tariff
 from tidegate.installed import engine
 from tidegate.interrupts import uninterrupted
 from tidegate.lab.traces import read_trace
 from tidegate.replay.source import start_session
-from tidegate.stack.java import ensure_java
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.load import BadLoad
 from tidegate.twin.model import JobModel, StageModel
@@ -181,7 +180,7 @@ def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
             return NOT_SEARCHED
         if not sessions:
             waiting = bars.add_task("starting Spark", total=None)
-            os.environ["JAVA_HOME"] = str(ensure_java(lambda text: stderr().print(text, markup=False)).home)
+            prepare_java()
             sessions.append(start_session(master))
             bars.remove_task(waiting)
         task = bars.add_task(f"searching options for {replica.spec.job_id}", total=None)

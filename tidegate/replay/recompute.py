@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-MODULES = ("__init__.py", "installed.py", "events", "engine", "policies", "replay")
-"""The code that executors need."""
 HEAD = 512
 """Tidegate writes job and sequence within this many bytes. Only records of other writers have to be parsed for them."""
 
@@ -141,7 +139,7 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     context = spark.sparkContext
-    ship(context, MODULES)
+    ship(context)
     text = f.col("value").cast("string")  # far cheaper to pass to Python than bytes
     keyed = records.select(
         f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
@@ -191,27 +189,25 @@ def _verify_rows(policies: Policies, rows: Iterable[Row]) -> Iterator[JobTally]:
             yield tally
 
 
-_shipped: set[tuple[str, Sequence[str]]] = set()
-"""Spark applications whose executors have been sent the code, and which."""
+_shipped: set[str] = set()
+"""Spark applications whose executors have been sent the code."""
 
 
-def ship(context: SparkContext, modules: Sequence[str]) -> None:
-    """Send remote executors the parts of this package that they run, once, as byte code for the same Python.
+def ship(context: SparkContext) -> None:
+    """Send remote executors this package, once, as byte code for the same Python.
 
     Local ones find it where this program does, the compiled engine too.
     """
     from pyspark import SparkFiles  # noqa: PLC0415
 
-    if (context.applicationId, modules) in _shipped or context.master.startswith("local"):
+    if context.applicationId in _shipped or context.master.startswith("local"):
         return
     folder = Path(SparkFiles.getRootDirectory()) / "tidegate"  # lives as long as the application
     folder.mkdir(exist_ok=True)
-    ours = Path(__file__).resolve().parent.parent
-    with PyZipFile(str(folder / "tidegate-engine.zip"), "w") as archive:
-        for module in modules:
-            archive.writepy(str(ours / module), "tidegate")
-    context.addPyFile(str(folder / "tidegate-engine.zip"))
-    _shipped.add((context.applicationId, modules))
+    with PyZipFile(str(folder / "tidegate.zip"), "w") as archive:
+        archive.writepy(str(Path(__file__).resolve().parent.parent))
+    context.addPyFile(str(folder / "tidegate.zip"))
+    _shipped.add(context.applicationId)
 
 
 def _explained(error: Exception) -> Exception:

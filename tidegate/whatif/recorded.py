@@ -50,7 +50,7 @@ class Moment:
     spec: JobSpec
     state: dict[str, Any] | None
     """The state before it, as on the wire, where it starts from a recorded one: the first moment, and one at which the
-    decider began anew. None where it follows from the decision before."""  # codespell:ignore anew
+    decider started with a new state. None where it follows from the decision before."""
 
 
 @dataclass(frozen=True, slots=True)

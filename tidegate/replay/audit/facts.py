@@ -39,8 +39,6 @@ from tidegate.sparklog.events import QueryProgress, QueryStarted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-MODULES = ("__init__.py", "installed.py", "events", "engine", "policies", "launcher", "sparklog", "replay")
-"""What executors run."""
 MODELS = {topic.suffix: topic.model for topic in TOPICS}
 UNREADABLE = "topic STRING, partition INT, offset BIGINT, at TIMESTAMP, code STRING, detail STRING"
 SPECS = (
@@ -63,7 +61,7 @@ PLACE = re.compile(r"partition (\d+), offset (\d+)")
 
 def unreadable(spark: SparkSession, records: DataFrame) -> DataFrame:
     """Return the records that are not an event of their topic."""
-    ship(spark.sparkContext, MODULES)
+    ship(spark.sparkContext)
     rows = records.select("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
     return spark.createDataFrame(rows.rdd.mapPartitions(_unreadable_rows), UNREADABLE).persist()
 
