@@ -72,6 +72,8 @@ class FakeKubernetes:
         if match is None:
             return 404, self._status("the server could not find the requested resource")
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if method == "PATCH" and self.before_patch:
+            self.before_patch.pop(0)()
         with self.lock:
             if match["log"]:
                 known = self.logs.get(f"{match['all']}/{match['name']}")
@@ -92,9 +94,6 @@ class FakeKubernetes:
 
     def _one(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         known = self.objects.get(path)
-        if method == "PATCH" and self.before_patch:
-            self.before_patch.pop(0)()
-            known = self.objects.get(path)
         if known is None:
             return 404, self._status(f"{path} not found")
         if method == "DELETE":
@@ -147,6 +146,7 @@ def fake_kubernetes() -> Iterator[FakeKubernetes]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def log_message(self, *_: Any) -> None:
             """Print nothing."""
