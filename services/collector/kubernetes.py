@@ -2,7 +2,7 @@
 
 Applications are the Spark pods of the namespace, by their labels. An application's slots are those of its executors
 that have a node. The pool's slots are those of all executors of the namespace, and those that there is still room for:
-how many more executors *of the job's size* would get a node. Room is what ready nodes that take pods have left beside
+how many more executors *of the job's size* would get a node. Room is what ready nodes that take pods have left next to
 what the pods of all namespaces request, less what pods request that the scheduler has not judged yet, and not more than
 the quotas of the namespace leave. Taints count as if no executor tolerated them.
 
@@ -176,7 +176,7 @@ class KubernetesClusters:
 
 
 def capacity_of(nodes: Iterable[Object], pods: Iterable[Object], quotas: Iterable[Object]) -> Capacity:
-    """Return what nodes have left beside what the pods of all namespaces request."""
+    """Return what nodes have left next to what the pods of all namespaces request."""
     left = {name_of(node): _allocatable(node) for node in nodes if _takes_pods(node)}
     waiting = Room(0.0, 0.0, 0.0)
     for pod in pods:

@@ -62,7 +62,7 @@ def unscheduled(pod: Object) -> str | None:
 
 
 def overhead_factor(conf: Mapping[str, str], *, python: bool) -> str:
-    """Return the share of memory that a pod has beside its JVM's heap: more for Python."""
+    """Return the share of memory that a pod has next to its JVM's heap: more for Python."""
     return conf.get("spark.kubernetes.memoryOverheadFactor", "0.4" if python else "0.1")
 
 

@@ -14,10 +14,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import tidegate
 from services.actuator.backends import LAUNCHER, Submission
 from tidegate.events.job import Application, KubernetesPods
 from tidegate.launcher.config_map import JOB_LABEL, LABELS, object_name
@@ -87,7 +85,7 @@ def driver_pod(submission: Submission) -> dict[str, Any]:
 def launcher_code() -> dict[str, Any]:
     """Return the ConfigMap that holds the launcher's code."""
     files = {path.name: path.read_text(encoding="utf-8") for path in sorted(LAUNCHER.parent.glob("*.py"))}
-    files["tidegate.py"] = Path(str(tidegate.__file__)).read_text(encoding="utf-8")
+    files["tidegate.py"] = (LAUNCHER.parent.parent / "__init__.py").read_text(encoding="utf-8")
     digest = hashlib.sha256("\0".join(part for item in files.items() for part in item).encode()).hexdigest()[:12]
     return {
         "apiVersion": "v1",

@@ -4,7 +4,7 @@ A pod's name is the key of its submission: a second submission of the same run i
 the pod has ended, and counts as the first one. A pod that is being deleted counts as alive for as long as the API lists
 it: its containers may still run. So a kill never takes a pod off the list by force (grace period 0): then Kubernetes
 would not wait until the node says that the containers are gone. If the node is dead, the driver stays alive to
-Tidegate, and nothing is started beside it, until somebody who knows that it is dead deletes the pod by force.
+Tidegate, and nothing is started next to it, until somebody who knows that it is dead deletes the pod by force.
 
 The API forgets nothing but what was deleted: a run whose pod is not there has ended.
 """
