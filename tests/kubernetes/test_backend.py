@@ -38,7 +38,7 @@ class RealCluster:
             "name": "spark-kubernetes-driver",
             "command": ["/bin/sh", "-c", STANDS_IN.format(namespace.folder)],
         }
-        block = namespace.block(spec={"containers": [container]})
+        block = namespace.block(spec={"containers": [container], "terminationGracePeriodSeconds": 1})
         fields = job("rates").application.model_dump(include={"script", "checkpoint_location", "event_log_dir"})
         small = {"spark.kubernetes.driver.request.cores": "10m"}
         app = Application(**fields, backend="kubernetes", kubernetes=block, conf=small)
