@@ -65,7 +65,7 @@ class Job(CountingJob):
 
     def delete(self, pod: str) -> None:
         """Delete a pod as somebody with kubectl would who cannot wait."""
-        self.namespace.api.delete(f"{self.namespace.path}/pods/{pod}", grace_seconds=0)
+        self.namespace.api.delete(f"{self.namespace.path}/pods/{pod.rpartition('/')[2]}", grace_seconds=0)
 
     def seen(self) -> int:
         """Return the slots of the job as the collector sees them."""
