@@ -1,6 +1,6 @@
 """Kubernetes: each driver is a pod that the actuator makes (`driver_pod.py`), and the API says what becomes of it.
 
-A driver's id is the namespace and the name of its pod. The name is the key of the submission: a second submission of the
+A driver's id is the namespace and the name of its pod. The name is the key of the submission: a second one of the
 same run is refused by the API (409), also when the pod has ended, and counts as the first one. A pod that is being
 deleted counts as alive for as long as the API lists it: its containers may still run. So a kill never takes a pod off
 the list by force (grace period 0): then Kubernetes would not wait until the node says that the containers are gone. If
