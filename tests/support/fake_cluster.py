@@ -39,7 +39,7 @@ class FakeCluster:
     @property
     def control(self) -> Control:
         """The control directory of the job."""
-        return Control(self.folder / "control", "rates")
+        return Control.at(self.folder / "control", "rates")
 
     def submit(self, run: Submission) -> str:
         """Start a driver, return its id."""
@@ -59,6 +59,10 @@ class FakeCluster:
         """Return what the cluster says about a driver."""
         self._answer()
         return self.drivers.get(submission_id, DriverState.ABSENT)
+
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        """Return nothing: a simulated cluster does not say so."""
+        return ""
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End a driver."""
