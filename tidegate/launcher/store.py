@@ -47,7 +47,7 @@ class Store(Protocol):
 class FolderStore:
     """The files of a folder. Readers see a whole file or none, but for one that is being created exclusively.
 
-    If all that a swap asks is that its own file is absent, only one writer can create it, and a reader may see it empty.
+    If all that a swap asks is that its own file is absent, one writer alone can create it; a reader may see it empty.
     That others have not changed is looked up just before the write, not at the same instant: between two actuators,
     Redis decides (`fence.py` there).
     """
