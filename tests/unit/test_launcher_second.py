@@ -43,8 +43,10 @@ class SecondScript:
         self.executors = 2
         self.jvm_is_gone = False
         self.rehearsal_error: Exception | None = None
+        self.state_error: Exception | None = None
         monkeypatch.setattr(second, "has_committed", lambda how: how.kwargs["queryName"] not in self.new)
         monkeypatch.setattr(second, "warm_up", self._rehearse)
+        monkeypatch.setattr(second, "load_state", self._load_state)
         monkeypatch.setattr(QueryStart, "on_its_own", lambda how: how)
         monkeypatch.setattr(second, "QUIET_SECONDS", 0.3)
 
@@ -66,6 +68,11 @@ class SecondScript:
             raise self.rehearsal_error
         self.rehearsed.append(how.kwargs["queryName"])
         return 2
+
+    def _load_state(self, _how: QueryStart, slots: int) -> int:
+        if self.state_error is not None:
+            raise self.state_error
+        return slots
 
     def _start(self, how: QueryStart, handle: PendingQuery) -> None:
         if how.kwargs["queryName"] == self.fails_at:
@@ -222,6 +229,21 @@ def test_a_driver_that_cannot_warm_up_takes_over_all_the_same(script: SecondScri
     assert script.ready()["error"] == "RuntimeError: no such topic"
     script.let_go()
     assert wait_until(lambda: script.started == ["a"], 5)
+
+
+def test_each_slot_loads_a_part_of_the_state(script: SecondScript) -> None:
+    """The first load of an executor is slow."""
+    script.query("a")
+    assert script.ready()["state_partitions"] == script.run.parallelism
+
+
+def test_state_that_cannot_be_read_is_noted(script: SecondScript) -> None:
+    """The driver has rehearsed, so it is warm."""
+    script.state_error = ValueError("no such store")
+    script.query("a")
+    ready = script.ready()
+    assert (ready["batches"], ready["state_partitions"], ready["state_error"]) == (2, 0, "ValueError: no such store")
+    assert "error" not in ready
 
 
 def test_a_driver_that_has_lost_its_jvm_is_not_ready(script: SecondScript) -> None:

@@ -46,7 +46,7 @@ class Calibrated:
 
 
 def calibrate_command(
-    recording: Annotated[Path, typer.Argument(metavar="DIR", help="A recording made by `tidegate replay record`.")],
+    recording: Annotated[Path, typer.Argument(metavar="DIR", help="A recording or an archive.")],
     job: Annotated[str | None, typer.Option("--job", help="The job; required if the recording holds several.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Where to write the picture (PNG).")] = Path(
         ".tidegate/calibrate.png"

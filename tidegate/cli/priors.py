@@ -12,6 +12,7 @@ import yaml
 
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.cli.problems import Problem
+from tidegate.cli.recorded import recorded
 from tidegate.cli.why import quiet
 from tidegate.client import ClientSettings, received
 from tidegate.engine.memory import Recorded, UnreadableMemory, read_memory
@@ -20,10 +21,7 @@ from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.policy import Tide
 from tidegate.engine.tide.prior import learn_prior
 from tidegate.events.decision import Decision
-from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.job import Prior
-from tidegate.events.topics import DECISIONS
-from tidegate.replay.files import read
 from tidegate.terminal import figure, stdout, table
 
 LOOK_BACK = timedelta(hours=2)
@@ -33,7 +31,8 @@ LOOK_BACK = timedelta(hours=2)
 def priors(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs to learn from.")],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Learn from a recording instead of the broker.")
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Learn from a recording or an archive, not the topics."),
     ] = None,
     since: Since = None,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="Print the prior as a block for a job file.")] = False,
@@ -51,7 +50,7 @@ def priors(
     Example:  tidegate priors rates clicks --yaml
     """
     if source is not None:
-        prior = prior_of(jobs, _recorded(source), f"the recording {source}")
+        prior = prior_of(jobs, recorded(source, Decision), str(source))
     else:
         prior = published_prior(connect(bootstrap_servers, topic_prefix), jobs, instant_of(since))
     if as_yaml:
@@ -96,14 +95,6 @@ def _state(wire: dict[str, object]) -> tuple[JobState, TideMemory]:
         return state, read_memory(TideMemory, state.memory.values)
     except UnreadableMemory:  # of another version
         return state, TideMemory()
-
-
-def _recorded(directory: Path) -> Iterable[Decision]:
-    for record in read(directory, DECISIONS.suffix):
-        try:
-            yield decode(Decision, record.value or b"")
-        except Unreadable:
-            continue
 
 
 def _show(prior: Prior) -> None:

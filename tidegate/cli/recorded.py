@@ -1,31 +1,47 @@
-"""One job's events from a recording."""
+"""Events of jobs from a recording or an archive."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
+from tidegate.archive.store import MANIFEST, BadArchive
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
+from tidegate.replay.archived import archived
 from tidegate.replay.files import BadRecording, read
 from tidegate.whatif.recorded import EVENTS, CannotTry, RecordedJob, job_of
 
+_Event = TypeVar("_Event", bound=Wire)
+
 
 def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
-    """Return the events of a recording's job, by default of the only one; raises `BadRecording`."""
+    """Return the events of a job, by default of the only one.
+
+    Raises `BadRecording` if the directory holds no such job, or no usable recording or archive.
+    """
     try:
-        return job_of(_events(directory), job)
+        return job_of((event for model in EVENTS for event in recorded(directory, model)), job)
     except CannotTry as error:
         raise BadRecording(f"{directory}: {error}") from None
 
 
-def _events(directory: Path) -> Iterator[Wire]:
-    for model in EVENTS:
-        topic = BY_MODEL[model].suffix
-        for record in read(directory, topic):
-            if record.value is not None:
-                try:
-                    yield decode(model, record.value)
-                except Unreadable as error:
-                    raise BadRecording(f"{directory}: {topic}, offset {record.offset}: {error.detail}") from None
+def recorded(directory: Path, model: type[_Event]) -> Iterator[_Event]:
+    """Yield the events of a kind in a recording or an archive.
+
+    Raises `BadRecording` for what is no usable recording or archive, and for an event that cannot be read.
+    """
+    topic = BY_MODEL[model].suffix
+    try:
+        for record in (archived if (directory / MANIFEST).is_file() else read)(directory, topic):
+            if record.value is None:
+                continue
+            try:
+                yield decode(model, record.value)
+            except Unreadable as error:
+                place = f"{topic}, partition {record.partition}, offset {record.offset}"
+                raise BadRecording(f"{directory}: {place}: {error.detail}") from None
+    except BadArchive as error:
+        raise BadRecording(str(error)) from None

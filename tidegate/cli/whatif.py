@@ -43,7 +43,7 @@ def what_if(
         str | None, typer.Argument(metavar="[JOB]", help="The job; not needed if only one is recorded.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="A recording, instead of the topics.")
+        Path | None, typer.Option("--from", metavar="DIR", help="A recording or an archive, instead of the topics.")
     ] = None,
     policy: Annotated[str | None, typer.Option("--policy", help="Another policy, with its defaults.")] = None,
     values: Annotated[
@@ -70,7 +70,8 @@ def what_if(
 
     Every recorded decision is made again. While the changes of size stay the same, the recorded snapshots are the
     truth. From the first other change on, the job goes on as a simulation that is fitted to the recording (the twin,
-    docs/twin.md), which also says how sure it is. Reads a recording with --from, or the last hour of the topics.
+    docs/twin.md), which also says how sure it is. Reads a recording or an archive with --from, or the last hour of the
+    topics.
 
     Example:  tidegate what-if rates --policy hpa --since 6h
               tidegate what-if --from noon --set scaling.policy_options.late_price=4 --html what-if.html
@@ -122,7 +123,7 @@ def _recorded(
     if source is not None:
         return recorded_job(source, job)
     if job is None:
-        raise Problem("name the job, or give a recording with --from", "`tidegate jobs` lists the jobs")
+        raise Problem("name the job, or give a recording or an archive with --from", "`tidegate jobs` lists the jobs")
     settings = connect(bootstrap_servers, topic_prefix)
     spec_of(settings, job)  # raises if the job is unknown
     return received_job(settings, job, instant_of(since or DEFAULT_SINCE))

@@ -24,7 +24,7 @@ from tidegate.launcher.checkpoints import SETTING, private_field
 from tidegate.launcher.control import Control, ControlError
 from tidegate.launcher.handover import DriverRun, Turn
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
-from tidegate.launcher.warm import beside_checkpoints, has_committed, warm_up
+from tidegate.launcher.warm import beside_checkpoints, has_committed, load_state, warm_up
 
 GO_SECONDS = 0.02
 """Between two looks at whether it is this driver's turn: they add to the time without commits."""
@@ -119,7 +119,11 @@ class SecondDriver:
         started = time.monotonic()
         context = self._taken[0].how.writer._spark.sparkContext
         enough = self._wait_for_executors(context)
-        facts: dict[str, Any] = {"batches": 0, "executors_seconds": round(time.monotonic() - started, 3)}
+        facts: dict[str, Any] = {
+            "batches": 0,
+            "state_partitions": 0,
+            "executors_seconds": round(time.monotonic() - started, 3),
+        }
         if enough:  # with fewer slots it will not be let go
             self._rehearse(facts)
         facts |= {"slots": self._slots(context), "queries": len(self._taken)}  # asking fails if the JVM has died
@@ -139,6 +143,10 @@ class SecondDriver:
                     facts["batches"] += warm_up(self._taken[done].how, folder, lambda: not self._turn.over)
                 except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same
                     facts["error"] = f"{type(error).__name__}: {error}"[:500]
+                try:
+                    facts["state_partitions"] += load_state(self._taken[done].how, self._run.parallelism)
+                except Exception as error:  # noqa: BLE001 - some state cannot be read by itself; its load stays slow
+                    facts["state_error"] = f"{type(error).__name__}: {error}"[:500]
                 done += 1
             elif last:
                 return

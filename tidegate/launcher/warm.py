@@ -8,18 +8,23 @@ partition. They are small then, however much the topic holds. Between them the q
 reads the state of the first. Any other source starts from its beginning, and the rehearsal is cut off after some
 seconds.
 
-A rehearsal cannot warm the sink, what a `foreachBatch` function does, nor load the real state from the checkpoint.
-The functions inside the plan, such as UDFs, do see records that were processed before, and the script's listeners see
-the rehearsal start and end.
+After the rehearsals, each slot loads the newest state of one partition from the real checkpoint, and forgets it: the
+first load of an executor is far slower than those after it.
+
+A rehearsal cannot warm the sink, nor what a `foreachBatch` function does. The functions inside the plan, such as UDFs,
+do see records that were processed before, and the script's listeners see the rehearsal start and end.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -38,7 +43,15 @@ REPEAT_SECONDS = 600.0
 BLIND_SECONDS = 10.0
 """How long a rehearsal may take whose batch can be of any size, or may not come at all."""
 
+NEXT_SECONDS = 2.0
+"""How long a rehearsal that has committed may go on until it has asked its sources for the next batch."""
+
+STATE_SECONDS = 60.0
+"""How long the state of one query may be loaded."""
+
 _NEVER = "1 day"
+_READS_STATE = 4
+"""Major version of Spark."""
 _Offsets = dict[str, dict[str, int]]
 """Of a source, by topic and partition."""
 _LOOK_SECONDS = 0.05
@@ -57,8 +70,8 @@ def warm_up(how: QueryStart, folder: Path, still: Callable[[], bool]) -> int:
             if batches:
                 (place / "offsets" / str(number)).write_text(batches[number], encoding="utf-8")
             query = _start(how, place, one_batch=number + 1 < len(batches))
-            committed = place / "commits" / str(number if batches else 0)
-            done += _wait_for(query, committed, REPEAT_SECONDS if batches else BLIND_SECONDS, still)
+            batch = number if batches else 0
+            done += _wait_for(query, place, batch, REPEAT_SECONDS if batches else BLIND_SECONDS, still)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         # a query that has ended would end the script's wait for any query
@@ -78,18 +91,61 @@ def _start(how: QueryStart, place: Path, *, one_batch: bool) -> Any:
     return copy._sq(copy._jwrite.start())
 
 
-def _wait_for(query: Any, committed: Path, seconds: float, still: Callable[[], bool]) -> int:
+def _wait_for(query: Any, place: Path, batch: int, seconds: float, still: Callable[[], bool]) -> int:
     """Let a query commit a batch within `seconds`, and end it; return how many it has committed."""
-    until = time.monotonic() + seconds
-    try:
-        while query._jsq.isActive() and not committed.exists() and still() and time.monotonic() < until:
+    committed = place / "commits" / str(batch)
+
+    def wait(file: Path, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while query._jsq.isActive() and not file.exists() and still() and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
+
+    try:
+        wait(committed, seconds)
+        wait(place / "offsets" / str(batch + 1), NEXT_SECONDS)
     finally:
         query._jsq.stop()
     failure = query.exception()
     if failure is not None and not committed.exists():
         raise RuntimeError(str(failure)[:500])
     return int(committed.exists())
+
+
+def load_state(how: QueryStart, slots: int) -> int:
+    """Load one state partition per slot from the query's checkpoint, and read a row of each; return how many.
+
+    Only Spark 4 and later can read a query's state. Spark's error is raised if that fails, or takes `STATE_SECONDS`.
+    """
+    location, session = _checkpoint_location(how), how.writer._spark
+    if location is None or int(session.version.partition(".")[0]) < _READS_STATE:
+        return 0
+    loaded = 0
+    with _cancelled_after(session.sparkContext, STATE_SECONDS):
+        for store in session.read.format("state-metadata").load(location).collect():
+            state = session.read.format("statestore").option("operatorId", store["operatorId"])
+            rows = state.option("storeName", store["stateStoreName"]).load(location).rdd
+            partitions = range(min(slots, store["numPartitions"]))
+            # `zip` ends after the first row; a function of this module would not be known to the executors
+            session.sparkContext.runJob(rows, partial(zip, (0,)), partitions)
+            loaded += len(partitions)
+    return loaded
+
+
+@contextmanager
+def _cancelled_after(context: Any, seconds: float) -> Iterator[None]:
+    """Cancel the jobs that this thread starts meanwhile if they take longer than `seconds` together."""
+    spark, group = context._jsc.sc(), f"{REHEARSAL}-{uuid.uuid4().hex[:8]}"
+    properties = spark.getLocalProperties()
+    spark.setLocalProperties(properties.clone())
+    context.setJobGroup(group, "Tidegate loads some of the state", interruptOnCancel=True)
+    timer = threading.Timer(seconds, context.cancelJobGroup, [group])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        spark.setLocalProperties(properties)
 
 
 def has_committed(how: QueryStart) -> bool:

@@ -109,7 +109,11 @@ class _WarmWatch:
         return ActionOutcome(
             ActionEvent.WARM,
             f"The second driver, {self._submission_id}, is ready after {took:.0f} s{cold}.",
-            details={"warm_seconds": took, "rehearsed_batches": int(ready.get("batches", 0))},
+            details={
+                "warm_seconds": took,
+                "rehearsed_batches": int(ready.get("batches", 0)),
+                "loaded_state_partitions": int(ready.get("state_partitions", 0)),
+            },
             submission_id=self._submission_id,
             run=self._token.run,
         )
