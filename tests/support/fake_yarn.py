@@ -1,4 +1,4 @@
-"""A small ResourceManager, and a `spark-submit` that registers applications with it: a file of its arguments for each."""
+"""A small ResourceManager, and a `spark-submit` that registers applications with it, each with its arguments."""
 
 from __future__ import annotations
 
@@ -68,13 +68,14 @@ class FakeResourceManager:
         if request.url.host == "node":
             return httpx.Response(200, text=f"{request.url.path}: the driver of this run says something")
         path = request.url.path.removeprefix("/ws/v1/cluster/")
-        if path == "apps":
-            return httpx.Response(200, json={"apps": {"app": self._listed(request.url.params)}})
-        if path == "metrics":
-            return httpx.Response(200, json={"clusterMetrics": self.metrics})
-        if path == "scheduler":
-            queues = {"type": "capacityScheduler", "queues": {"queue": self.queues}}
-            return httpx.Response(200, json={"scheduler": {"schedulerInfo": queues}})
+        queues = {"type": "capacityScheduler", "queues": {"queue": self.queues}}
+        told = {
+            "apps": {"apps": {"app": self._listed(request.url.params)}},
+            "metrics": {"clusterMetrics": self.metrics},
+            "scheduler": {"scheduler": {"schedulerInfo": queues}},
+        }
+        if path in told:
+            return httpx.Response(200, json=told[path])
         app = self.apps[path.split("/")[1]]
         if path.endswith("/appattempts"):
             attempt = {"nodeHttpAddress": "node:8042", "containerId": "container_1_1"}

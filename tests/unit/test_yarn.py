@@ -1,4 +1,4 @@
-"""Jobs on YARN: what the actuator asks of `spark-submit` and the ResourceManager, and what the collector makes of it."""
+"""Jobs on YARN: what the actuator asks of `spark-submit` and the ResourceManager, and what the collector sees."""
 
 from __future__ import annotations
 
