@@ -37,9 +37,9 @@ class TestBackend:
         """From the moment `submit` returns, the driver counts; once it has ended, it never does again."""
         driver = cluster.backend.submit(_submission(cluster))
         assert cluster.backend.state(cluster.spec, driver).alive
-        assert wait_until(lambda: driver in cluster.backend.live_drivers(cluster.spec), 10, 0.05)
+        assert wait_until(lambda: driver in cluster.backend.live_drivers(cluster.spec), 30, 0.05)
         cluster.end(driver)
-        assert wait_until(lambda: not cluster.backend.state(cluster.spec, driver).alive, 10, 0.05)
+        assert wait_until(lambda: not cluster.backend.state(cluster.spec, driver).alive, 30, 0.05)
         assert driver not in cluster.backend.live_drivers(cluster.spec)
 
     def test_a_driver_carries_its_key(self, cluster: Cluster) -> None:
@@ -51,7 +51,7 @@ class TestBackend:
         assert len(drivers) == (1 if cluster.names_drivers else 2)
         assert cluster.backend.submit(_submission(cluster, Token(7, 3))) not in drivers
         for driver in drivers:
-            assert wait_until(partial(_was_launched, cluster, driver), 10, 0.05)
+            assert wait_until(partial(_was_launched, cluster, driver), 30, 0.05)
             words = cluster.arguments(driver)
             launched = words[_launcher(words) :]
             key = ("--job-id", cluster.spec.job_id, "--epoch", "7", "--run", "2", "--parallelism", "2")
@@ -61,7 +61,7 @@ class TestBackend:
         """A kill ends one driver. It may come twice, or too late, or for a driver that nobody knows."""
         driver, other = (cluster.backend.submit(_submission(cluster, Token(7, run))) for run in (1, 2))
         cluster.backend.kill(cluster.spec, driver)
-        assert wait_until(lambda: cluster.backend.state(cluster.spec, driver) is DriverState.ENDED, 10, 0.05)
+        assert wait_until(lambda: cluster.backend.state(cluster.spec, driver) is DriverState.ENDED, 30, 0.05)
         for late in (driver, "driver-0-0"):
             cluster.backend.kill(cluster.spec, late)
         assert cluster.backend.state(cluster.spec, other).alive
