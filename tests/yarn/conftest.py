@@ -88,18 +88,17 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnInfo]:
                 )
         assert wait_until(nodes, 90), "\n".join(file.read_text("utf-8")[-3000:] for file in folder.glob("*.log"))
         yield YarnInfo(url, folder, processes)
-        _end_applications(manager, url)
+        _end_applications(manager, url)  # containers are not in the daemons' process groups
     finally:
         manager.close()
         for process in processes.values():
-            os.killpg(process.pid, signal.SIGTERM)
-        for process in processes.values():
+            os.killpg(process.pid, signal.SIGKILL)  # on SIGTERM, a NodeManager may take minutes
             process.wait(30)
 
 
 def environment(yarn: YarnInfo) -> dict[str, str]:
-    """Return what `spark-submit` needs to find the cluster."""
-    return {"HADOOP_CONF_DIR": str(yarn.conf_dir)}
+    """Return what `spark-submit` needs to find the cluster, and what keeps it and the driver on loopback."""
+    return {"HADOOP_CONF_DIR": str(yarn.conf_dir), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def spark_conf(folder: Path) -> dict[str, str]:
@@ -108,13 +107,14 @@ def spark_conf(folder: Path) -> dict[str, str]:
         "spark.yarn.jars": f"local:{spark_home()}/jars/*",
         "spark.yarn.stagingDir": f"file://{folder}/staging",
         "spark.pyspark.python": sys.executable,
+        "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "8",
     }
 
 
 def _end_applications(manager: ResourceManager, url: str) -> None:
-    """End what a failed test has left: containers are not in the process groups of the daemons."""
+    """End what a failed test has left."""
     live = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
     for application in manager.applications(url, states=live):
         manager.kill(url, application)
