@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s faults check docs bench compiled lab up down lock schemas setup prometheus browser
+.PHONY: help demo test test-docker test-k8s test-yarn faults check docs bench compiled lab up down lock schemas setup prometheus browser
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,9 @@ test-docker: setup prometheus  ## the Compose file and the stack's tests in cont
 test-k8s: $(INSTALLED)  ## tests on the Kubernetes cluster of KUBECONFIG, whose node is this machine; see docs/how-to/kubernetes.md
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to a cluster that may be used for tests" >&2; exit 1; }
 	TIDEGATE_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes $(ARGS)
+
+test-yarn: setup  ## tests on a YARN of their own on this machine: jobs changed in every way
+	TIDEGATE_TEST_YARN=1 $(BIN)/python -m pytest tests/yarn $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)

@@ -24,6 +24,7 @@ TIERS = {
     "integration": "one hop against real servers",
     "faults": "the same with something broken on purpose",
     "kubernetes": "jobs on a real cluster of Kubernetes; only `make test-k8s` runs them",
+    "yarn": "jobs on a real YARN; only `make test-yarn` runs them",
     "e2e": "the whole loop on real Kafka, Redis and Spark",
 }
 OURS = ("tidegate", "services", "collector", "decider", "actuator", "demo")

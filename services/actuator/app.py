@@ -12,6 +12,7 @@ from services.actuator.backends import Backend
 from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
+from services.actuator.backends.yarn import Yarn
 from services.actuator.command_log import CommandLog
 from services.actuator.consumer import Actuator, Producer
 from services.actuator.execute import CommandRunner, control_of
@@ -48,7 +49,12 @@ def build(
         log=CommandLog(),
         fence=RedisFence(redis_client, settings.redis_prefix),
         backends=backends
-        or {"standalone": Standalone(), "local": Local(settings.driver_log_dir), "kubernetes": Kubernetes(api)},
+        or {
+            "standalone": Standalone(),
+            "local": Local(settings.driver_log_dir),
+            "kubernetes": Kubernetes(api),
+            "yarn": Yarn(settings.driver_log_dir),
+        },
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
         owner=uuid.uuid4().hex,
         control=lambda spec: control_of(spec, api),

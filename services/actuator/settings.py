@@ -21,4 +21,5 @@ class ActuatorSettings(RedisSettings):
     leave_seconds: float = Field(default=10.0, gt=0)
     """How long shutdown waits for actions in progress to reach a point where they can be left."""
     driver_log_dir: Path | None = None
-    """Where the `local` backend writes the logs of its drivers; by default the system's temporary folder."""
+    """Where the `local` backend writes the logs of its drivers, and the `yarn` backend keeps the launcher's archive; by
+    default the system's temporary folder."""

@@ -12,6 +12,7 @@ from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
+from services.collector.yarn import YarnClusters
 from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
@@ -28,7 +29,9 @@ async def serve(settings: CollectorSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     seconds = settings.master_timeout_seconds
-    clusters = Clusters(HttpMaster(seconds), KubernetesClusters(Api(timeout_seconds=seconds), seconds))
+    clusters = Clusters(
+        HttpMaster(seconds), KubernetesClusters(Api(timeout_seconds=seconds), seconds), YarnClusters(seconds)
+    )
     clock, registry = SystemClock(), new_registry(COLLECTOR)
     collector, health = build(
         settings,

@@ -1,26 +1,32 @@
-"""Asks about a cluster whoever knows: a standalone master over HTTP, or the API of Kubernetes."""
+"""Asks about a cluster whoever knows: a standalone master or a ResourceManager over HTTP, or the API of Kubernetes."""
 
 from __future__ import annotations
 
-from services.collector.kubernetes import PREFIX, KubernetesClusters
+from services.collector import kubernetes, yarn
+from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
 from services.collector.sources import JobsCluster
+from services.collector.yarn import YarnClusters
 
 
 class Clusters:
     """All kinds of clusters."""
 
-    def __init__(self, masters: HttpMaster, kubernetes: KubernetesClusters) -> None:
+    def __init__(self, masters: HttpMaster, kubernetes: KubernetesClusters, yarn: YarnClusters) -> None:
         self._masters = masters
         self._kubernetes = kubernetes
+        self._yarn = yarn
 
     async def view(self, place: str) -> JobsCluster:
-        """Return the state of the cluster at a place: the URL of a master's page, or `kubernetes:NAMESPACE`."""
-        if place.startswith(PREFIX):
-            return await self._kubernetes.view(place.removeprefix(PREFIX))
+        """Return the state of the cluster at a place, as `Application.cluster_place` names it."""
+        if place.startswith(kubernetes.PREFIX):
+            return await self._kubernetes.view(place.removeprefix(kubernetes.PREFIX))
+        if place.startswith(yarn.PREFIX):
+            return await self._yarn.view(place.removeprefix(yarn.PREFIX))
         return await self._masters.view(place)
 
     async def close(self) -> None:
         """Close the connections."""
         self._kubernetes.close()
+        self._yarn.close()
         await self._masters.close()

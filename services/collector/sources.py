@@ -39,7 +39,7 @@ class OffsetSource(Protocol):
 
 
 class JobsCluster(Protocol):
-    """One answer about a cluster: a master's, or that of the API of Kubernetes."""
+    """One answer about a cluster: a master's, a ResourceManager's, or that of the API of Kubernetes."""
 
     def of(self, spec: JobSpec) -> MasterView:
         """Return what a job sees of it."""
@@ -49,7 +49,7 @@ class MasterSource(Protocol):
     """Knows the clusters; `clusters.Clusters` is one."""
 
     async def view(self, place: str) -> JobsCluster:
-        """Return the state of the cluster at a place: the URL of a master's page, or `kubernetes:NAMESPACE`."""
+        """Return the state of the cluster at a place, as `Application.cluster_place` names it."""
 
 
 class LogSource(Protocol):

@@ -21,6 +21,7 @@ from services.actuator.backends.standalone import Standalone
 from tests.support.events import job
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.support.fake_yarn import YarnCluster
 from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec, KubernetesPods
 
@@ -317,7 +318,10 @@ def cluster_of(backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> I
         with fake_kubernetes() as server:
             yield KubernetesCluster(server)
         return
-    cluster = LocalMachine(folder, monkeypatch) if backend == "local" else StandaloneMaster()
+    if backend == "yarn":
+        cluster: YarnCluster | LocalMachine | StandaloneMaster = YarnCluster(folder, monkeypatch)
+    else:
+        cluster = LocalMachine(folder, monkeypatch) if backend == "local" else StandaloneMaster()
     try:
         yield cluster
     finally:

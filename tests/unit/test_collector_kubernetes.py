@@ -15,6 +15,7 @@ from services.collector.clusters import Clusters
 from services.collector.kubernetes import KubernetesClusters, quantity
 from services.collector.master import HttpMaster, MasterView
 from services.collector.snapshots import SourceAnswers, snapshot
+from services.collector.yarn import YarnClusters
 from tests.support.clusters import on_kubernetes
 from tests.support.events import START, job
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
@@ -195,7 +196,7 @@ def test_each_cluster_is_asked_where_it_is(cluster: Cluster) -> None:
     """A place tells the kind of the cluster."""
 
     async def ask() -> MasterView:
-        clusters = Clusters(HttpMaster(1.0), KubernetesClusters(cluster.server.api, 5.0))
+        clusters = Clusters(HttpMaster(1.0), KubernetesClusters(cluster.server.api, 5.0), YarnClusters(5.0))
         try:
             return (await clusters.view(str(SPEC.application.cluster_place))).of(SPEC)
         finally:

@@ -26,9 +26,14 @@ DnsName = Annotated[
 
 Master = (
     Annotated[str, StringConstraints(pattern=r"^(spark://[\w.,:\[\]-]+|local(-cluster)?\[.+\])$")]
+    | Annotated[str, StringConstraints(pattern=r"^yarn$")]
     | Annotated[str, StringConstraints(pattern=r"^k8s://https?://[\w.:\[\]/-]+$")]
 )
-_MASTERS = {"standalone": "spark://127.0.0.1:7077", "kubernetes": "k8s://https://kubernetes.default.svc"}
+_MASTERS = {
+    "standalone": "spark://127.0.0.1:7077",
+    "kubernetes": "k8s://https://kubernetes.default.svc",
+    "yarn": "yarn",
+}
 
 _NOT_STARTED_WITH = {"rescale", "stop_deadline_seconds", "start_deadline_seconds"}
 """Fields of an application that only say how it is changed."""
@@ -80,7 +85,7 @@ class KubernetesPods(Wire):
 class Application(Wire):
     """How the job's Spark application is started. The size is not here: a command carries it."""
 
-    backend: Literal["standalone", "local", "kubernetes"] = "standalone"
+    backend: Literal["standalone", "local", "kubernetes", "yarn"] = "standalone"
     script: Path
     """The user's PySpark script, or the jar that has `main_class`, as a path that every worker, or the driver's pod,
     can read."""
@@ -95,10 +100,11 @@ class Application(Wire):
     master: Master = Field(
         default_factory=lambda fields: _MASTERS.get(str(fields.get("backend")), _MASTERS["standalone"])
     )
-    """Spark's master: by default `spark://127.0.0.1:7077`, and `k8s://https://kubernetes.default.svc` for the
-    `kubernetes` backend."""
+    """Spark's master: by default `spark://127.0.0.1:7077`, `k8s://https://kubernetes.default.svc` for the `kubernetes`
+    backend, and `yarn` for that of this name."""
     rest_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
-    """The master's REST submission endpoint; needed by the `standalone` backend."""
+    """The master's REST submission endpoint, needed by the `standalone` backend; or the address of the
+    ResourceManager's web page, such as `http://rm:8088`, needed by the `yarn` backend."""
     master_ui_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
     """The master's web UI, whose `/json/` tells capacity and who is alive; needed by the `standalone` backend."""
     jars: tuple[Path, ...] = ()
@@ -150,23 +156,30 @@ class Application(Wire):
 
     @model_validator(mode="after")
     def _fits_the_backend(self) -> Self:
-        on_kubernetes = self.backend == "kubernetes"
+        on_kubernetes, on_yarn = self.backend == "kubernetes", self.backend == "yarn"
         if (self.kubernetes is not None) != on_kubernetes:
             needed = "needs the block kubernetes" if on_kubernetes else "takes no block kubernetes"
             raise ValueError(f"backend {self.backend!r} {needed}")
-        if self.master.startswith("k8s://") != on_kubernetes:
+        if self.master.startswith("k8s://") != on_kubernetes or (self.master == "yarn") != on_yarn:
             raise ValueError(f"backend {self.backend!r} does not fit the master {self.master!r}")
         if on_kubernetes:
             for name in ("rest_url", "master_ui_url"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"backend 'kubernetes' takes no {name}: there is no standalone master")
+        elif on_yarn and (self.rest_url is None or self.master_ui_url is not None):
+            raise ValueError("backend 'yarn' needs rest_url, the ResourceManager's address, and takes no master_ui_url")
         elif self.control_dir is None:
             raise ValueError(f"backend {self.backend!r} needs control_dir, a directory that actuator and driver share")
         return self
 
     @property
     def cluster_place(self) -> str | None:
-        """Who knows who runs, and capacity: the URL of a master's page, or `kubernetes:NAMESPACE`; None if nobody."""
+        """Who knows who runs, and capacity; None if nobody.
+
+        The URL of a master's page, `kubernetes:NAMESPACE`, or `yarn:URL` of a ResourceManager.
+        """
+        if self.backend == "yarn":
+            return f"yarn:{self.rest_url}"
         return self.master_ui_url if self.kubernetes is None else f"kubernetes:{self.kubernetes.namespace}"
 
     @property

@@ -18,6 +18,8 @@ NEVER = "100000d"
 
 LAUNCHER = Path(launcher.__file__).with_name("__main__.py")
 _NONE: Mapping[str, str] = {}
+_ASK_FREELY = ("k8s://", "yarn")
+"""Masters of which an application may ask for executors at any time."""
 LOG_BYTES = 65_536
 """How much of the end of a driver's log is read to say why it failed."""
 
@@ -96,17 +98,17 @@ class Submission:
         dynamic allocation on, it starts with fewer and can ask for more. Spark's allocation manager then has nothing
         to decide: its minimum is its maximum, and no executor is ever idle for long enough to be removed.
 
-        On Kubernetes, an application has as many executors as it asks for at any time, and `spark.cores.max` means
-        nothing to Spark: there it only tells the launcher how far the run can grow.
+        On Kubernetes and YARN, an application has as many executors as it asks for at any time, and `spark.cores.max`
+        means nothing to Spark: there it only tells the launcher how far the run can grow.
         """
         app = self.spec.application
-        fixed, on_kubernetes = "spark.dynamicAllocation.enabled", app.master.startswith("k8s://")
+        fixed, asks_freely = "spark.dynamicAllocation.enabled", app.master.startswith(_ASK_FREELY)
         executors = str(self.parallelism // app.executor_cores)
-        instances = {"spark.executor.instances": executors} if on_kubernetes else {}
-        if Way.IN_PLACE not in app.ways or not app.master.startswith(("spark://", "k8s://")):
+        instances = {"spark.executor.instances": executors} if asks_freely else {}
+        if Way.IN_PLACE not in app.ways or not (asks_freely or app.master.startswith("spark://")):
             return {"spark.cores.max": str(self.parallelism), fixed: "false", **instances}
         most = {"spark.cores.max": str(max(self.spec.scaling.max_parallelism, self.parallelism))}
-        if on_kubernetes:
+        if asks_freely:
             return {**most, **instances, fixed: "false", **_DECOMMISSION}
         return {
             **most,
@@ -121,14 +123,19 @@ class Submission:
         }
 
     def submit_args(
-        self, master: str, *, launcher_at: str = str(LAUNCHER), conf: Mapping[str, str] = _NONE
+        self,
+        master: str,
+        *,
+        deploy_mode: str = "client",
+        launcher_at: str = str(LAUNCHER),
+        conf: Mapping[str, str] = _NONE,
     ) -> list[str]:
-        """Return the arguments of `spark-submit`, in client mode: the caller decides where the driver runs.
+        """Return the arguments of `spark-submit`, usually in client mode: the caller decides where the driver runs.
 
         There, the launcher is at `launcher_at`. `conf` has the settings that only the caller knows; they win.
         """
         app = self.spec.application
-        args = ["--master", master, "--deploy-mode", "client", "--name", self.spec.job_id]
+        args = ["--master", master, "--deploy-mode", deploy_mode, "--name", self.spec.job_id]
         # a main class is on the class path, and on that of the executors, like the jars that it needs
         jars = app.jars if app.main_class is None else (app.script, *app.jars)
         if jars:

@@ -16,10 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from services.actuator.backends import LAUNCHER, LOG_BYTES, BackendRefused, DriverState, Submission
+from services.actuator.backends.spark_submit import environment, spark_submit
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
-from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
 
+_PYTHON = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 _SUBMIT = b"org.apache.spark.deploy.SparkSubmit"
 
 
@@ -35,13 +36,11 @@ class Local:
         app = submission.spec.application
         master = f"local[{submission.parallelism}]" if app.master.startswith("local") else app.master
         log = self._log_of(submission.spec, submission.token)
-        command = [sys.executable, "-m", "pyspark.find_spark_home"]
         try:
-            home = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
             with log.open("ab") as out:
                 child = subprocess.Popen(
-                    [f"{home}/bin/spark-submit", *submission.submit_args(master)],
-                    env=_environment() | app.env,
+                    [spark_submit(), *submission.submit_args(master)],
+                    env=environment() | _PYTHON | app.env,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
@@ -113,12 +112,6 @@ class Local:
 
     def _log_of(self, spec: JobSpec, token: Token) -> Path:
         return self._log_dir / f"{spec.job_id}-{token}.log"
-
-
-def _environment() -> dict[str, str]:
-    """Return what a driver inherits: this Python interpreter, but not the actuator's settings, which hold passwords."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_SETTINGS}
-    return kept | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def _start_tick(pid: int) -> int | None:

@@ -1,0 +1,21 @@
+"""How this machine runs `spark-submit`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
+
+
+def spark_submit() -> str:
+    """Return the path of `spark-submit`: that of `$SPARK_HOME`, or of the installed pyspark."""
+    command = [sys.executable, "-m", "pyspark.find_spark_home"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return f"{found.stdout.strip()}/bin/spark-submit"
+
+
+def environment() -> dict[str, str]:
+    """Return the environment without the actuator's settings, which hold passwords."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_SETTINGS}

@@ -1,0 +1,241 @@
+"""YARN: `spark-submit` in cluster mode starts a driver, and the ResourceManager's REST API says what becomes of it.
+
+A run's *tag* is the key of its submission: the driver runs in an application with that tag, and knows it. YARN lets
+two applications have one tag. So a run that was submitted already is not submitted again, and if that was seen too
+late, the fence decides, as on a standalone cluster.
+
+`spark-submit` finds the cluster by `HADOOP_CONF_DIR`. It is told not to wait for the application, and YARN not to start
+a driver again by itself: the actuator decides that. The launcher goes along as an archive, because the driver's
+container is on any node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from services.actuator.backends import (
+    LAUNCHER,
+    LOG_BYTES,
+    BackendRefused,
+    BackendUnreachable,
+    DriverState,
+    Submission,
+)
+from services.actuator.backends.spark_submit import environment, spark_submit
+from tidegate.events.job import JobSpec
+from tidegate.launcher.control import Token
+from tidegate.launcher.facts import SUBMISSION_ID
+from tidegate.runtime.yarn import (
+    LIVE,
+    PENDING,
+    RUNNING,
+    TAG_PREFIX,
+    ResourceManager,
+    RmRefused,
+    RmUnreachable,
+    containers,
+    tags,
+)
+
+SUBMIT_SECONDS = 180.0
+"""How long `spark-submit` may take: it copies jars that the cluster does not have."""
+_INSIDE = "tidegate-launcher"
+"""Where a driver finds the archive."""
+_START = f'''"""Runs the launcher, which is next to this file."""
+
+import runpy
+import sys
+
+sys.argv[0] = "{_INSIDE}/tidegate/launcher/{LAUNCHER.name}"
+runpy.run_path(sys.argv[0], run_name="__main__")
+'''
+_ERRORS = ("Exception", "ERROR", "Error:", "must be set")
+
+T = TypeVar("T")
+
+
+class Yarn:
+    """The clusters of the specs' `rest_url`. Thread-safe."""
+
+    def __init__(self, files: Path | None = None, manager: ResourceManager | None = None) -> None:
+        self._files = files or Path(tempfile.gettempdir())
+        self._manager = manager or ResourceManager()
+
+    def submit(self, submission: Submission) -> str:
+        """Start a driver, return its id. After `BackendUnreachable` it may have been started or not."""
+        spec, tag = submission.spec, _tag(submission)
+        if self._of(spec, tag):
+            return tag
+        code = launcher_code(self._files)
+        words = submission.submit_args(
+            spec.application.master,
+            deploy_mode="cluster",
+            launcher_at=str(code.with_suffix(".py")),
+            conf=_conf(submission, tag, code),
+        )
+        try:
+            ran = subprocess.run(
+                [spark_submit(), *words],
+                env=environment() | spec.application.env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                timeout=SUBMIT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BackendUnreachable(f"spark-submit of {spec.job_id} did not end in {SUBMIT_SECONDS:g} s") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise BackendRefused(f"spark-submit of {spec.job_id}: {error}") from error
+        if ran.returncode and not self._of(spec, tag):
+            raise BackendRefused(f"spark-submit of {spec.job_id} ended with {ran.returncode}: {_why(ran.stderr)}")
+        return tag
+
+    def state(self, spec: JobSpec, submission_id: str) -> DriverState:
+        """Return what the ResourceManager says about a driver."""
+        states = {str(app["state"]) for app in self._of(spec, submission_id)}
+        if RUNNING in states:
+            return DriverState.RUNNING
+        if states & PENDING:
+            return DriverState.PENDING
+        return DriverState.ENDED if states else DriverState.ABSENT
+
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        """Return why a driver still waits for its container."""
+        waiting = [app for app in self._of(spec, submission_id) if app["state"] in PENDING]
+        return str(waiting[-1].get("diagnostics", "")).strip() if waiting else ""
+
+    def kill(self, spec: JobSpec, submission_id: str) -> None:
+        """End a driver by force, and with it its executors; it may have ended already."""
+        for app in self._of(spec, submission_id):
+            if app["state"] in {*PENDING, RUNNING}:
+                _answer(partial(self._manager.kill, _url(spec), app))
+
+    def applications(self, spec: JobSpec) -> dict[str, str]:
+        """Return the names, by id, of all Spark applications that run or wait.
+
+        A driver of Tidegate's that waits for its container is not among them: the fence keeps it from writing.
+        """
+        found = _answer(lambda: self._manager.applications(_url(spec), states=LIVE))
+        waits = {app["id"] for app in found if app["state"] in PENDING and _own_tag(app)}
+        return {str(app["id"]): str(app["name"]) for app in found if app["id"] not in waits}
+
+    def granted(self, spec: JobSpec, application_id: str) -> int | None:
+        """Return the slots of an application's containers, its driver's left out; None if it has none to tell."""
+        found = _answer(lambda: self._manager.applications(_url(spec), states=RUNNING))
+        app = next((app for app in found if app["id"] == application_id), None)
+        executors = None if app is None else containers(app)
+        return None if executors is None else executors * spec.application.executor_cores
+
+    def live_drivers(self, spec: JobSpec) -> frozenset[str]:
+        """Return the ids of all drivers of Tidegate's that run or may run."""
+        found = _answer(lambda: self._manager.applications(_url(spec), states=LIVE))
+        return frozenset(tag for app in found if (tag := _own_tag(app)))
+
+    def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
+        """Return the end of a driver's log from its node, as long as that keeps it, and what YARN says of its end."""
+        del token
+        apps = self._of(spec, submission_id)
+        if not apps:
+            return ""
+        attempts = _answer(lambda: self._manager.get(_url(spec), f"apps/{apps[-1]['id']}/appattempts"))
+        parts = [str(apps[-1].get("diagnostics", ""))]
+        for attempt in (attempts.get("appAttempts") or {}).get("appAttempt", []):
+            place = f"http://{attempt.get('nodeHttpAddress')}/ws/v1/node/containerlogs/{attempt.get('containerId')}"
+            parts += [self._manager.text(f"{place}/{name}", size=str(-LOG_BYTES)) for name in ("stderr", "stdout")]
+        return "\n".join(part for part in parts if part)[-2 * LOG_BYTES :]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._manager.close()
+
+    def _of(self, spec: JobSpec, tag: str) -> list[dict[str, Any]]:
+        return _answer(lambda: self._manager.tagged(_url(spec), tag))
+
+
+def launcher_code(folder: Path) -> Path:
+    """Return an archive of the launcher's code in a folder; next to it is the script that starts it."""
+    files = _launcher_files()
+    digest = hashlib.sha256(b"\0".join(part for name, text in files for part in (name.encode(), text))).hexdigest()
+    archive = folder / f"tidegate_launcher_{digest[:12]}.zip"
+    if archive.is_file():
+        return archive
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / archive.name
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as into:
+            for name, text in files:
+                into.writestr(name, text)
+        made.with_suffix(".py").write_text(_START, encoding="utf-8")
+        for file in (made.with_suffix(".py"), made):  # whoever sees the archive finds the script
+            file.chmod(0o644)
+            file.replace(folder / file.name)
+    return archive
+
+
+@cache
+def _launcher_files() -> tuple[tuple[str, bytes], ...]:
+    package = LAUNCHER.parent.parent
+    paths = [package / "__init__.py", *sorted(path for path in LAUNCHER.parent.iterdir() if path.is_file())]
+    return tuple((f"tidegate/{path.relative_to(package)}", path.read_bytes()) for path in paths)
+
+
+def _conf(submission: Submission, tag: str, code: Path) -> dict[str, str]:
+    """Return the settings that only YARN needs; to those that list something, Tidegate's are added."""
+    app = submission.spec.application
+
+    def added(name: str, value: str) -> dict[str, str]:
+        return {name: ",".join(filter(None, (app.conf.get(name, ""), value)))}
+
+    return {
+        **added("spark.yarn.dist.archives", f"{code.absolute().as_uri()}#{_INSIDE}"),
+        **added("spark.yarn.tags", tag),
+        **{f"spark.yarn.appMasterEnv.{name}": value for name, value in app.env.items()},
+        f"spark.yarn.appMasterEnv.{SUBMISSION_ID}": tag,
+        "spark.yarn.maxAppAttempts": "1",
+        "spark.yarn.submit.waitAppCompletion": "false",
+    }
+
+
+def _tag(submission: Submission) -> str:
+    return f"{TAG_PREFIX}{submission.spec.job_id}-{submission.token}"
+
+
+def _own_tag(app: dict[str, Any]) -> str | None:
+    return next((tag for tag in tags(app) if tag.startswith(TAG_PREFIX)), None)
+
+
+def _url(spec: JobSpec) -> str:
+    if spec.application.rest_url is None:
+        raise BackendRefused(f"job {spec.job_id}: application.rest_url is needed by the yarn backend")
+    return spec.application.rest_url
+
+
+def _answer(question: Callable[[], T]) -> T:
+    """Return the answer of the ResourceManager, or raise what the actuator knows."""
+    try:
+        return question()
+    except RmUnreachable as error:
+        raise BackendUnreachable(str(error)) from error
+    except RmRefused as error:
+        raise BackendRefused(str(error)) from error
+
+
+def _why(log: str) -> str:
+    """Return the line of spark-submit's log that says most about its failure."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [line for line in lines if any(word in line for word in _ERRORS) and not line.startswith("at ")]
+    found = (telling or lines[-1:] or ["it said nothing"])[0][:500]
+    if "HADOOP_CONF_DIR" in found and "HADOOP_CONF_DIR" not in os.environ:
+        found += " (in the actuator's environment, or in application.env)"
+    return found

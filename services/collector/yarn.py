@@ -1,0 +1,122 @@
+"""A YARN cluster's capacity and applications, as its ResourceManager tells them to a job in one of its queues.
+
+An application's slots are its containers, the driver's left out. The pool is the job's queue: the slots of all Spark
+executors in it, and those that there is still room for. Room is what the cluster has left of memory and virtual cores,
+and not more than the queue's greatest share (its `absoluteMaxCapacity`) leaves. Queues are those of the
+CapacityScheduler; with another scheduler, the pool is the whole cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.collector.master import App, MasterView
+from services.collector.worker import WorkerThread
+from tidegate.events.job import JobSpec
+from tidegate.launcher.pods import memory_mb
+from tidegate.runtime.yarn import PENDING, RUNNING, ResourceManager, containers
+
+PREFIX = "yarn:"
+"""How the place of a cluster starts, before the ResourceManager's address."""
+_QUEUE = "spark.yarn.queue"
+_OVER = {"SUCCEEDED": "FINISHED", "KILLED": "KILLED"}
+_OTHERS_CORES = 1
+"""Cores of an executor of an application that Tidegate does not know."""
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class YarnView:
+    """One answer of a ResourceManager."""
+
+    applications: Sequence[Object]
+    metrics: Object
+    scheduler: Object
+
+    def of(self, spec: JobSpec) -> MasterView:
+        """Return what a job in its queue sees."""
+        name = spec.application.conf.get(_QUEUE, "default").rpartition(".")[2]
+        queue = next((one for one in _queues(self.scheduler) if one.get("queueName") == name), None)
+        apps = sorted((_app(spec, app) for app in self.applications), key=lambda app: app.start_millis)
+        active = {app.id: app for app in apps if app.state in ("WAITING", "RUNNING")}
+        mine = {str(app["id"]) for app in self.applications if queue is None or _leaf(app) == name}
+        used = sum(app.cores for app in active.values() if app.id in mine)
+        return MasterView(
+            slots_total=used + self._more(spec, queue),
+            slots_used=used,
+            workers_alive=int(self.metrics["activeNodes"]),
+            active=active,
+            completed={app.id: app for app in apps if app.id not in active},
+            active_by_name={app.name: app for app in active.values()},
+        )
+
+    def _more(self, spec: JobSpec, queue: Object | None) -> int:
+        """Return how many more slots the job could get."""
+        app, python = spec.application, spec.application.main_class is None
+        conf = {"spark.executor.memoryOverheadFactor": "0.1", **app.conf}
+        memory = memory_mb("executor", app.executor_memory_mb, conf, python=python)
+        executor = {"memory": memory, "vCores": app.executor_cores}
+        fits = []
+        for name, kind in (("memory", "MB"), ("vCores", "VirtualCores")):
+            room = float(self.metrics[f"available{kind}"])
+            if queue is not None:
+                share = float(queue.get("absoluteMaxCapacity", 100.0)) / 100.0
+                used = float((queue.get("resourcesUsed") or {}).get(name, 0))
+                room = min(room, float(self.metrics[f"total{kind}"]) * share - used)
+            fits.append(int(room // executor[name]))
+        return max(0, min(fits)) * app.executor_cores
+
+
+class YarnClusters:
+    """Asks ResourceManagers, in a thread of its own."""
+
+    def __init__(self, timeout_seconds: float, manager: ResourceManager | None = None) -> None:
+        self._timeout = timeout_seconds
+        self._manager = manager or ResourceManager(timeout_seconds)
+        self._worker = WorkerThread("yarn")
+
+    async def view(self, url: str) -> YarnView:
+        """Return the state of the cluster; raise an error if its ResourceManager does not tell."""
+        return await self._worker.call(self._timeout, self._view, url)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.close()
+        self._manager.close()
+
+    def _view(self, url: str) -> YarnView:
+        return YarnView(
+            self._manager.applications(url),
+            self._manager.get(url, "metrics")["clusterMetrics"],
+            self._manager.get(url, "scheduler")["scheduler"]["schedulerInfo"],
+        )
+
+
+def _app(spec: JobSpec, app: Object) -> App:
+    """Return an application as a master would show it; executors of the job that asks have its cores."""
+    cores = spec.application.executor_cores if app["name"] == spec.job_id else _OTHERS_CORES
+    state = str(app["state"])
+    over = _OVER.get(str(app.get("finalStatus")), "FAILED")
+    return App.model_validate(
+        {
+            "id": app["id"],
+            "name": app["name"],
+            "cores": (containers(dict(app)) or 0) * cores,
+            "state": RUNNING if state == RUNNING else "WAITING" if state in PENDING else over,
+            "starttime": app["startedTime"],
+        }
+    )
+
+
+def _queues(scheduler: Object) -> Iterator[Object]:
+    """Yield the queues below one of the CapacityScheduler; none of another scheduler."""
+    for queue in (scheduler.get("queues") or {}).get("queue") or []:
+        yield queue
+        yield from _queues(queue)
+
+
+def _leaf(app: Object) -> str:
+    return str(app.get("queue", "")).rpartition(".")[2]

@@ -1,0 +1,172 @@
+"""Jobs on YARN: what the actuator asks of `spark-submit` and the ResourceManager, and what the collector sees."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from services.actuator.backends import BackendRefused, DriverState, Submission
+from services.actuator.backends.yarn import launcher_code
+from services.collector.clusters import Clusters
+from services.collector.kubernetes import KubernetesClusters
+from services.collector.master import HttpMaster, MasterView
+from services.collector.yarn import YarnClusters
+from tests.support.events import job
+from tests.support.fake_yarn import FakeResourceManager, YarnCluster, on_yarn
+from tests.support.wait import wait_until
+from tidegate.events.job import JobSpec
+from tidegate.launcher.control import Token
+from tidegate.launcher.kubernetes import Api
+
+SPEC = on_yarn(job("rates"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[YarnCluster]:
+    """A cluster on which nothing runs yet."""
+    cluster = YarnCluster(tmp_path, monkeypatch)
+    yield cluster
+    cluster.close()
+
+
+def test_a_run_is_submitted_to_the_cluster_with_its_key(cluster: YarnCluster) -> None:
+    """Its tag is what the driver calls itself; YARN must not start it again; the spec's lists are kept."""
+    conf = {"spark.yarn.tags": "team-a", "spark.yarn.dist.archives": "data.zip#data", "spark.cores.max": "99"}
+    spec = on_yarn(job("rates"), conf=conf, env={"TZ": "UTC"})
+    tag = cluster.backend.submit(Submission(spec, Token(7, 2), 2))
+    assert tag == "tidegate-rates-7-2"
+    (app,) = cluster.backend.applications(spec)
+    words = (cluster._apps / app).read_text().splitlines()
+    assert words[:4] == ["--master", "yarn", "--deploy-mode", "cluster"]
+    settings = dict(word.split("=", 1) for word in words if word.startswith("spark."))
+    assert settings["spark.yarn.tags"] == f"team-a,{tag}"
+    assert settings["spark.yarn.dist.archives"].startswith("data.zip#data,file:///")
+    assert settings["spark.yarn.appMasterEnv.TIDEGATE_SUBMISSION_ID"] == tag
+    assert settings["spark.yarn.appMasterEnv.TZ"] == "UTC"
+    assert settings["spark.yarn.maxAppAttempts"] == "1"
+    assert settings["spark.executor.instances"] == "2"
+    assert settings["spark.dynamicAllocation.enabled"] == "false"
+    assert settings["spark.cores.max"] == str(spec.scaling.max_parallelism), "how far the launcher may grow it"
+
+
+def test_the_archive_has_the_launcher(tmp_path: Path) -> None:
+    """Unpacked where the driver finds it, the script next to the archive runs it; it is made once."""
+    archive = launcher_code(tmp_path)
+    made = archive.stat().st_mtime_ns
+    assert launcher_code(tmp_path) == archive
+    assert archive.stat().st_mtime_ns == made
+    zipfile.ZipFile(archive).extractall(tmp_path / "tidegate-launcher")
+    command = [sys.executable, str(archive.with_suffix(".py")), "--help"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert "Runs a streaming program under Tidegate" in ran.stdout
+
+
+def test_a_driver_that_waits_for_its_container_says_why(cluster: YarnCluster) -> None:
+    """It may still run, it is nobody's application yet, and it holds nothing."""
+    tag = cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
+    (app,) = cluster.backend.applications(cluster.spec)
+    assert cluster.backend.reason(cluster.spec, tag) == ""
+    cluster.manager.apps[app] |= {"state": "ACCEPTED", "diagnostics": "Queue's AM resource limit exceeded."}
+    assert cluster.backend.state(cluster.spec, tag) is DriverState.PENDING
+    assert cluster.backend.reason(cluster.spec, tag) == "Queue's AM resource limit exceeded."
+    assert cluster.backend.live_drivers(cluster.spec) == {tag}
+    assert cluster.backend.applications(cluster.spec) == {}
+    assert cluster.backend.granted(cluster.spec, app) is None
+
+
+def test_slots_are_the_containers_without_the_drivers(cluster: YarnCluster) -> None:
+    """Where the account may not see them, they are unknown."""
+    cluster.manager.add("application_1", "rates", runningContainers=4)
+    assert cluster.backend.granted(cluster.spec, "application_1") == 3 * cluster.spec.application.executor_cores
+    cluster.manager.apps["application_1"]["runningContainers"] = -1
+    assert cluster.backend.granted(cluster.spec, "application_1") is None
+
+
+def test_a_refused_submission_says_why(cluster: YarnCluster) -> None:
+    """The line of spark-submit's log that tells; a run that is there all the same was submitted."""
+    cluster.refuse()
+    with pytest.raises(BackendRefused, match="the queue takes no more"):
+        cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
+    cluster.manager.add("application_1", "rates", applicationTags="tidegate-rates-7-2")
+    assert cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2)) == "tidegate-rates-7-2"
+
+
+def test_a_job_on_yarn_needs_its_resource_manager() -> None:
+    """The error names field and value."""
+    application = SPEC.application.model_dump(exclude_none=True)
+    for change, text in (
+        ({"rest_url": None}, "needs rest_url"),
+        ({"master_ui_url": "http://m:8080"}, "takes no master_ui_url"),
+        ({"master": "spark://m:7077"}, "backend 'yarn' does not fit the master 'spark://m:7077'"),
+        ({"backend": "standalone"}, "backend 'standalone' does not fit the master 'yarn'"),
+        ({"control_dir": None}, "needs control_dir"),
+    ):
+        with pytest.raises(ValidationError, match=text):
+            JobSpec.model_validate({**SPEC.model_dump(exclude_none=True), "application": {**application, **change}})
+
+
+def _view(manager: FakeResourceManager, spec: JobSpec = SPEC) -> MasterView:
+    async def ask() -> MasterView:
+        clusters = Clusters(HttpMaster(5.0), KubernetesClusters(Api(), 5.0), YarnClusters(5.0, manager.client))
+        try:
+            return (await clusters.view(str(spec.application.cluster_place))).of(spec)
+        finally:
+            await clusters.close()
+
+    return asyncio.run(ask())
+
+
+def test_the_pool_is_the_queue() -> None:
+    """Slots of its executors, and those that memory and cores leave room for, not more than the queue's share."""
+    manager = FakeResourceManager()
+    manager.add("application_1", "rates")
+    manager.add("application_2", "other", runningContainers=2)
+    manager.add("application_3", "elsewhere", runningContainers=4, queue="root.night")
+    view = _view(manager)
+    assert (view.slots_used, view.slots_total, view.workers_alive) == (3, 3 + 4, 2), "4,096 MB for 896 MB each"
+    assert view.active["application_1"].cores == 2
+    assert view.active_by_name["rates"].id == "application_1"
+
+    manager = FakeResourceManager()
+    manager.queues = [{"queueName": "root", "queues": {"queue": [{**manager.queues[0], "absoluteMaxCapacity": 50.0}]}}]
+    assert _view(manager).slots_total == 0, "it uses its half of the memory"
+    manager.queues[0]["queues"]["queue"][0]["resourcesUsed"] = {"memory": 0, "vCores": 3}
+    assert _view(manager).slots_total == 1, "and one core is left of its half"
+
+
+def test_an_application_that_has_ended_is_not_active() -> None:
+    """Its end is told as a master tells it; one that waits is active without slots."""
+    manager = FakeResourceManager()
+    manager.add("application_1", "rates", state="FINISHED", finalStatus="SUCCEEDED", runningContainers=-1)
+    manager.add("application_2", "rates", state="FAILED", finalStatus="FAILED", runningContainers=-1)
+    manager.add("application_3", "rates", state="ACCEPTED", runningContainers=0)
+    view = _view(manager)
+    assert {id_: app.state for id_, app in view.completed.items()} == {
+        "application_1": "FINISHED",
+        "application_2": "FAILED",
+    }
+    assert {id_: (app.state, app.cores) for id_, app in view.active.items()} == {"application_3": ("WAITING", 0)}
+
+
+def test_without_the_capacity_scheduler_the_pool_is_the_cluster() -> None:
+    """Other schedulers tell their queues otherwise."""
+    manager = FakeResourceManager()
+    manager.queues = []
+    manager.add("application_3", "elsewhere", runningContainers=4, queue="root.night")
+    view = _view(manager)
+    assert (view.slots_used, view.slots_total) == (3, 3 + 4)
+
+
+def test_a_kill_is_the_submitters(cluster: YarnCluster) -> None:
+    """The API takes it from no one else."""
+    tag = cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
+    assert wait_until(lambda: cluster.backend.state(cluster.spec, tag).alive, 5)
+    cluster.backend.kill(cluster.spec, tag)
+    assert cluster.backend.state(cluster.spec, tag) is DriverState.ENDED
