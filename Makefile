@@ -46,6 +46,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions, words, generated
 	$(BIN)/codespell --dictionary tools/words.txt --skip '*.lock,*.json,*.gz,*.csv,*.ndjson,words.txt,compose_spec,axe,vendor' \
 		--ignore-regex '\{\w+[^}]*\}|formerly.{0,2}["`]\w+' $(PROSE)
 	$(BIN)/python -m tools.schemas --check
+	$(BIN)/python -m tools.crd --check
 	$(BIN)/python -m tools.policy_pages --check
 	$(BIN)/python -m tools.observe --check
 	$(BIN)/python -m tools.reference_pages --check
@@ -65,6 +66,7 @@ down: $(INSTALLED)  ## end them and everything they launched
 
 schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, pages, metrics, dashboards
 	$(BIN)/python -m tools.schemas
+	$(BIN)/python -m tools.crd
 	$(BIN)/python -m tools.policy_pages
 	$(BIN)/python -m tools.observe
 	$(BIN)/python -m tools.reference_pages
