@@ -76,6 +76,8 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 	for service in collector decider actuator; do \
 		$(COMPILE) pyproject.toml --extra $$service --extra traces -o deploy/requirements/$$service.lock; done
 	$(COMPILE) pyproject.toml --extra console-service -o deploy/requirements/console.lock
+	for service in operator keda; do \
+		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
 		| $(COMPILE) - -o deploy/requirements/build.lock
 
