@@ -87,7 +87,7 @@ class CommandRunner:
             state = self._record(command, state, outcome, trace_id)
         if spec is None:
             return state.phase
-        control = Control(spec.application.control_dir, spec.job_id)
+        control = Control.at(spec.application.control_dir, spec.job_id)
         fence = JobFence(self.fence, control, spec.job_id, command.epoch, self.owner)
         task = Task(command, spec, self.clock, fence, cancelled)
         drivers = JobDrivers(spec, self.backends[spec.application.backend], control, self.log)

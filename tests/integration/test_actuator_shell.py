@@ -51,7 +51,7 @@ class IdleCluster:
         driver = f"driver-1-{len(self.runs)}"
         self.runs[driver] = run
         facts = {"submission_id": driver, "application_id": f"app-{driver}", "idle_at": "now"}
-        control = Control(run.spec.application.control_dir, run.spec.job_id)
+        control = Control.at(run.spec.application.control_dir, run.spec.job_id)
         control.write_running(run.token, {**facts, "epoch": run.token.epoch, "run": run.token.run})
         self.most_alive = max(self.most_alive, len(self.live_drivers(run.spec)))
         return driver
@@ -61,7 +61,7 @@ class IdleCluster:
         run = self.runs.get(submission_id)
         if run is None:
             return DriverState.ABSENT
-        marker = Control(spec.application.control_dir, run.spec.job_id).stop_marker()
+        marker = Control.at(spec.application.control_dir, run.spec.job_id).stop_marker()
         return DriverState.ENDED if marker is not None and marker[0] > run.token else DriverState.RUNNING
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
@@ -367,7 +367,7 @@ def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path:
     def take(control: Control, epoch: int, owner: str) -> Token:
         return JobFence(fence, control, "a", epoch, owner).take()
 
-    ours, theirs = Control(tmp_path / "ours", "a"), Control(tmp_path / "theirs", "a")
+    ours, theirs = Control.at(tmp_path / "ours", "a"), Control.at(tmp_path / "theirs", "a")
     key = f"{shell.settings.redis_prefix}fence:a"
     assert take(ours, 5, "x") == Token(5, 1)
     assert take(theirs, 5, "y") == Token(5, 2), "only Redis knew about the first run"

@@ -252,7 +252,7 @@ def test_kill_9_of_the_first_driver_while_it_is_paused(job: HandoverJob) -> None
     assert job.actuators[0].wait(30) == 0
     actuator = job.start_actuator(pause="before:running")
     command = job.command(CommandKind.RESCALE, 2, before=1)
-    assert wait_until(lambda: list(job.control.path.glob("paused-*.json")), 200), job.phases(command)
+    assert wait_until(lambda: list(Path(job.control.place).glob("paused-*.json")), 200), job.phases(command)
     pids = [facts for t in job.control.runs() if (facts := job.control.running(t)) and facts["submission_id"] == first]
     for name in ("pid", "jvm_pid"):
         os.kill(pids[0][name], signal.SIGKILL)

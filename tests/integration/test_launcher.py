@@ -59,7 +59,7 @@ class Drivers:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.backend = Local(folder)
-        self.control = Control(folder / "control", "job")
+        self.control = Control.at(folder / "control", "job")
         (folder / "script.py").write_text(SCRIPT)
         (folder / "events").mkdir()
         self._started: list[tuple[JobSpec, str]] = []

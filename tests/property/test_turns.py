@@ -48,7 +48,7 @@ class Pair:
     """The two drivers, the actuator's part, and what the first one's query does."""
 
     def __init__(self, folder: Path) -> None:
-        self.control = Control(folder, "job")
+        self.control = Control.at(folder, "job")
         self.newest = Token(6, 0)
         self.first = Turn(self.control, OneOfTwo(FIRST, 1), lambda _text: None, waits=False)
         self.second = Turn(self.control, OneOfTwo(SECOND, 2), lambda _text: None, waits=True)

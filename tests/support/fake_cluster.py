@@ -39,7 +39,7 @@ class FakeCluster:
     @property
     def control(self) -> Control:
         """The control directory of the job."""
-        return Control(self.folder / "control", "rates")
+        return Control.at(self.folder / "control", "rates")
 
     def submit(self, run: Submission) -> str:
         """Start a driver, return its id."""

@@ -194,10 +194,10 @@ def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     """Garbage in one job's control directory fails that command, with the file's name; the actuator goes on."""
     world.start()
     monkeypatch.setattr(world, "tick", lambda: None)
-    (world.control.path / "fence").write_text("garbage")
+    (Path(world.control.place) / "fence").write_text("garbage")
     assert world.carry(command()) is Phase.FAILED
     assert world.topic[-1].code == "BROKEN_FILES"
-    assert str(world.control.path / "fence") in world.topic[-1].sentence
+    assert str(Path(world.control.place) / "fence") in world.topic[-1].sentence
     assert world.carry(command()) is None
 
 
@@ -210,11 +210,11 @@ def test_files_that_come_back_let_the_command_go_on(
     read, tick = Control._read, world.tick
     refused: list[str] = []
 
-    def away(control: Control, name: str) -> dict[str, Any] | None:
+    def away(control: Control, name: str, **how: Any) -> dict[str, Any] | None:
         if world.phases()[-1:] == [phase] and len(refused) < 3:
             refused.append(name)
             raise OSError(errno.ESTALE, "Stale file handle")
-        return read(control, name)
+        return read(control, name, **how)
 
     def elsewhere() -> None:
         """The drivers run on other machines, where the directory is available."""

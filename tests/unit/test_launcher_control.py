@@ -20,7 +20,7 @@ from tidegate.launcher.starts import Fenced
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
     """An older run or another owner of the same run cannot take the fence; its holder can take it again."""
-    control = Control(tmp_path, "job")
+    control = Control.at(tmp_path, "job")
     assert control.raise_fence(Token(5, 1), "a")
     assert control.raise_fence(Token(5, 1), "a")
     assert not control.raise_fence(Token(5, 1), "b")
@@ -31,7 +31,7 @@ def test_a_fence_never_goes_back(tmp_path: Path) -> None:
 
 def test_a_stop_marker_names_the_first_run_that_may_stay(tmp_path: Path) -> None:
     """A later marker replaces an earlier one, never the other way round."""
-    control = Control(tmp_path, "job")
+    control = Control.at(tmp_path, "job")
     control.request_stop(Token(5, 1), "c5", 30.0)
     control.request_stop(Token(4, 1), "c4", 10.0)
     assert control.stop_marker() == (Token(5, 1), 30.0)
@@ -41,7 +41,7 @@ def test_a_stop_marker_names_the_first_run_that_may_stay(tmp_path: Path) -> None
 def test_a_job_id_cannot_leave_its_directory(tmp_path: Path, job_id: str) -> None:
     """A job id that is not a plain name is refused before it becomes a path."""
     with pytest.raises(ControlError, match="job_id"):
-        Control(tmp_path, job_id)
+        Control.at(tmp_path, job_id)
 
 
 @pytest.mark.parametrize(
@@ -56,30 +56,30 @@ def test_a_job_id_cannot_leave_its_directory(tmp_path: Path, job_id: str) -> Non
 )
 def test_a_broken_control_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     """A broken control file is refused, with its path, the field and the value."""
-    control = Control(tmp_path, "job")
-    control.path.mkdir()
-    (control.path / "fence").write_text(text)
+    control = Control.at(tmp_path, "job")
+    Path(control.place).mkdir()
+    (Path(control.place) / "fence").write_text(text)
     with pytest.raises(ControlError, match=r"fence: .*" + said):
         control.fence()
 
 
 def test_runs_are_listed_in_order_and_tidied(tmp_path: Path) -> None:
     """Runs are sorted as numbers, other files do not count, and tidying keeps the newest runs."""
-    control = Control(tmp_path, "job")
+    control = Control.at(tmp_path, "job")
     for token in (Token(10, 1), Token(9, 2), Token(9, 10)):
         control.write_running(token, {"epoch": token.epoch})
         control.write_stopped(token, {})
-    (control.path / "running-x.json").write_text("{}")
+    (Path(control.place) / "running-x.json").write_text("{}")
     assert control.runs() == [Token(9, 2), Token(9, 10), Token(10, 1)]
     control.tidy(keep=1)
     assert control.runs() == [Token(10, 1)]
     assert stopped(control, Token(9, 10)) is None
-    assert [p.name for p in control.path.iterdir() if p.name.startswith(".")] == [], "a temporary file was left"
+    assert [p.name for p in Path(control.place).iterdir() if p.name.startswith(".")] == [], "a temporary file was left"
 
 
 def _launch(tmp_path: Path, token: Token) -> tuple[Launch, Control, list[str]]:
     said: list[str] = []
-    control = Control(tmp_path, "job")
+    control = Control.at(tmp_path, "job")
     return Launch(control, token, Script("script.py", []), 2, said.append), control, said
 
 
@@ -195,9 +195,9 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
 
 def test_files_are_json_for_people(tmp_path: Path) -> None:
     """Control files are plain JSON that people can read and write."""
-    control = Control(tmp_path, "job")
+    control = Control.at(tmp_path, "job")
     control.raise_fence(Token(5, 2), "me")
-    assert json.loads((control.path / "fence").read_text()) == {"epoch": 5, "run": 2, "owner": "me"}
+    assert json.loads((Path(control.place) / "fence").read_text()) == {"epoch": 5, "run": 2, "owner": "me"}
 
 
 def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
@@ -208,14 +208,14 @@ def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
     assert launch.asked_to_stop() is None
     control.request_stop(Token(5, 2), "c", 20.0)
     assert launch.asked_to_stop() == 20.0
-    (control.path / "stop").write_text("{")
+    (Path(control.place) / "stop").write_text("{")
     assert launch.asked_to_stop() is None
     assert "cannot read the stop marker" in said[-1]
 
 
 def test_the_newest_application_is_reported(tmp_path: Path) -> None:
     """A script may stop its session and start another; the control directory then names the new application."""
-    control = Control(tmp_path, "rates")
+    control = Control.at(tmp_path, "rates")
     launch = Launch(control, Token(1), Script("script.py", []), 2, print)
     for application in ("app-1", "app-1", "app-2"):
         launch.start_query(lambda _writer: object(), FakeWriter(application=application))

@@ -28,7 +28,7 @@ class Script:
     """A script with one query, in a driver that can hand over."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.control = Control(folder, "job")
+        self.control = Control.at(folder, "job")
         self.run = FakeRun()
         self.turn = Turn(self.control, self.run, lambda _text: None, waits=False)
         self.query: Any = StreamingQuery(FakeJava())
@@ -199,13 +199,13 @@ def test_a_forgotten_driver_needs_no_orders(script: Script, monkeypatch: pytest.
     script.order(1, hold=True)
     monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
     for name in ("hold", "go", "fence"):
-        (script.control.path / name).write_text("{")
+        (Path(script.control.place) / name).write_text("{")
     with pytest.raises(ControlError):
         script.turn.look()
     assert not script.turn.holding
     assert script.query._jsq.active
     for name in ("hold", "go", "fence"):
-        (script.control.path / name).unlink()
+        (Path(script.control.place) / name).unlink()
     monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 60.0)
     token = script.order(2, hold=True)
     assert script.control.paused(token) == {"paused": True, "queries": {"q": None}}

@@ -84,7 +84,7 @@ class Driver:
     """A driver that runs a main class."""
 
     def __init__(self, folder: Path) -> None:
-        self.control = Control(folder, "job")
+        self.control = Control.at(folder, "job")
         self.said: list[str] = []
         self.program = MainClass("x.Main", [], self.said.append)
         self.launch = Launch(self.control, Token(5), self.program, 2, self.said.append)

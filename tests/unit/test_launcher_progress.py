@@ -48,13 +48,13 @@ def test_the_rest_is_expected_at_the_pace_so_far(done: int, tasks: int, seconds:
 
 def test_progress_is_written_when_it_has_changed(tmp_path: Path, clock: types.SimpleNamespace) -> None:
     """Each second before the first commit, and less often after it; never twice the same."""
-    control, query = Control(tmp_path, "job"), FakeQuery()
+    control, query = Control.at(tmp_path, "job"), FakeQuery()
     progress = RunProgress(control, TOKEN, wall=lambda: clock.now)
     context = FakeContext({0: FakeJob(0, 1, 6, started=99.0)}, finished=[1])
 
     def written(after: float) -> dict[str, object] | None:
         clock.now += after
-        (control.path / f"progress-{TOKEN}.json").unlink(missing_ok=True)
+        (Path(control.place) / f"progress-{TOKEN}.json").unlink(missing_ok=True)
         if progress.due:
             progress.look(context, [query])
         return control.progress(TOKEN)
@@ -80,7 +80,7 @@ def test_progress_is_written_when_it_has_changed(tmp_path: Path, clock: types.Si
 
 def test_an_idle_event_is_no_commit(tmp_path: Path, clock: types.SimpleNamespace) -> None:
     """Without data Spark sends events with the number of the next batch."""
-    control, query = Control(tmp_path, "job"), FakeQuery()
+    control, query = Control.at(tmp_path, "job"), FakeQuery()
     query.lastProgress = {"batchId": 4, "durationMs": {"triggerExecution": 3, "latestOffset": 3}}
     RunProgress(control, TOKEN, wall=lambda: clock.now).look(FakeContext(), [query])
     assert (control.progress(TOKEN) or {})["committed"] == {}

@@ -31,7 +31,7 @@ class SecondScript:
     """A script in a second driver. Its queries have committed before, unless their names are in `new`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.control = Control(folder, "job")
+        self.control = Control.at(folder, "job")
         self.run = FakeRun()
         self.turn = Turn(self.control, self.run, print, waits=True)
         self.second = SecondDriver(self.control, self.run, self.turn, self._start, print)

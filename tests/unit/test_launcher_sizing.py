@@ -72,7 +72,7 @@ class Driver:
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """A driver with two executors."""
-    driver = Driver(Control(tmp_path, "job"))
+    driver = Driver(Control.at(tmp_path, "job"))
 
     def between(
         _queries: list[Any], seconds: float, act: Callable[[], None], _stopping: threading.Event
@@ -238,7 +238,7 @@ def test_an_older_order_is_not_obeyed(driver: Driver) -> None:
     """An actuator that was overtaken writes an old order over the newer one: the driver stays at the newer one."""
     driver.order(4)
     driver.look(8)
-    (driver.control.path / "size").write_text(
+    (Path(driver.control.place) / "size").write_text(
         '{"epoch": 5, "run": 9, "owner": "z", "for_epoch": 5, "for_run": 1, "parallelism": 1}'
     )
     driver.look(10)
@@ -248,7 +248,7 @@ def test_an_older_order_is_not_obeyed(driver: Driver) -> None:
 def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong while the size is held, it is reported once, and the driver looks again."""
     said: list[str] = []
-    control = Control(tmp_path, "job")
+    control = Control.at(tmp_path, "job")
     program = Script("script.py", [])
     launch = Launch(control, RUN, program, 2, said.append)
     looks: list[int] = []

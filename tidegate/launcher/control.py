@@ -1,4 +1,6 @@
-"""The control directory: how actuator and driver talk to each other without a network between them.
+"""The control files: how actuator and driver talk to each other without a connection between them.
+
+They are in a folder that both share, the control directory, or in a ConfigMap of the job (`store.py`).
 
     <control_dir>/<job_id>/fence                         the newest run allowed on the checkpoint    (actuator)
     <control_dir>/<job_id>/stop                          every run older than this one must stop     (actuator)
@@ -27,23 +29,21 @@ never keeps the running driver from starting its queries.
 `hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the driver it is for.
 The driver that goes on does so under the order's token, and so becomes the newest run.
 
-Files are JSON. All but `turn-…` are written under another name and then renamed, so a reader sees a whole file or none.
+Files are JSON, and a reader sees a whole file or none.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidegate.launcher.store import FolderStore, Store, store_at
+
 REHEARSAL = "tidegate-rehearsal"
 """Names of the queries with which a driver warms up start with this; they are not the job's."""
-JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 STOP_EXTENSION = 0.5
 """By this share of its deadline, a stop may wait longer for a batch that is nearly done."""
 _RUNNING = re.compile(r"running-(\d+)-(\d+)\.json")
@@ -82,24 +82,38 @@ class ControlError(ValueError):
 
 
 class Control:
-    """The control directory of one job."""
+    """The control files of one job."""
 
-    def __init__(self, control_dir: str | Path, job_id: str) -> None:
-        if not JOB_ID.fullmatch(job_id) or ".." in job_id:
-            raise ControlError(f"job_id {job_id[:80]!r} cannot name a directory")
-        self.path = Path(control_dir) / job_id
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.place = store.place
+        """Where the files are, for messages."""
+        self.folder = store.path if isinstance(store, FolderStore) else None
+        """The folder, if they are in one."""
 
-    def fence(self) -> tuple[Token, str] | None:
-        """Return the newest run allowed on the checkpoint and who allowed it, or None if there is no fence yet."""
-        data = self._read("fence")
+    @classmethod
+    def at(cls, place: str | Path, job_id: str, *, patience_seconds: float = 0.0) -> Control:
+        """Return the control files of a job at a place: the path of a folder, or `configmap:NAMESPACE`."""
+        try:
+            return cls(store_at(place, job_id, patience_seconds=patience_seconds))
+        except ValueError as error:
+            raise ControlError(str(error)) from None
+
+    def fence(self, *, newest: bool = False) -> tuple[Token, str] | None:
+        """Return the newest run allowed on the checkpoint and who allowed it, or None if there is no fence yet.
+
+        Whoever is about to write asks for the `newest`: the store may have changed some tenths of a second ago.
+        """
+        data = self._read("fence", newest=newest)
         return None if data is None else (self._token_of("fence", data), str(data.get("owner", "")))
 
     def raise_fence(self, token: Token, owner: str) -> bool:
         """Allow `token` and forbid every older run; return False if there is a newer claim or another owner's."""
+        seen = self._claims_seen()
         newest = self.newest_claim()
         if newest is None or newest[0] < token:
-            self._write("fence", {"epoch": token.epoch, "run": token.run, "owner": owner})
-            return True
+            data = {"epoch": token.epoch, "run": token.run, "owner": owner}
+            return self._store.swap(seen, "fence", json.dumps(data))
         return self.fence() == (token, owner) == newest
 
     def size_order(self) -> SizeOrder | None:
@@ -107,28 +121,26 @@ class Control:
         data = self._read("size")
         if data is None:
             return None
-        place = self.path / "size"
+        place = self._place_of("size")
         for_run = Token(int(_number(place, data, "for_epoch")), int(_number(place, data, "for_run")))
         slots = int(_number(place, data, "parallelism"))
         return SizeOrder(self._token_of("size", data), str(data.get("owner", "")), for_run, slots)
 
     def order_size(self, order: SizeOrder, command_id: str) -> bool:
         """Order another size; return False if there is a newer claim on the job, or the same of another owner."""
+        seen = self._claims_seen()
         newest = self.newest_claim()
         if newest is None or newest[0] < order.token:
-            self._write(
-                "size",
-                {
-                    "epoch": order.token.epoch,
-                    "run": order.token.run,
-                    "owner": order.owner,
-                    "for_epoch": order.for_run.epoch,
-                    "for_run": order.for_run.run,
-                    "parallelism": order.parallelism,
-                    "command_id": command_id,
-                },
-            )
-            return True
+            data = {
+                "epoch": order.token.epoch,
+                "run": order.token.run,
+                "owner": order.owner,
+                "for_epoch": order.for_run.epoch,
+                "for_run": order.for_run.run,
+                "parallelism": order.parallelism,
+                "command_id": command_id,
+            }
+            return self._store.swap(seen, "size", json.dumps(data))
         return self.size_order() == order and newest == (order.token, order.owner)
 
     def newest_claim(self) -> tuple[Token, str] | None:
@@ -148,7 +160,7 @@ class Control:
         data = self._read("stop")
         if data is None:
             return None
-        return self._token_of("stop", data), _number(self.path / "stop", data, "deadline_seconds")
+        return self._token_of("stop", data), _number(self._place_of("stop"), data, "deadline_seconds")
 
     def request_stop(self, token: Token, command_id: str, deadline_seconds: float) -> None:
         """Ask every run older than `token` to stop at a batch boundary within the deadline."""
@@ -199,11 +211,10 @@ class Control:
     def take_turn(self, order: Token, submission_id: str) -> bool:
         """Take the turn that an order to pause gives away; return False if another driver has taken it.
 
-        Unlike other files, this one is created under its own name, which only one driver can do.
+        Only one of them can create the file.
         """
         name = f"turn-{order}.json"
-        with contextlib.suppress(FileExistsError), (self.path / name).open("x", encoding="utf-8") as file:
-            json.dump({"submission_id": submission_id}, file)
+        self._store.swap({name: None}, name, json.dumps({"submission_id": submission_id}))
         return (self._read(name) or {}).get("submission_id") == submission_id
 
     def write_running(self, token: Token, facts: dict[str, Any]) -> None:
@@ -228,14 +239,16 @@ class Control:
 
     def runs(self) -> list[Token]:
         """Return every run whose driver has arrived, oldest first."""
-        found = [_RUNNING.fullmatch(path.name) for path in self.path.glob("running-*.json")]
+        found = [_RUNNING.fullmatch(name) for name in self._store.names()]
         return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
 
-    def tidy(self, keep: int = 50) -> None:
-        """Remove the files of all but the newest `keep` runs; all but the newest run must have ended."""
-        for token in self.runs()[:-keep]:
-            for kind in ("running", "sized", "progress", "stopped", "ready", "paused", "turn"):
-                (self.path / f"{kind}-{token}.json").unlink(missing_ok=True)
+    def tidy(self, keep: int = 20) -> None:
+        """Remove the files of all but the newest `keep` runs; all but the newest run must have ended.
+
+        A ConfigMap holds 1 MiB; a run leaves less than 10 kB.
+        """
+        kinds = ("running", "sized", "progress", "stopped", "ready", "paused", "turn")
+        self._store.remove([f"{kind}-{token}.json" for token in self.runs()[:-keep] for kind in kinds])
 
     def running(self, token: Token) -> dict[str, Any] | None:
         """Return what a run wrote about itself, or None if its driver has not arrived."""
@@ -249,7 +262,7 @@ class Control:
         data = self._read(name)
         if data is None:
             return None
-        seconds = _number(self.path / name, data, "deadline_seconds")
+        seconds = _number(self._place_of(name), data, "deadline_seconds")
         return HandoverOrder(self._token_of(name, data), str(data.get("submission_id")), seconds)
 
     def _write_order(self, name: str, order: HandoverOrder) -> None:
@@ -267,36 +280,30 @@ class Control:
             )
 
     def _token_of(self, name: str, data: dict[str, Any]) -> Token:
-        place = self.path / name
+        place = self._place_of(name)
         return Token(int(_number(place, data, "epoch")), int(_number(place, data, "run")))
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            text = (self.path / name).read_text(encoding="utf-8")
-        except FileNotFoundError:
+    def _claims_seen(self) -> dict[str, str | None]:
+        """Return the texts of all claims, for a write that must not undo a newer one."""
+        return {name: self._store.read(name, newest=first) for name, first in (("fence", True), ("size", False))}
+
+    def _place_of(self, name: str) -> str:
+        return f"{self.place}/{name}"
+
+    def _read(self, name: str, *, newest: bool = False) -> dict[str, Any] | None:
+        text = self._store.read(name, newest=newest)
+        if text is None:
             return None
         try:
             data = json.loads(text)
         except ValueError as error:
-            raise ControlError(f"{self.path / name}: not JSON ({error}): {text[:80]!r}") from None
+            raise ControlError(f"{self._place_of(name)}: not JSON ({error}): {text[:80]!r}") from None
         if not isinstance(data, dict):
-            raise ControlError(f"{self.path / name}: expected a JSON object, found {text[:80]!r}")
+            raise ControlError(f"{self._place_of(name)}: expected a JSON object, found {text[:80]!r}")
         return data
 
     def _write(self, name: str, data: dict[str, Any]) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(data, file)
-                file.flush()
-                os.fsync(file.fileno())
-            # mkstemp makes a private file, and the driver may run as another user than the actuator
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(self.path / name)
-        except BaseException:
-            Path(temporary).unlink()
-            raise
+        self._store.write(name, json.dumps(data))
 
 
 def utc_now() -> str:
@@ -304,7 +311,7 @@ def utc_now() -> str:
     return datetime.now(timezone.utc).isoformat()  # noqa: UP017 - drivers may run Python 3.10, Spark's oldest
 
 
-def _number(place: Path, data: dict[str, Any], field: str) -> float:
+def _number(place: str, data: dict[str, Any], field: str) -> float:
     value = data.get(field)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise ControlError(f"{place}: {field} must be a number of at least 0, found {value!r}")

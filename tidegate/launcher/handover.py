@@ -157,8 +157,11 @@ class Turn:
 
     def may_go(self) -> bool:
         """Whether a new `go` names this driver; if so, it now is the run that `go` says."""
-        order, fence = self._control.go(), self._control.fence()
-        if order is None or not self._is_new(order) or (fence is not None and fence[0] > order.token):
+        order = self._control.go()
+        if order is None or not self._is_new(order):
+            return False
+        fence = self._control.fence(newest=True)
+        if fence is not None and fence[0] > order.token:
             return False
         if self.waits and not self._control.take_turn(order.token, self._run.submission_id):
             self._say(f"run {order.token} comes too late: the first driver goes on")

@@ -24,11 +24,16 @@ from tidegate.launcher.run import Launch
 from tidegate.launcher.script import Script
 from tidegate.launcher.starts import FENCED, Fenced
 
+PATIENCE_SECONDS = 120.0
+"""For how long a driver waits for an API server before a write to its ConfigMap, or a look at its fence, fails."""
+
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments; exit with 2 and a message if they are wrong."""
     parser = argparse.ArgumentParser(prog="launcher", description="Runs a streaming program under Tidegate.")
-    parser.add_argument("--control-dir", required=True, help="folder that the actuator and the driver share")
+    parser.add_argument(
+        "--control-dir", required=True, help="where the control files are: a folder, or configmap:NAMESPACE"
+    )
     parser.add_argument("--job-id", required=True, help="the job that the program runs")
     parser.add_argument("--epoch", type=int, required=True, help="epoch of the command that starts this run")
     parser.add_argument("--run", type=int, default=1, help="number of this start of the command (default 1)")
@@ -53,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a program until it ends; return the driver's exit code."""
     found = parse(argv)
     token = Token(found.epoch, found.run)
-    control = Control(found.control_dir, found.job_id)
+    control = Control.at(found.control_dir, found.job_id, patience_seconds=PATIENCE_SECONDS)
     program = _program(found)
     launch = Launch(control, token, program, found.parallelism, _say)
     try:

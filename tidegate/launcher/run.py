@@ -89,9 +89,9 @@ class Launch:
 
     def check_fence(self) -> None:
         """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""
-        held = self._control.fence()
+        held = self._control.fence(newest=True)
         if held is not None and held[0] > self.token:
-            raise Fenced(f"run {self.token} must not start a query: {self._control.path} allows only run {held[0]}")
+            raise Fenced(f"run {self.token} must not start a query: {self._control.place} allows only run {held[0]}")
         if self._stopping.is_set():
             raise Fenced(f"run {self.token} is being stopped and must not start another query")
 

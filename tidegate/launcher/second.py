@@ -17,13 +17,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tidegate.launcher.checkpoints import private_field
+from tidegate.launcher.checkpoints import SETTING, private_field
 from tidegate.launcher.control import Control, ControlError
 from tidegate.launcher.handover import DriverRun, Turn
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
-from tidegate.launcher.warm import has_committed, warm_up
+from tidegate.launcher.warm import beside_checkpoints, has_committed, warm_up
 
 GO_SECONDS = 0.02
 """Between two looks at whether it is this driver's turn: they add to the time without commits."""
@@ -128,7 +129,7 @@ class SecondDriver:
 
     def _rehearse(self, facts: dict[str, Any]) -> None:
         """Rehearse each query as it comes, until all are there."""
-        folder = self._control.path / f"warm-{self._run.token}"
+        folder = self._folder()
         done = 0
         while not self._turn.over:
             # first: the script may start another query and wait for it while this thread looks
@@ -143,6 +144,13 @@ class SecondDriver:
                 return
             else:
                 time.sleep(_LOOK_SECONDS)
+
+    def _folder(self) -> Path:
+        """Return where rehearsals keep their checkpoints: all executors must see it."""
+        name = f"warm-{self._run.token}"
+        if self._control.folder is not None:
+            return self._control.folder / name
+        return beside_checkpoints(str(self._taken[0].how.writer._spark.conf.get(SETTING))) / name
 
     def _wait_for_executors(self, context: Any) -> bool:
         """Wait for the executors of this run's size; return whether they have come."""

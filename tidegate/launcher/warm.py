@@ -144,6 +144,13 @@ def _within_reach(first: _Offsets, last: _Offsets) -> _Offsets:
     }
 
 
+def beside_checkpoints(location: str) -> Path:
+    """Return a folder of Tidegate's in a job's checkpoint location; raise `ValueError` if that is no local path."""
+    if urlsplit(location).scheme not in ("", "file"):
+        raise ValueError(f"a query can be rehearsed only where its checkpoint has a path, not in {location}")
+    return _folder(location) / ".tidegate"
+
+
 def _folder(location: str) -> Path:
     parts = urlsplit(location)
     return Path(unquote(parts.path) if parts.scheme == "file" else location)

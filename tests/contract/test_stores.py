@@ -1,0 +1,253 @@
+"""What actuator and driver rely on, wherever the control files are: every store passes these tests."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tidegate.launcher import config_map
+from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
+from tidegate.launcher.control import Control, ControlError, SizeOrder, Token
+from tidegate.launcher.kubernetes import ApiRefused, ApiUnreachable
+from tidegate.launcher.store import Store, store_at
+
+
+@pytest.fixture
+def server() -> Iterator[FakeKubernetes]:
+    """An API server."""
+    with fake_kubernetes() as server:
+        yield server
+
+
+class Stores:
+    """Several stores of one job: of an actuator, another one, and a driver."""
+
+    def __init__(self, kind: str, folder: Path, server: FakeKubernetes | None) -> None:
+        self._place = "configmap:jobs" if kind == "configmap" else str(folder)
+        self._server = server
+
+    def open(self, job_id: str = "rates") -> Store:
+        """Return a store of the job that has seen nothing yet."""
+        return store_at(self._place, job_id, api=None if self._server is None else self._server.api)
+
+
+@pytest.fixture(params=["folder", "configmap"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+    """The stores of each kind."""
+    with ExitStack() as stack:
+        server = stack.enter_context(fake_kubernetes()) if request.param == "configmap" else None
+        yield Stores(request.param, tmp_path, server)
+
+
+class TestStore:
+    """The contract."""
+
+    def test_what_is_written_is_read_by_all(self, stores: Stores) -> None:
+        """A name that nobody wrote is absent; the last text wins; another job has texts of its own."""
+        ours, theirs = stores.open(), stores.open()
+        assert ours.read("fence") is None
+        assert ours.names() == []
+        ours.write("fence", "1")
+        ours.write("running-5-1.json", "äöü")
+        ours.write("fence", "2")
+        assert ours.read("fence") == theirs.read("fence", newest=True) == "2"
+        assert theirs.read("running-5-1.json", newest=True) == "äöü"
+        assert sorted(ours.names()) == ["fence", "running-5-1.json"]
+        assert stores.open("rates-2").names() == []
+
+    def test_what_is_removed_is_absent(self, stores: Stores) -> None:
+        """Removing what is not there does no harm."""
+        ours = stores.open()
+        ours.remove(["fence"])
+        for name in ("a", "b", "c"):
+            ours.write(name, name)
+        ours.remove(["a", "c", "d"])
+        assert ours.names() == stores.open().names() == ["b"]
+
+    def test_a_swap_needs_what_was_seen(self, stores: Stores) -> None:
+        """It writes only if the texts that were seen are still there, and the absent ones absent."""
+        ours, theirs = stores.open(), stores.open()
+        assert ours.swap({"fence": None}, "fence", "1")
+        assert not theirs.swap({"fence": None}, "fence", "x")
+        assert theirs.swap({"fence": "1", "size": None}, "fence", "2")
+        ours.write("size", "3")
+        assert not theirs.swap({"fence": "2", "size": None}, "fence", "x")
+        assert ours.read("fence", newest=True) == "2"
+        assert ours.swap({"fence": "2", "size": "3"}, "size", "4")
+        assert theirs.read("size", newest=True) == "4"
+
+    def test_only_one_creates(self, stores: Stores) -> None:
+        """Of many that create a text at once, one succeeds: a turn in a handover is taken once."""
+        opened = [stores.open() for _ in range(8)]
+        start, won = threading.Barrier(len(opened)), []
+
+        def create(number: int) -> None:
+            start.wait(10)
+            if opened[number].swap({"turn": None}, "turn", str(number)):
+                won.append(str(number))
+
+        threads = [threading.Thread(target=create, args=(number,)) for number in range(len(opened))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert won == [stores.open().read("turn")]
+
+    @pytest.mark.parametrize("job_id", ["", "..", "a/b", "A", "a..b", "x" * 64])
+    def test_a_job_id_names_a_place_of_its_own(self, stores: Stores, job_id: str) -> None:
+        """A job id that is not a plain name is refused before anything is asked."""
+        with pytest.raises(ValueError, match="job_id"):
+            stores.open(job_id)
+
+    def test_claims_go_on_from_the_newest(self, stores: Stores) -> None:
+        """The fence of an actuator that was overtaken cannot come back, nor its order for a size (I4)."""
+        first, second = Control(stores.open()), Control(stores.open())
+        assert first.raise_fence(Token(5, 1), "a")
+        assert second.order_size(SizeOrder(Token(5, 2), "b", Token(5, 1), 4), "c")
+        assert not first.raise_fence(Token(5, 2), "a")
+        assert not first.order_size(SizeOrder(Token(5, 2), "a", Token(5, 1), 2), "c")
+        assert first.newest_claim() == (Token(5, 2), "b")
+        assert first.raise_fence(Token(6, 1), "a")
+        assert second.fence(newest=True) == (Token(6, 1), "a")
+
+    def test_old_runs_are_tidied(self, stores: Stores) -> None:
+        """What a hundred runs leave stays small: a ConfigMap holds 1 MiB."""
+        control = Control(stores.open())
+        for run in range(1, 31):
+            control.write_running(Token(5, run), {"error": "x" * 1000})
+            control.write_stopped(Token(5, run), {})
+        control.tidy()
+        assert control.runs() == [Token(5, run) for run in range(11, 31)]
+        assert len(stores.open().names()) == 40
+
+
+class TestConfigMap:
+    """What is peculiar to a ConfigMap."""
+
+    def test_two_actuators_cannot_both_claim(self, server: FakeKubernetes) -> None:
+        """A claim that another one overtook between look and write is not written: resource versions decide (I4)."""
+        ours, theirs = Control(_store(server)), Control(_store(server))
+        ours.raise_fence(Token(5, 1), "a")
+        server.before_patch.append(lambda: theirs.order_size(SizeOrder(Token(5, 2), "b", Token(5, 1), 4), "c"))
+        assert not ours.raise_fence(Token(5, 2), "a")
+        assert theirs.newest_claim() == (Token(5, 2), "b")
+        assert theirs.fence(newest=True) == (Token(5, 1), "a")
+
+    def test_other_keys_do_not_disturb_a_claim(self, server: FakeKubernetes) -> None:
+        """A driver that writes its progress at the same time only makes the claim look again."""
+        ours, driver = Control(_store(server)), Control(_store(server))
+        ours.raise_fence(Token(5, 1), "a")
+        server.before_patch.append(lambda: driver.write_progress(Token(5, 1), {"finished_tasks": 3}))
+        assert ours.raise_fence(Token(5, 2), "a")
+        assert driver.fence(newest=True) == (Token(5, 2), "a")
+
+    def test_a_lost_answer_is_no_lost_claim(self, server: FakeKubernetes) -> None:
+        """A write that was done but not answered counts as done when it is tried again."""
+        store = _store(server)
+        store.write("a", "b")
+        server.loses_answers = 1
+        assert store.swap({"fence": None}, "fence", "1")
+
+    def test_looks_are_bounded(self, server: FakeKubernetes) -> None:
+        """However often orders are looked for, the API server is asked a few times a second."""
+        ours, theirs = _store(server), _store(server)
+        ours.write("stop", "1")
+        before = len(server.requests)
+        for _ in range(200):
+            ours.read("stop")
+        assert len(server.requests) - before <= 3
+        theirs.write("stop", "2")
+        assert ours.read("stop", newest=True) == "2"
+
+    def test_a_view_grows_old(self, server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What others write is seen soon."""
+        ours, theirs = _store(server), _store(server)
+        ours.write("stop", "1")
+        theirs.write("stop", "2")
+        monkeypatch.setattr(config_map, "VIEW_SECONDS", 0.0)
+        assert ours.read("stop") == "2"
+
+    def test_a_patient_store_waits_for_the_server(
+        self, server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A driver does not fail because the API server is away for a while; what it writes then arrives later."""
+        monkeypatch.setattr(config_map, "_AGAIN_SECONDS", 0.02)
+        store = ConfigMapStore(server.api, "jobs", "rates", patience_seconds=10)
+        server.silent = True
+        threading.Timer(0.2, lambda: setattr(server, "silent", False)).start()
+        store.write("running-5-1.json", "{}")
+        server.silent = True
+        threading.Timer(0.2, lambda: setattr(server, "silent", False)).start()
+        assert store.read("running-5-1.json", newest=True) == "{}"
+
+    def test_silence_and_refusal_differ(self, server: FakeKubernetes) -> None:
+        """Both are errors of the job's files, and neither says that a file is absent."""
+        control = Control(_store(server))
+        control.raise_fence(Token(5, 1), "a")
+        server.silent = True
+        with pytest.raises(ApiUnreachable, match="configmaps/tidegate-rates"):
+            control.fence(newest=True)
+        server.silent, server.broken = False, 503
+        with pytest.raises(ApiUnreachable, match="503: the server is broken"):
+            control.fence(newest=True)
+        server.broken, server.forbidden = None, re.compile("PATCH")
+        with pytest.raises(ApiRefused, match=r"403: User .* cannot PATCH .*docs/how-to/kubernetes.md"):
+            control.raise_fence(Token(5, 2), "a")
+        server.forbidden, server.broken = None, 401
+        with pytest.raises(ApiRefused, match="the credentials of the test are not accepted"):
+            control.fence(newest=True)
+
+    def test_a_broken_key_is_named(self, server: FakeKubernetes) -> None:
+        """The message names ConfigMap, key and what it holds."""
+        store = _store(server)
+        store.write("fence", "[]")
+        with pytest.raises(ControlError, match=r"ConfigMap jobs/tidegate-rates/fence: expected a JSON object"):
+            Control(store).fence()
+
+    def test_a_config_map_of_another_job_is_refused(self, server: FakeKubernetes) -> None:
+        """Two jobs never share one, whatever their names."""
+        path = "/api/v1/namespaces/jobs/configmaps/tidegate-rates"
+        server.put(path, metadata={"labels": {JOB_LABEL: "clicks"}})
+        with pytest.raises(ApiRefused, match=r"label tidegate\.dev/job=clicks, not rates"):
+            _store(server).read("fence")
+
+    def test_it_comes_back(self, server: FakeKubernetes) -> None:
+        """Somebody may delete the ConfigMap; the next write makes it again."""
+        store = _store(server)
+        store.write("a", "1")
+        server.objects.clear()
+        assert store.swap({"b": None}, "b", "2")
+        server.objects.clear()
+        store.write("c", "3")
+        assert _store(server).names() == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        (("rates",), "tidegate-rates"),
+        (("rates", 1732332342, 2), "tidegate-rates-1732332342-2"),
+        (("my_job.v2", 5, 1), "tidegate-my-job-v2-5-1-f25daf7f79"),
+    ],
+)
+def test_names_are_readable(parts: tuple[object, ...], name: str) -> None:
+    """A name tells the job and the run; where it cannot, it has a checksum."""
+    assert object_name(*parts) == name
+
+
+def test_names_differ() -> None:
+    """Ids that look alike, or are long, have names of their own that Kubernetes and Spark take as a label."""
+    ids = ["a.b", "a_b", "a-b", "x" * 63, "x" * 62 + "y", "a.-b", "0"]
+    names = {object_name(job, 1732332342, 12) for job in ids}
+    assert len(names) == len(ids)
+    assert all(re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in names)
+
+
+def _store(server: FakeKubernetes) -> ConfigMapStore:
+    return ConfigMapStore(server.api, "jobs", "rates")

@@ -1,0 +1,194 @@
+"""A small API server of Kubernetes on loopback: objects by path, resource versions, selectors, refusals and silence.
+
+It keeps what it is given, in memory, and does what the API machinery does: 409 for a name that is there or a version
+that is not the newest, 404, merge patches, and label selectors. Nothing schedules or runs pods but the test.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tidegate.launcher.kube_access import Access
+from tidegate.launcher.kubernetes import Api
+
+_OBJECT = re.compile(
+    r"(?P<all>/(?:api|apis)/.+?/(?:pods|configmaps|resourcequotas|nodes))(?:/(?P<name>[^/]+))?(?P<log>/log)?"
+)
+
+
+class FakeKubernetes:
+    """The state of the server; a test may change it under `lock`."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.objects: dict[str, dict[str, Any]] = {}
+        """By path, such as `/api/v1/namespaces/jobs/pods/a`."""
+        self.logs: dict[str, str] = {}
+        """By the path of the pod."""
+        self.requests: list[str] = []
+        """Method and path of each."""
+        self.tokens: list[str | None] = []
+        """What was shown with each."""
+        self.forbidden: re.Pattern[str] | None = None
+        """Requests that are answered with 403."""
+        self.silent = False
+        """Every connection is closed without an answer."""
+        self.broken: int | None = None
+        """Every request is answered with this status."""
+        self.loses_answers = 0
+        """So many of the next writes are done, but not answered."""
+        self.before_patch: list[Any] = []
+        """Functions that are called one by one before the next patches."""
+        self.clients: list[Api] = []
+        self.port = 0
+        self._version = 0
+
+    @property
+    def api(self) -> Api:
+        """A client of this server, which is closed at the end."""
+        api = Api(Access(f"http://127.0.0.1:{self.port}", "the test", token="t"), timeout_seconds=2.0)
+        self.clients.append(api)
+        return api
+
+    def put(self, path: str, **fields: Any) -> dict[str, Any]:
+        """Add an object, or replace fields of one."""
+        with self.lock:
+            known = self.objects.setdefault(path, {"metadata": {"name": path.rpartition("/")[2]}})
+            self._merge(known, fields)
+            return self._touched(known)
+
+    def answer(self, method: str, target: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+        """Return status and body of the answer to a request."""
+        url = urlsplit(target)
+        match = _OBJECT.fullmatch(url.path)
+        if match is None:
+            return 404, self._status("the server could not find the requested resource")
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if method == "PATCH" and self.before_patch:
+            self.before_patch.pop(0)()
+        with self.lock:
+            if match["log"]:
+                known = self.logs.get(f"{match['all']}/{match['name']}")
+                return (404, self._status("not found")) if known is None else (200, known)
+            if match["name"] is None:
+                return self._create(match["all"], body) if method == "POST" else (200, self._listed(url.path, query))
+            return self._one(method, url.path, body)
+
+    def _create(self, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+        made = copy.deepcopy(body or {})
+        where = f"{path}/{made['metadata']['name']}"
+        if where in self.objects:
+            return 409, self._status(f"{where} already exists")
+        self.objects[where] = made
+        if path.endswith("/pods"):
+            made.setdefault("status", {"phase": "Pending"})
+        return 201, self._touched(made)
+
+    def _one(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+        known = self.objects.get(path)
+        if known is None:
+            return 404, self._status(f"{path} not found")
+        if method == "DELETE":
+            return 200, self.objects.pop(path)
+        if method == "PATCH":
+            asked = ((body or {}).get("metadata") or {}).get("resourceVersion")
+            if asked not in (None, known["metadata"]["resourceVersion"]):
+                return 409, self._status("the object has been modified")
+            self._merge(known, body or {})
+            self._touched(known)
+        return 200, copy.deepcopy(known)
+
+    def _listed(self, path: str, query: dict[str, str]) -> dict[str, Any]:
+        namespaced = re.compile(re.escape(path).replace("/api/v1/", "/api/v1/(?:namespaces/[^/]+/)?", 1) + "/[^/]+")
+        found = [known for where, known in self.objects.items() if namespaced.fullmatch(where)]
+        chosen = [known for known in found if _selected(known, query.get("labelSelector", ""))]
+        return {"kind": "List", "items": copy.deepcopy(chosen)}
+
+    def _touched(self, known: dict[str, Any]) -> dict[str, Any]:
+        self._version += 1
+        known["metadata"]["resourceVersion"] = str(self._version)
+        return copy.deepcopy(known)
+
+    def _merge(self, known: dict[str, Any], changes: dict[str, Any]) -> None:
+        for name, value in changes.items():
+            if value is None:
+                known.pop(name, None)
+            elif isinstance(value, dict):
+                self._merge(known.setdefault(name, {}), value)
+            else:
+                known[name] = value
+
+    @staticmethod
+    def _status(message: str) -> dict[str, Any]:
+        return {"kind": "Status", "status": "Failure", "message": message}
+
+
+def _selected(known: dict[str, Any], selector: str) -> bool:
+    labels = known["metadata"].get("labels") or {}
+    for name, among, value in re.findall(r"([\w./-]+)(?: in \(([^)]*)\)|=([^,]*))", selector):
+        if labels.get(name) not in (among.replace(" ", "").split(",") if among else [value]):
+            return False
+    return True
+
+
+@contextmanager
+def fake_kubernetes() -> Iterator[FakeKubernetes]:
+    """Yield an API server that is up until the end."""
+    state = FakeKubernetes()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+        def _serve(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            request = f"{self.command} {urlsplit(self.path).path}"
+            state.requests.append(request)
+            state.tokens.append(self.headers.get("Authorization"))
+            if state.silent:
+                self.close_connection = True
+                return
+            answer: Any
+            if state.broken is not None:
+                status, answer = state.broken, {"message": "the server is broken"}
+            elif state.forbidden is not None and state.forbidden.search(request):
+                status, answer = 403, {"message": f'User "tester" cannot {request}'}
+            else:
+                status, answer = state.answer(self.command, self.path, body)
+                if state.loses_answers and self.command != "GET":
+                    state.loses_answers -= 1
+                    self.close_connection = True
+                    return
+            content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - as the base class calls them
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    state.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        for api in state.clients:
+            api.close()
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
