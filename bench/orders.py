@@ -86,7 +86,7 @@ class Operator:
     @property
     def control(self) -> Control:
         """The job's control directory."""
-        return Control.at(self.spec.application.control_dir, self.spec.job_id)
+        return Control.at(self.spec.application.control_place, self.spec.job_id)
 
     def carry_out(self, kind: CommandKind, size: int, way: Way | None = None) -> ActionResult:
         """Carry out a command; return its last result."""

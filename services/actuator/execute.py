@@ -31,6 +31,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_id
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, ControlError
+from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.logs import about
 from tidegate.runtime.poll import poll_until
@@ -49,6 +50,11 @@ Publish = Callable[[ActionResult, str | None], None]
 """Publishes a result, with its trace id, and returns when the broker has acknowledged it."""
 
 
+def control_of(spec: JobSpec, api: Api | None = None) -> Control:
+    """Return the control files of a job; a ConfigMap is reached through `api`."""
+    return Control.at(spec.application.control_place, spec.job_id, api=api)
+
+
 @dataclass(frozen=True, slots=True)
 class CommandRunner:
     """Carries out commands of all jobs; `run` may be called from several threads."""
@@ -60,6 +66,8 @@ class CommandRunner:
     publish: Publish
     owner: str
     """This process: only one actuator at a time may act for a job."""
+    control: Callable[[JobSpec], Control] = control_of
+    """Finds the control files of a job."""
     trace: Trace = no_trace
     """Exports the spans of results."""
 
@@ -87,7 +95,7 @@ class CommandRunner:
             state = self._record(command, state, outcome, trace_id)
         if spec is None:
             return state.phase
-        control = Control.at(spec.application.control_dir, spec.job_id)
+        control = self.control(spec)
         fence = JobFence(self.fence, control, spec.job_id, command.epoch, self.owner)
         task = Task(command, spec, self.clock, fence, cancelled)
         drivers = JobDrivers(spec, self.backends[spec.application.backend], control, self.log)

@@ -51,7 +51,7 @@ class IdleCluster:
         driver = f"driver-1-{len(self.runs)}"
         self.runs[driver] = run
         facts = {"submission_id": driver, "application_id": f"app-{driver}", "idle_at": "now"}
-        control = Control.at(run.spec.application.control_dir, run.spec.job_id)
+        control = Control.at(run.spec.application.control_place, run.spec.job_id)
         control.write_running(run.token, {**facts, "epoch": run.token.epoch, "run": run.token.run})
         self.most_alive = max(self.most_alive, len(self.live_drivers(run.spec)))
         return driver
@@ -61,7 +61,7 @@ class IdleCluster:
         run = self.runs.get(submission_id)
         if run is None:
             return DriverState.ABSENT
-        marker = Control.at(spec.application.control_dir, run.spec.job_id).stop_marker()
+        marker = Control.at(spec.application.control_place, run.spec.job_id).stop_marker()
         return DriverState.ENDED if marker is not None and marker[0] > run.token else DriverState.RUNNING
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:

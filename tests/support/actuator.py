@@ -117,7 +117,7 @@ class ActuatorRig:
     @property
     def control(self) -> Control:
         """The job's control directory."""
-        return Control.at(self.spec.application.control_dir, self.job_id)
+        return Control.at(self.spec.application.control_place, self.job_id)
 
     def load(self, records_per_second: int = 100) -> None:
         """Write records to the input topic until `close`."""

@@ -25,7 +25,17 @@ from tidegate.events.decision import (
     TrailEntry,
     decision_id,
 )
-from tidegate.events.job import Application, JobSpec, ManualScale, Mode, Scaling, SpecChange, Tariff
+from tidegate.events.job import (
+    Application,
+    JobSpec,
+    KubernetesPods,
+    ManualScale,
+    Mode,
+    Scaling,
+    SpecChange,
+    Tariff,
+    Volume,
+)
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
 from tidegate.events.snapshot import (
     ClusterState,
@@ -386,6 +396,26 @@ def _later() -> dict[str, Wire]:
         ),
         "job.priced": _jobs()[1].model_copy(
             update={"scaling": Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))}
+        ),
+        "job.on_kubernetes": JobSpec(
+            job_id="orders",
+            sources=("orders.raw",),
+            application=Application(
+                backend="kubernetes",
+                script="/jobs/orders.py",
+                checkpoint_location="/data/checkpoints/orders",
+                event_log_dir="/data/events",
+                kubernetes=KubernetesPods(
+                    namespace="shop",
+                    image="registry.example/shop/spark:4.2.0",
+                    service_account="spark-driver",
+                    volumes=(
+                        Volume(name="data", path="/data", claim="spark-data"),
+                        Volume(name="jobs", path="/jobs", host_path="/srv/jobs"),
+                    ),
+                    driver_template={"spec": {"nodeSelector": {"disk": "ssd"}, "priority": 5, "tolerations": [None]}},
+                ),
+            ),
         ),
         "decision.delayed": _decisions()[1].model_copy(
             update={"evidence": Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)}

@@ -6,13 +6,29 @@ import json
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
 from tidegate.events.way import ALL_WAYS, WITHOUT_HANDOVER, Way
 from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire, identity
 
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
 
+
+DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+"""A name of Kubernetes, as of a namespace."""
+DnsName = Annotated[
+    str,
+    StringConstraints(
+        max_length=253, pattern=r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*$"
+    ),
+]
+"""A name of Kubernetes that may have dots, as of an account."""
+
+Master = (
+    Annotated[str, StringConstraints(pattern=r"^(spark://[\w.,:\[\]-]+|local(-cluster)?\[.+\])$")]
+    | Annotated[str, StringConstraints(pattern=r"^k8s://https?://[\w.:\[\]/-]+$")]
+)
+_MASTERS = {"standalone": "spark://127.0.0.1:7077", "kubernetes": "k8s://https://kubernetes.default.svc"}
 
 _NOT_STARTED_WITH = {"rescale", "stop_deadline_seconds", "start_deadline_seconds"}
 """Fields of an application that only say how it is changed."""
@@ -26,12 +42,48 @@ class Mode(StrEnum):
     PAUSED = "paused"
 
 
+class Volume(Wire):
+    """A volume that the driver and all executors of a job on Kubernetes mount."""
+
+    name: DnsLabel
+    path: Annotated[str, StringConstraints(max_length=4096, pattern=r"^/[^\x00\n\r:]*$")]
+    """Where it is mounted."""
+    claim: DnsLabel | None = None
+    """Its PersistentVolumeClaim, which many pods must be able to mount."""
+    host_path: Annotated[str, StringConstraints(max_length=4096, pattern=r"^/[^\x00\n\r:]*$")] | None = None
+    """Instead of a claim: a folder of the node, which must be the same one on each node."""
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        if (self.claim is None) == (self.host_path is None):
+            raise ValueError(f"volume {self.name!r} needs either claim or host_path")
+        return self
+
+
+class KubernetesPods(Wire):
+    """The pods of a job on Kubernetes."""
+
+    namespace: DnsLabel
+    """Where they are. The actuator and the service account need rights there."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\s]+$")]
+    """The image of driver and executors: Spark, Python, the Kafka connector and the job's own packages. It needs the
+    entry point of Spark's images, and nothing of Tidegate."""
+    service_account: DnsName = "default"
+    """The account of the driver: it makes and ends executors, and writes the control files."""
+    volumes: tuple[Volume, ...] = ()
+    """What driver and executors mount: checkpoints and event logs must be on one of them."""
+    driver_template: dict[str, JsonValue] = Field(default_factory=dict)
+    """A pod, in part: what the driver's pod has besides, such as `{"spec": {"nodeSelector": {"disk": "ssd"}}}`. For the
+    executors, `conf` has Spark's own settings `spark.kubernetes.…`."""
+
+
 class Application(Wire):
     """How the job's Spark application is started. The size is not here: a command carries it."""
 
-    backend: Literal["standalone", "local"] = "standalone"
+    backend: Literal["standalone", "local", "kubernetes"] = "standalone"
     script: Path
-    """The user's PySpark script, or the jar that has `main_class`, as a path every worker can read."""
+    """The user's PySpark script, or the jar that has `main_class`, as a path that every worker, or the driver's pod,
+    can read."""
     main_class: (
         Annotated[str, StringConstraints(max_length=500, pattern=r"^[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*$")] | None
     ) = None
@@ -40,7 +92,11 @@ class Application(Wire):
     """Any name for the version of the script's code, such as a git tag. Tidegate does not read the script: if its code
     changes under the same path, change the release, and the running job is handed over to the new code."""
     args: tuple[str, ...] = ()
-    master: str = Field(default="spark://127.0.0.1:7077", pattern=r"^(spark://[\w.,:\[\]-]+|local(-cluster)?\[.+\])$")
+    master: Master = Field(
+        default_factory=lambda fields: _MASTERS.get(str(fields.get("backend")), _MASTERS["standalone"])
+    )
+    """Spark's master: by default `spark://127.0.0.1:7077`, and `k8s://https://kubernetes.default.svc` for the
+    `kubernetes` backend."""
     rest_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
     """The master's REST submission endpoint; needed by the `standalone` backend."""
     master_ui_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
@@ -54,8 +110,11 @@ class Application(Wire):
     env: dict[str, str] = Field(default_factory=dict)
     checkpoint_location: Path
     event_log_dir: Path
-    control_dir: Path
-    """A directory shared by the actuator and the drivers: stop markers, fences and acknowledgements."""
+    control_dir: Path | None = None
+    """A directory shared by the actuator and the drivers: stop markers, fences and acknowledgements. Only the
+    `kubernetes` backend can do without: they are then in a ConfigMap of the job."""
+    kubernetes: KubernetesPods | None = None
+    """The job's pods; needed by the `kubernetes` backend."""
     executor_cores: Parallelism = 1
     executor_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
     driver_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
@@ -88,6 +147,29 @@ class Application(Wire):
                 f" found {', '.join(self.rescale)}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _fits_the_backend(self) -> Self:
+        on_kubernetes = self.backend == "kubernetes"
+        if (self.kubernetes is not None) != on_kubernetes:
+            needed = "needs the block kubernetes" if on_kubernetes else "takes no block kubernetes"
+            raise ValueError(f"backend {self.backend!r} {needed}")
+        if self.master.startswith("k8s://") != on_kubernetes:
+            raise ValueError(f"backend {self.backend!r} does not fit the master {self.master!r}")
+        if on_kubernetes:
+            for name in ("rest_url", "master_ui_url"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"backend 'kubernetes' takes no {name}: there is no standalone master")
+        elif self.control_dir is None:
+            raise ValueError(f"backend {self.backend!r} needs control_dir, a directory that actuator and driver share")
+        return self
+
+    @property
+    def control_place(self) -> str:
+        """Where the control files are: the path of a folder, or `configmap:NAMESPACE`."""
+        if self.control_dir is not None or self.kubernetes is None:
+            return str(self.control_dir)
+        return f"configmap:{self.kubernetes.namespace}"
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -240,6 +322,7 @@ __all__ = [
     "Application",
     "Count",
     "JobSpec",
+    "KubernetesPods",
     "ManualScale",
     "Mode",
     "Prior",
@@ -249,4 +332,5 @@ __all__ = [
     "Seconds",
     "SpecChange",
     "Tariff",
+    "Volume",
 ]

@@ -40,6 +40,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidegate.launcher.kubernetes import Api
 from tidegate.launcher.store import FolderStore, Store, store_at
 
 REHEARSAL = "tidegate-rehearsal"
@@ -92,10 +93,10 @@ class Control:
         """The folder, if they are in one."""
 
     @classmethod
-    def at(cls, place: str | Path, job_id: str, *, patience_seconds: float = 0.0) -> Control:
+    def at(cls, place: str | Path, job_id: str, *, api: Api | None = None, patience_seconds: float = 0.0) -> Control:
         """Return the control files of a job at a place: the path of a folder, or `configmap:NAMESPACE`."""
         try:
-            return cls(store_at(place, job_id, patience_seconds=patience_seconds))
+            return cls(store_at(place, job_id, api=api, patience_seconds=patience_seconds))
         except ValueError as error:
             raise ControlError(str(error)) from None
 

@@ -3,7 +3,8 @@
 All calls go through py4j to classes of Spark that Python has no names for. They were tried on Spark 4.2. With dynamic
 allocation on, Spark's standalone backend grants an application as many executors as it asks for, up to
 `spark.cores.max`, and replaces those that die. The allocation manager must be kept from deciding by itself: the
-actuator starts the application with the same minimum and maximum and an idle timeout that never passes.
+actuator starts the application with the same minimum and maximum and an idle timeout that never passes. On Kubernetes,
+an application may ask for executors without dynamic allocation, and Spark makes and replaces their pods.
 
 An executor leaves by *decommissioning*: it takes no more tasks, ends those it has, moves its shuffle files, and exits.
 """
@@ -69,11 +70,11 @@ class SparkExecutors:
         self.application_id = str(context.applicationId)
         conf = context._conf  # getConf() copies all settings, one call each
         self.cores = int(conf.get("spark.executor.cores", "1"))
-        resizable = (
-            str(context.master).startswith("spark://")
-            and conf.get("spark.dynamicAllocation.enabled") == "true"
-            and conf.get("spark.decommission.enabled") == "true"
+        # on Kubernetes, Spark takes requests for executors with dynamic allocation off
+        grows = context.master.startswith("k8s://") or (
+            context.master.startswith("spark://") and conf.get("spark.dynamicAllocation.enabled") == "true"
         )
+        resizable = grows and conf.get("spark.decommission.enabled") == "true"
         self.limit = int(conf.get("spark.cores.max", "0")) // self.cores if resizable else None
 
     def listed(self) -> list[Executor]:

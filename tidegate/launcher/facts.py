@@ -11,6 +11,8 @@ from typing import Any
 
 from tidegate.launcher.control import Control, Token, utc_now
 
+SUBMISSION_ID = "TIDEGATE_SUBMISSION_ID"
+"""The environment variable that tells a driver's pod its name."""
 _DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
 
 
@@ -21,10 +23,10 @@ class RunFacts:
         self._control = control
         self._token = token
         self._lock = threading.Lock()
-        # a standalone worker starts a driver in a folder named after its id
-        driver = _DRIVER_DIR.search(str(Path.cwd()))
+        # a pod is told its id; a standalone worker starts a driver in a folder named after its id
+        told, driver = os.environ.get(SUBMISSION_ID), _DRIVER_DIR.search(str(Path.cwd()))
         self._facts: dict[str, Any] = {
-            "submission_id": driver[0] if driver else _process_id(os.getppid()),
+            "submission_id": told or (driver[0] if driver else _process_id(os.getppid())),
             "epoch": token.epoch,
             "run": token.run,
             "parallelism": parallelism,

@@ -17,8 +17,18 @@ NEVER = "100000d"
 """An idle timeout that does not pass; Spark counts it in nanoseconds, so it must not be much longer."""
 
 LAUNCHER = Path(launcher.__file__).with_name("__main__.py")
+_NONE: Mapping[str, str] = {}
 LOG_BYTES = 65_536
 """How much of the end of a driver's log is read to say why it failed."""
+
+
+_DECOMMISSION = {
+    "spark.decommission.enabled": "true",
+    "spark.storage.decommission.enabled": "true",
+    "spark.storage.decommission.shuffleBlocks.enabled": "true",
+    "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor that leaves waits for it
+}
+"""With which executors leave without a failed task."""
 
 
 class DriverState(StrEnum):
@@ -85,13 +95,21 @@ class Submission:
         An application on a standalone cluster gets as many cores as `spark.cores.max` says, and never more. Only with
         dynamic allocation on, it starts with fewer and can ask for more. Spark's allocation manager then has nothing
         to decide: its minimum is its maximum, and no executor is ever idle for long enough to be removed.
+
+        On Kubernetes, an application has as many executors as it asks for at any time, and `spark.cores.max` means
+        nothing to Spark: there it only tells the launcher how far the run can grow.
         """
         app = self.spec.application
-        if Way.IN_PLACE not in app.ways or not app.master.startswith("spark://"):
-            return {"spark.cores.max": str(self.parallelism), "spark.dynamicAllocation.enabled": "false"}
+        fixed, on_kubernetes = "spark.dynamicAllocation.enabled", app.master.startswith("k8s://")
         executors = str(self.parallelism // app.executor_cores)
+        instances = {"spark.executor.instances": executors} if on_kubernetes else {}
+        if Way.IN_PLACE not in app.ways or not app.master.startswith(("spark://", "k8s://")):
+            return {"spark.cores.max": str(self.parallelism), fixed: "false", **instances}
+        most = {"spark.cores.max": str(max(self.spec.scaling.max_parallelism, self.parallelism))}
+        if on_kubernetes:
+            return {**most, **instances, fixed: "false", **_DECOMMISSION}
         return {
-            "spark.cores.max": str(max(self.spec.scaling.max_parallelism, self.parallelism)),
+            **most,
             "spark.executor.instances": executors,
             "spark.dynamicAllocation.enabled": "true",
             "spark.dynamicAllocation.minExecutors": executors,
@@ -99,14 +117,16 @@ class Submission:
             "spark.dynamicAllocation.maxExecutors": executors,
             "spark.dynamicAllocation.executorIdleTimeout": NEVER,
             "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-            "spark.decommission.enabled": "true",
-            "spark.storage.decommission.enabled": "true",
-            "spark.storage.decommission.shuffleBlocks.enabled": "true",
-            "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor that leaves waits for it
+            **_DECOMMISSION,
         }
 
-    def submit_args(self, master: str) -> list[str]:
-        """Return the arguments of `spark-submit`, in client mode: the caller decides where the driver runs."""
+    def submit_args(
+        self, master: str, *, launcher_at: str = str(LAUNCHER), conf: Mapping[str, str] = _NONE
+    ) -> list[str]:
+        """Return the arguments of `spark-submit`, in client mode: the caller decides where the driver runs.
+
+        There, the launcher is at `launcher_at`. `conf` has the settings that only the caller knows; they win.
+        """
         app = self.spec.application
         args = ["--master", master, "--deploy-mode", "client", "--name", self.spec.job_id]
         # a main class is on the class path, and on that of the executors, like the jars that it needs
@@ -115,9 +135,9 @@ class Submission:
             args += ["--jars", ",".join(jars)]
         if app.py_files:
             args += ["--py-files", ",".join(app.py_files)]
-        for name, value in sorted(self.spark_conf().items()):
+        for name, value in sorted({**self.spark_conf(), **conf}.items()):
             args += ["--conf", f"{name}={value}"]
-        args += [str(LAUNCHER), "--control-dir", app.control_dir, "--job-id", self.spec.job_id]
+        args += [launcher_at, "--control-dir", app.control_place, "--job-id", self.spec.job_id]
         args += ["--epoch", str(self.token.epoch), "--run", str(self.token.run)]
         args += ["--parallelism", str(self.parallelism), *(["--handover"] if self.handover else [])]
         if app.main_class is not None:
