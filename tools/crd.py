@@ -130,6 +130,9 @@ def spec_schema() -> Schema:
         "`kubectl scale`, or an autoscaler. The guards still apply. Tidegate writes it too, once the job has settled "
         "at another size, so leave it out of files that you apply.",
     }
+    pods = spec["properties"]["application"]["properties"]["kubernetes"]
+    pods["required"].remove("namespace")
+    pods["properties"]["namespace"]["description"] = "Where they are: the namespace of the object, and no other."
     spec["properties"]["scaling"]["x-kubernetes-validations"] = [
         {
             "rule": " || ".join([f"!has(self.{field})" for field in fields])
@@ -149,14 +152,13 @@ def _structural(schema: Schema, definitions: dict[str, Schema]) -> Schema:
         schema = definitions[name] | {key: value for key, value in schema.items() if key != "$ref"}
     choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     if len(choices) > 1:
-        return _described(schema, dict(ANYTHING))
+        return _described(schema, _one_of(choices))
     if choices:
         inner = _structural(choices[0], definitions)
         return _described(schema, inner, inner.get("description", ""))
-    made: Schema = {key: schema[key] for key in KEPT if key in schema}
-    for key, word in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if key in schema:
-            made |= {word: schema[key], key: True}
+    if "type" not in schema and "enum" not in schema:
+        return _described(schema, dict(ANYTHING))
+    made = _rules(schema)
     if "items" in schema:
         made["items"] = _structural(schema["items"], definitions)
     if "properties" in schema:
@@ -166,6 +168,24 @@ def _structural(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     elif isinstance(schema.get("additionalProperties"), dict):
         made["additionalProperties"] = _structural(schema["additionalProperties"], definitions)
     return _described(schema, made)
+
+
+def _rules(schema: Schema) -> Schema:
+    """Return what a schema asks of the value itself; OpenAPI's exclusive bounds are flags."""
+    made: Schema = {key: schema[key] for key in KEPT if key in schema}
+    for key, word in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if key in schema:
+            made |= {word: schema[key], key: True}
+    return made
+
+
+def _one_of(choices: list[Schema]) -> Schema:
+    """Return the schema of a value that may be of several kinds: rules that differ, of one type; or anything."""
+    types = {choice.get("type") for choice in choices}
+    if len(types) > 1 or None in types:
+        return dict(ANYTHING)
+    rules = [{key: value for key, value in _rules(choice).items() if key != "type"} for choice in choices]
+    return {"type": types.pop(), "anyOf": rules}
 
 
 KEPT = (
@@ -279,6 +299,7 @@ ALLOWED = (
     "additionalProperties",
     "items",
     "required",
+    "anyOf",
     "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-validations",
     "x-kubernetes-list-type",

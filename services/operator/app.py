@@ -1,6 +1,6 @@
 """The operator assembled: a loop that lists the StreamingJobs, decides what is to be done for each, and does it.
 
-Every round looks at everything anew, so a lost event, a restart or a second run of a step does no harm. What is wrong
+Every round looks at everything again, so a lost event, a restart or a second run of a step does no harm. What is wrong
 with one object delays no other.
 """
 

@@ -46,9 +46,7 @@ def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: d
     if sj.deleting:
         ours = present is not None and "appliedSpec" in sj.status
         return Plan(remove=sj.held and ours, release=sj.held)
-    wanted, problems = read_spec({**sj.fields, "job_id": sj.name})
-    if problems:
-        wanted = None
+    wanted, problems = _read(sj)
     base = wanted if wanted is not None and (sj.changed or present is None) else present
     if base is not None and sj.request is not None:
         base = base.model_copy(update={"manual": _request(sj, present, now)})
@@ -75,6 +73,23 @@ def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: d
         slots=slots,
         status=status_of(sj, job, conditions, now, **applied),
     )
+
+
+def _read(sj: StreamingJob) -> tuple[JobSpec | None, list[SpecProblem]]:
+    """Return the spec that the object asks for, or what is wrong with it.
+
+    Its pods are in the object's own namespace: who may write objects here must not start pods elsewhere.
+    """
+    fields = {**sj.fields, "job_id": sj.name}
+    application = fields.get("application")
+    if isinstance(application, dict) and isinstance(pods := application.get("kubernetes"), dict):
+        found = pods.get("namespace", sj.namespace)
+        if found != sj.namespace:
+            text = f"application.kubernetes.namespace: must be the object's own, {sj.namespace!r}, found {found!r}"
+            return None, [SpecProblem(("application", "kubernetes", "namespace"), text)]
+        fields["application"] = {**application, "kubernetes": {**pods, "namespace": sj.namespace}}
+    spec, problems = read_spec(fields)
+    return (None if problems else spec), problems
 
 
 def _request(sj: StreamingJob, present: JobSpec | None, now: datetime) -> ManualScale:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ def status_of(
     kept = {name: sj.status[name] for name in ("appliedSpec", "appliedSlots") if name in sj.status}
     return {
         "observedGeneration": sj.generation,
-        "selector": f"tidegate.dev/job={sj.name},spark-role=executor",
+        "selector": f"spark-role=executor,spark-app-name={label_of(sj.name)}",
         **kept,
         **applied,
         **(_of_job(job) if job is not None else {}),
@@ -110,6 +111,11 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
 def moment(instant: datetime) -> str:
     """Return an instant as Kubernetes writes it, in seconds."""
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def label_of(job_id: str) -> str:
+    """Return the label that Spark gives the pods of an application of this name."""
+    return re.sub("-+", "-", re.sub("[^a-z0-9-]", "-", job_id)).strip("-")
 
 
 def camel(word: str) -> str:

@@ -182,6 +182,22 @@ def test_a_wrong_spec_of_a_new_job_starts_nothing() -> None:
     assert world.condition("Accepted")[2].endswith("The job is not started.")
 
 
+def test_the_pods_of_a_job_are_in_the_namespace_of_its_object() -> None:
+    """It need not be said, and another one is refused: who may write objects here starts no pods elsewhere."""
+    world = World()
+    application = FIELDS["application"] | {"backend": "kubernetes", "kubernetes": {"image": "spark:4.2.0"}}
+    world.cluster.apply("rates", FIELDS | {"application": application})
+    world.turn()
+    pods = world.jobs.published[-1].application.kubernetes
+    assert pods is not None
+    assert pods.namespace == "jobs"
+    elsewhere = application | {"kubernetes": {"image": "spark:4.2.0", "namespace": "kube-system"}}
+    world.cluster.apply("rates", {"application": elsewhere})
+    world.turn()
+    assert "must be the object's own, 'jobs', found 'kube-system'" in world.condition("Accepted")[2]
+    assert len(world.jobs.published) == 1
+
+
 def test_scaling_an_object_is_an_operators_size(world: World) -> None:
     """`kubectl scale` is a request like that of `tidegate scale`: once per write, with who asked."""
     world.cluster.scale("rates", 6)
