@@ -9,15 +9,17 @@ from collections.abc import Mapping
 import redis
 
 from services.actuator.backends import Backend
+from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
 from services.actuator.command_log import CommandLog
 from services.actuator.consumer import Actuator, Producer
-from services.actuator.execute import CommandRunner
+from services.actuator.execute import CommandRunner, control_of
 from services.actuator.fence import RedisFence
 from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.wire import Wire
+from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
@@ -40,13 +42,16 @@ def build(
     registry = new_registry(ACTUATOR)
     redis_client = redis_client or redis.Redis.from_url(**settings.redis())
     publisher = _OneAtATime(producer or Publisher(settings))
+    api = Api()
     runner = CommandRunner(
         clock=clock,
         log=CommandLog(),
         fence=RedisFence(redis_client, settings.redis_prefix),
-        backends=backends or {"standalone": Standalone(), "local": Local(settings.driver_log_dir)},
+        backends=backends
+        or {"standalone": Standalone(), "local": Local(settings.driver_log_dir), "kubernetes": Kubernetes(api)},
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
         owner=uuid.uuid4().hex,
+        control=lambda spec: control_of(spec, api),
         trace=tracer(settings),
     )
     session = int(settings.session_timeout_seconds * 1000)

@@ -76,7 +76,9 @@ class JobDrivers:
 
     def foreign(self) -> list[str]:
         """Return the ids of the live applications that run the job, by name or by event log, and are not ours."""
-        ours = {facts.get("application_id") for facts in self._arrived()} | self.log.incarnations()
+        arrived = self._arrived()
+        ours = {facts.get(name) for facts in arrived for name in ("application_id", "submission_id")}
+        ours |= self.log.incarnations() | self.log.submissions()  # on Kubernetes, an application has its driver's id
         others = {id_: name for id_, name in self.backend.applications(self.spec).items() if id_ not in ours}
         return sorted(id_ for id_, name in others.items() if name == self.spec.job_id or self._writes_here(id_))
 
@@ -99,13 +101,15 @@ class JobDrivers:
     def reason(self, token: Token, submission_id: str | None) -> str:
         """Return why a run failed, in one line without secrets; an empty text if nothing says so.
 
-        The run itself knows best. If it could not say anything, the last errors in its driver's log may tell.
+        The run itself knows best. If it could not say anything, the cluster may know what hinders or ended its driver,
+        or the last errors in the driver's log may tell.
         """
         app = self.spec.application
         text = str(self.facts(token).get("error", ""))
         if not text and submission_id is not None:
             with contextlib.suppress(*NO_ANSWER, OSError):
-                text = last_errors(self.backend.log_tail(self.spec, submission_id, token))
+                text = self.backend.reason(self.spec, submission_id)
+                text = text or last_errors(self.backend.log_tail(self.spec, submission_id, token))
         return explanation(text, secrets_of(app.conf, app.env))
 
     def state(self, submission_id: str) -> DriverState:

@@ -64,6 +64,11 @@ class IdleCluster:
         marker = Control.at(spec.application.control_place, run.spec.job_id).stop_marker()
         return DriverState.ENDED if marker is not None and marker[0] > run.token else DriverState.RUNNING
 
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        """Return nothing: no driver here fails."""
+        del spec, submission_id
+        return ""
+
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """Fail: no driver here needs force."""
         raise AssertionError(f"{spec.job_id}: {submission_id} was killed")

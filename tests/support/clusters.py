@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,12 +15,14 @@ import httpx
 import pytest
 
 from services.actuator.backends import Backend, DriverState
+from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
 from tests.support.events import job
 from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.wait import wait_until
-from tidegate.events.job import JobSpec
+from tidegate.events.job import Application, JobSpec, KubernetesPods
 
 SAID = "the driver of this run says something"
 
@@ -34,6 +37,10 @@ class Cluster(Protocol):
     @property
     def spec(self) -> JobSpec:
         """The job."""
+
+    @property
+    def names_drivers(self) -> bool:
+        """Whether a run that is submitted twice is the same driver."""
 
     def arguments(self, submission_id: str) -> list[str]:
         """Return the arguments with which a driver was started."""
@@ -56,6 +63,8 @@ class Cluster(Protocol):
 
 class SimulatedFake:
     """The cluster of the actuator's unit tests."""
+
+    names_drivers = False
 
     def __init__(self, folder: Path) -> None:
         self.backend = self._fake = FakeCluster(folder)
@@ -89,6 +98,8 @@ class SimulatedFake:
 
 class LocalMachine:
     """This machine, with a stand-in for `spark-submit` that runs until a file tells it to end."""
+
+    names_drivers = False
 
     _SUBMIT = f'#!/bin/sh\necho "{SAID}"\nwhile [ ! -e "$ENDS/$$" ]; do sleep 0.05; done\n'
 
@@ -154,6 +165,8 @@ class LocalMachine:
 
 class StandaloneMaster:
     """A master and its worker, as they answer over HTTP."""
+
+    names_drivers = False
 
     def __init__(self) -> None:
         spec = job("rates")
@@ -234,6 +247,60 @@ class StandaloneMaster:
         }
 
 
+class KubernetesCluster:
+    """An API server and its objects; the test does what the kubelet would do."""
+
+    names_drivers = True
+
+    def __init__(self, server: FakeKubernetes) -> None:
+        self.spec = on_kubernetes(job("rates"))
+        self.server = server
+        self.backend = Kubernetes(server.api)
+        self._pods = "/api/v1/namespaces/jobs/pods"
+        server.usual_log = SAID
+
+    def arguments(self, submission_id: str) -> list[str]:
+        """Return the arguments of the pod's container."""
+        words: list[str] = self.server.objects[f"{self._pods}/{submission_id}"]["spec"]["containers"][0]["args"]
+        return words
+
+    def end(self, submission_id: str) -> None:
+        """Have a driver's container end."""
+        self.server.put(f"{self._pods}/{submission_id}", status={"phase": "Succeeded"})
+
+    def start_foreign(self, name: str) -> str:
+        """Add a driver's pod and an executor's, with the labels that Spark gives them."""
+        labels = {"spark-app-selector": "spark-9", "spark-app-name": name}
+        for role in ("driver", "executor"):
+            pod = {"metadata": {"labels": labels | {"spark-role": role}}, "spec": {"nodeName": "n"}}
+            self.server.put(f"{self._pods}/theirs-{role}", **pod, status={"phase": "Running"})
+        return "spark-9"
+
+    def end_foreign(self, application_id: str) -> None:
+        """Have its pods end, and be deleted."""
+        del application_id
+        self.server.put(f"{self._pods}/theirs-driver", status={"phase": "Failed"})
+        del self.server.objects[f"{self._pods}/theirs-executor"]
+
+    def refuse(self) -> None:
+        """Accept no more pods, as a quota does."""
+        self.server.forbidden = re.compile("POST .*/pods")
+
+    def be_silent(self) -> None:
+        """Answer no more."""
+        self.server.silent = True
+
+
+def on_kubernetes(spec: JobSpec, **block: Any) -> JobSpec:
+    """Return a spec as that of a job on Kubernetes, in the namespace `jobs`."""
+    left_out = {"control_dir", "master", "rest_url", "master_ui_url", "backend"}
+    fields = spec.application.model_dump(exclude=left_out, exclude_none=True)
+    pods = KubernetesPods(**({"namespace": "jobs", "image": "spark:4.2.0"} | block))
+    return spec.model_copy(
+        update={"application": Application(**fields, backend="kubernetes", kubernetes=pods)},
+    )
+
+
 def _json(request: httpx.Request) -> dict[str, Any]:
     found: dict[str, Any] = httpx.Response(200, content=request.content).json()
     return found
@@ -244,6 +311,10 @@ def cluster_of(backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """Yield the cluster behind a backend."""
     if backend == "fake":
         yield SimulatedFake(folder)
+        return
+    if backend == "kubernetes":
+        with fake_kubernetes() as server:
+            yield KubernetesCluster(server)
         return
     cluster = LocalMachine(folder, monkeypatch) if backend == "local" else StandaloneMaster()
     try:

@@ -60,6 +60,10 @@ class FakeCluster:
         self._answer()
         return self.drivers.get(submission_id, DriverState.ABSENT)
 
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        """Return nothing: a simulated cluster does not say so."""
+        return ""
+
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End a driver."""
         if submission_id in self.drivers:

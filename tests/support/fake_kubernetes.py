@@ -31,8 +31,8 @@ class FakeKubernetes:
         self.lock = threading.RLock()
         self.objects: dict[str, dict[str, Any]] = {}
         """By path, such as `/api/v1/namespaces/jobs/pods/a`."""
-        self.logs: dict[str, str] = {}
-        """By the path of the pod."""
+        self.usual_log = ""
+        """The log of each pod."""
         self.requests: list[str] = []
         """Method and path of each."""
         self.tokens: list[str | None] = []
@@ -76,8 +76,8 @@ class FakeKubernetes:
             self.before_patch.pop(0)()
         with self.lock:
             if match["log"]:
-                known = self.logs.get(f"{match['all']}/{match['name']}")
-                return (404, self._status("not found")) if known is None else (200, known)
+                there = f"{match['all']}/{match['name']}" in self.objects
+                return (200, self.usual_log) if there else (404, self._status("not found"))
             if match["name"] is None:
                 return self._create(match["all"], body) if method == "POST" else (200, self._listed(url.path, query))
             return self._one(method, url.path, body)

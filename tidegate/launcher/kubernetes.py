@@ -43,19 +43,23 @@ class ApiRefused(ApiError):
 
 
 class Api:
-    """One API server. Thread-safe: each request takes a connection that is idle, or a new one."""
+    """One API server. Thread-safe: each request takes a connection that is idle, or a new one.
 
-    def __init__(self, access: Access, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self.access = access
+    Without an `access`, the first request finds this process's own; it raises `AccessError` if there is none.
+    """
+
+    def __init__(self, access: Access | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._found = access
         self._timeout = timeout_seconds
         self._tls: ssl.SSLContext | None = None
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
 
-    @classmethod
-    def found(cls) -> Api:
-        """Return the API server of this pod, or of the kubeconfig; raise `ApiError` if there is neither."""
-        return cls(Access.find())
+    @property
+    def access(self) -> Access:
+        """The API server, and what it is shown."""
+        self._found = self._found or Access.find()
+        return self._found
 
     def get(self, path: str, **query: str) -> dict[str, Any] | None:
         """Return an object or a list; None if there is no such object."""

@@ -116,7 +116,5 @@ def store_at(place: str | Path, job_id: str, *, api: Api | None = None, patience
         raise ValueError(f"job_id {job_id[:80]!r} cannot name a directory")
     text = str(place)
     if text.startswith(CONFIG_MAP):
-        return ConfigMapStore(
-            api or Api.found(), text.removeprefix(CONFIG_MAP), job_id, patience_seconds=patience_seconds
-        )
+        return ConfigMapStore(api or Api(), text.removeprefix(CONFIG_MAP), job_id, patience_seconds=patience_seconds)
     return FolderStore(Path(place) / job_id)

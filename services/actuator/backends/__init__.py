@@ -1,4 +1,4 @@
-"""What the actuator asks of a cluster: six questions, and one file per kind of cluster that answers them."""
+"""What the actuator asks of a cluster: seven questions, and one file per kind of cluster that answers them."""
 
 from __future__ import annotations
 
@@ -153,6 +153,9 @@ class Backend(Protocol):
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
         """Return what the cluster says about a driver."""
+
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        """Return what the cluster says hinders a driver, or has ended it; an empty text if it says nothing."""
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End a driver by force; it may have ended already."""

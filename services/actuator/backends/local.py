@@ -67,6 +67,11 @@ class Local:
         # the leader is gone; no other process can get the group's id while a member is alive
         return DriverState.RUNNING if child is not None and _group_alive(int(pid)) else DriverState.ENDED
 
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        """Return nothing: there is no cluster to say so."""
+        del spec, submission_id
+        return ""
+
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End the driver's whole group by force; it may have ended already."""
         if self.state(spec, submission_id).alive:

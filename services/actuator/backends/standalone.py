@@ -75,6 +75,11 @@ class Standalone:
             return DriverState.RUNNING
         return DriverState.PENDING if said in _PENDING else DriverState.ENDED
 
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        """Return nothing: a master does not say so."""
+        del spec, submission_id
+        return ""
+
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End a driver by force; it may have ended already."""
         self._ask("POST", f"{_rest(spec)}/v1/submissions/kill/{submission_id}")

@@ -1,0 +1,187 @@
+"""The driver of a run as a pod of Kubernetes, and the launcher's code as a ConfigMap that it mounts.
+
+The pod runs `spark-submit` in client mode, through the entry point of Spark's images. So the actuator needs no Java,
+and a start costs a pod. The pod's name is made of job, epoch and run: it is the key of the submission, the id of the
+application, and what the driver calls itself. Executors find the driver at its pod's address, and belong to the pod:
+when it is deleted, Kubernetes deletes them.
+
+The launcher has only text files, less than the 1 MiB that a ConfigMap holds. Its ConfigMap is named by their checksum:
+a driver has the launcher of the actuator that started it, whatever its image is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tidegate
+from services.actuator.backends import LAUNCHER, Submission
+from tidegate.events.job import Application, KubernetesPods
+from tidegate.launcher.config_map import JOB_LABEL, LABELS, object_name
+from tidegate.launcher.facts import SUBMISSION_ID
+
+CONTAINER = "spark-kubernetes-driver"
+"""As Spark names it; a template may change it under this name."""
+APP_LABEL, ROLE_LABEL, NAME_LABEL = "spark-app-selector", "spark-role", "spark-app-name"
+RUN_LABEL = "tidegate.dev/run"
+_ADDRESS = "SPARK_DRIVER_BIND_ADDRESS"
+_LAUNCHER_DIR = "/opt/tidegate"
+_LEAST_OVERHEAD_MB = 384
+_UNITS = {"": 1.0, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024}
+
+
+def run_name(submission: Submission) -> str:
+    """Return the name of a run: of its pod, its application and its submission."""
+    return object_name(submission.spec.job_id, *submission.token)
+
+
+def app_name_label(name: str) -> str:
+    """Return the label that Spark makes of an application's name (KubernetesConf.getAppNameLabel of Spark 4.2)."""
+    return re.sub(r"-+", "-", re.sub(r"[^a-z0-9-]", "-", name.strip().lower()))[:63].strip("-")
+
+
+def driver_pod(submission: Submission) -> dict[str, Any]:
+    """Return the pod of a run's driver."""
+    app, name, job_id = submission.spec.application, run_name(submission), submission.spec.job_id
+    pods = pods_of(app)
+    code, labels = launcher_code(), {**LABELS, JOB_LABEL: job_id, RUN_LABEL: str(submission.token)}
+    words = submission.submit_args(
+        app.master, launcher_at=f"{_LAUNCHER_DIR}/tidegate/launcher/{LAUNCHER.name}", conf=_conf(app, name, job_id)
+    )
+    args = ["driver", *(word.replace("$", "$$") for word in words)]  # Kubernetes expands $(NAME)
+    args[1:1] = ["--conf", f"spark.driver.host=$({_ADDRESS})"]
+    own: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": labels | {ROLE_LABEL: "driver", APP_LABEL: name, NAME_LABEL: app_name_label(job_id)},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": pods.service_account,
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": pods.image,
+                    "args": args,
+                    "env": [
+                        *({"name": key, "value": value.replace("$", "$$")} for key, value in app.env.items()),
+                        {"name": SUBMISSION_ID, "value": name},
+                        {"name": _ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                    ],
+                    "resources": _resources(app),
+                    "volumeMounts": [
+                        *({"name": volume.name, "mountPath": volume.path} for volume in pods.volumes),
+                        {"name": "tidegate-launcher", "mountPath": _LAUNCHER_DIR},
+                    ],
+                }
+            ],
+            "volumes": [
+                *({"name": one.name, **_source(one.claim, one.host_path)} for one in pods.volumes),
+                {"name": "tidegate-launcher", "configMap": {"name": code["metadata"]["name"], "items": _items(code)}},
+            ],
+        },
+    }
+    made: dict[str, Any] = _merged(pods.driver_template, own)
+    return made
+
+
+@cache
+def launcher_code() -> dict[str, Any]:
+    """Return the ConfigMap that holds the launcher's code."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in sorted(LAUNCHER.parent.glob("*.py"))}
+    files["tidegate.py"] = Path(str(tidegate.__file__)).read_text(encoding="utf-8")
+    digest = hashlib.sha256("\0".join(part for item in files.items() for part in item).encode()).hexdigest()[:12]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        # a dot, which the name of no job's ConfigMap has
+        "metadata": {"name": f"tidegate.launcher-{digest}", "labels": dict(LABELS)},
+        "immutable": True,
+        "data": files,
+    }
+
+
+def pods_of(app: Application) -> KubernetesPods:
+    """Return the block `kubernetes` of an application; its backend is `kubernetes`, so it has one."""
+    if app.kubernetes is None:
+        raise ValueError("application.kubernetes is needed by the kubernetes backend")
+    return app.kubernetes
+
+
+def _items(code: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return where each file of the launcher is below the mount."""
+    inside = {name: f"tidegate/launcher/{name}" for name in code["data"]} | {"tidegate.py": "tidegate/__init__.py"}
+    return [{"key": name, "path": path} for name, path in inside.items()]
+
+
+def _conf(app: Application, name: str, job_id: str) -> dict[str, str]:
+    """Return the settings of a driver in a pod; those that only repeat Spark's cluster mode give way to the spec's."""
+    pods = pods_of(app)
+    usual = {
+        "spark.driver.port": "7078",
+        "spark.driver.blockManager.port": "7079",
+        "spark.executor.memoryOverheadFactor": _overhead_factor(app),
+    }
+    for volume in pods.volumes:
+        kind = "persistentVolumeClaim" if volume.claim is not None else "hostPath"
+        place = f"spark.kubernetes.executor.volumes.{kind}.{volume.name}"
+        option = "claimName" if volume.claim is not None else "path"
+        usual |= {
+            f"{place}.mount.path": volume.path,
+            f"{place}.options.{option}": str(volume.claim or volume.host_path),
+        }
+    return {key: app.conf.get(key, value) for key, value in usual.items()} | {
+        "spark.app.id": name,
+        "spark.kubernetes.namespace": pods.namespace,
+        "spark.kubernetes.container.image": pods.image,
+        "spark.kubernetes.driver.pod.name": name,
+        f"spark.kubernetes.executor.label.{JOB_LABEL}": job_id,
+    }
+
+
+def _source(claim: str | None, host_path: str | None) -> dict[str, Any]:
+    return {"hostPath": {"path": host_path}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
+
+
+def _overhead_factor(app: Application) -> str:
+    """Return the share of memory beside the JVM's heap: more for Python, as in Spark's cluster mode."""
+    return app.conf.get("spark.kubernetes.memoryOverheadFactor", "0.4" if app.main_class is None else "0.1")
+
+
+def _resources(app: Application) -> dict[str, Any]:
+    """Return what the driver's pod asks for, by the rules of Spark's cluster mode (BasicDriverFeatureStep)."""
+    factor = float(app.conf.get("spark.driver.memoryOverheadFactor", _overhead_factor(app)))
+    least = max(_LEAST_OVERHEAD_MB, math.ceil(factor * app.driver_memory_mb))
+    memory = f"{app.driver_memory_mb + _mebibytes(app.conf.get('spark.driver.memoryOverhead'), least)}Mi"
+    cpu = app.conf.get("spark.kubernetes.driver.request.cores", app.conf.get("spark.driver.cores", "1"))
+    most = app.conf.get("spark.kubernetes.driver.limit.cores")
+    limits = {"memory": memory} | ({} if most is None else {"cpu": most})
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
+
+
+def _mebibytes(size: str | None, default: int) -> int:
+    """Return a size as Spark writes it, such as `1g`, in MiB; a plain number is MiB."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", (size or "").strip().lower())
+    return default if match is None else math.ceil(int(match[1]) * _UNITS[match[2]])
+
+
+def _merged(base: Any, over: Any) -> Any:
+    """Return `base` with `over` in it, which wins; in lists, entries of one name are merged, and others come after."""
+    if isinstance(base, Mapping) and isinstance(over, Mapping):
+        return {
+            **base,
+            **{key: _merged(base[key], value) if key in base else value for key, value in over.items()},
+        }
+    if isinstance(base, list) and isinstance(over, list):
+        names = {one["name"]: one for one in over if isinstance(one, Mapping) and "name" in one}
+        found = [one.get("name") if isinstance(one, Mapping) else None for one in base]
+        kept = [_merged(one, names[name]) if name in names else one for one, name in zip(base, found, strict=True)]
+        return [*kept, *(one for one in over if not isinstance(one, Mapping) or one.get("name") not in found)]
+    return over

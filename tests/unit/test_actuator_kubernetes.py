@@ -1,0 +1,288 @@
+"""The Kubernetes backend: the driver's pod, what the API says about pods, and what Tidegate makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.backends.driver_pod import app_name_label, driver_pod, launcher_code
+from services.actuator.backends.kubernetes import Kubernetes
+from services.actuator.command_log import CommandLog
+from services.actuator.drivers import JobDrivers
+from tests.support.clusters import on_kubernetes
+from tests.support.events import job
+from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tidegate.events.job import JobSpec, Volume
+from tidegate.launcher.control import Control, Token
+from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.store import store_at
+
+PODS = "/api/v1/namespaces/jobs/pods"
+RUN = "tidegate-rates-7-2"
+SPEC = on_kubernetes(job("rates"))
+
+
+@pytest.fixture
+def server() -> Iterator[FakeKubernetes]:
+    """An API server."""
+    with fake_kubernetes() as server:
+        yield server
+
+
+def pod(server: FakeKubernetes, name: str, status: dict[str, Any], **fields: Any) -> None:
+    """Add a pod."""
+    server.put(f"{PODS}/{name}", status=status, **fields)
+
+
+def changed(**application: Any) -> JobSpec:
+    """Return the spec with fields of its application changed."""
+    return SPEC.model_copy(update={"application": SPEC.application.model_copy(update=application)})
+
+
+def container(spec: JobSpec) -> dict[str, Any]:
+    """Return the driver's container."""
+    made: dict[str, Any] = driver_pod(Submission(spec, Token(7, 2), 2))["spec"]["containers"][0]
+    return made
+
+
+def conf(spec: JobSpec) -> dict[str, str]:
+    """Return the settings of the run."""
+    words = container(spec)["args"]
+    pairs = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "--conf"]
+    return {name: value for name, _, value in pairs}
+
+
+def test_a_run_has_one_name() -> None:
+    """Pod, application and submission are called alike, so each leads to the others."""
+    made = driver_pod(Submission(SPEC, Token(7, 2), 2))
+    labels = made["metadata"]["labels"]
+    assert made["metadata"]["name"] == labels["spark-app-selector"] == RUN
+    assert (labels["spark-role"], labels["spark-app-name"]) == ("driver", "rates")
+    assert (labels["tidegate.dev/job"], labels["tidegate.dev/run"]) == ("rates", "7-2")
+    said = conf(SPEC)
+    assert said["spark.app.id"] == said["spark.kubernetes.driver.pod.name"] == RUN
+    assert {"name": "TIDEGATE_SUBMISSION_ID", "value": RUN} in container(SPEC)["env"]
+
+
+def test_executors_find_the_driver_and_its_volumes() -> None:
+    """They are told the address of its pod, and mount what it mounts."""
+    volumes = (Volume(name="data", path="/data", claim="spark"), Volume(name="logs", path="/logs", host_path="/srv"))
+    spec = on_kubernetes(job("rates"), volumes=volumes)
+    said, driver = conf(spec), driver_pod(Submission(spec, Token(7, 2), 2))["spec"]
+    assert said["spark.driver.host"] == "$(SPARK_DRIVER_BIND_ADDRESS)"
+    place = "spark.kubernetes.executor.volumes"
+    assert said[f"{place}.persistentVolumeClaim.data.options.claimName"] == "spark"
+    assert said[f"{place}.persistentVolumeClaim.data.mount.path"] == "/data"
+    assert said[f"{place}.hostPath.logs.options.path"] == "/srv"
+    assert {"name": "data", "mountPath": "/data"} in driver["containers"][0]["volumeMounts"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "spark"}} in driver["volumes"]
+    assert {"name": "logs", "hostPath": {"path": "/srv"}} in driver["volumes"]
+
+
+def test_the_launcher_comes_with_the_driver() -> None:
+    """Its files are mounted where the arguments say, at paths from which it imports itself; they fit a ConfigMap."""
+    code = launcher_code()
+    mounted = {volume["name"]: volume for volume in driver_pod(Submission(SPEC, Token(7, 2), 2))["spec"]["volumes"]}
+    source = mounted["tidegate-launcher"]["configMap"]
+    assert source["name"] == code["metadata"]["name"]
+    paths = {item["path"] for item in source["items"]}
+    assert {"tidegate/__init__.py", "tidegate/launcher/__main__.py", "tidegate/launcher/control.py"} <= paths
+    assert len(paths) == len(code["data"])
+    assert sum(map(len, code["data"].values())) < 900_000
+    assert "/opt/tidegate/tidegate/launcher/__main__.py" in container(SPEC)["args"]
+
+
+def test_arguments_are_not_expanded() -> None:
+    """Kubernetes puts variables in place of `$(NAME)`; in the spec's own texts it must not."""
+    spec = changed(args=("$(HOME)", "$$"), env={"PATTERN": "a$(b)"})
+    assert container(spec)["args"][-2:] == ["$$(HOME)", "$$$$"]
+    assert {"name": "PATTERN", "value": "a$$(b)"} in container(spec)["env"]
+
+
+def test_sizes_are_asked_for_as_spark_does() -> None:
+    """The driver's memory has Spark's overhead, more for Python; executors start in the run's number and may grow."""
+    assert container(SPEC)["resources"]["requests"] == {"cpu": "1", "memory": "896Mi"}  # 512 + 384
+    large = changed(driver_memory_mb=2000, conf={"spark.kubernetes.driver.request.cores": "100m"})
+    assert container(large)["resources"]["requests"] == {"cpu": "100m", "memory": "2800Mi"}  # + 0.4 * 2000
+    told = changed(conf={"spark.driver.memoryOverhead": "1g"})
+    assert container(told)["resources"]["limits"] == {"memory": "1536Mi"}
+    said = conf(SPEC)
+    assert (said["spark.executor.instances"], said["spark.cores.max"]) == ("2", "16")
+    assert said["spark.dynamicAllocation.enabled"] == "false"
+    assert said["spark.decommission.enabled"] == "true"
+
+
+def test_a_template_adds_and_tidegate_wins() -> None:
+    """What the template says of the pod is kept, but for what the launcher depends on."""
+    template: dict[str, Any] = {
+        "metadata": {"annotations": {"team": "shop"}, "name": "mine"},
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "restartPolicy": "Always",
+            "containers": [
+                {"name": "spark-kubernetes-driver", "securityContext": {"runAsUser": 7}, "env": [{"name": "A"}]},
+                {"name": "sidecar"},
+            ],
+            "volumes": [{"name": "extra", "emptyDir": {}}],
+        },
+    }
+    made = driver_pod(Submission(on_kubernetes(job("rates"), driver_template=template), Token(7, 2), 2))
+    assert (made["metadata"]["name"], made["metadata"]["annotations"]) == (RUN, {"team": "shop"})
+    spec = made["spec"]
+    assert (spec["nodeSelector"], spec["restartPolicy"]) == ({"disk": "ssd"}, "Never")
+    ours, other = spec["containers"]
+    assert (ours["securityContext"], ours["image"], other) == ({"runAsUser": 7}, "spark:4.2.0", {"name": "sidecar"})
+    assert [env["name"] for env in ours["env"]] == ["A", "TIDEGATE_SUBMISSION_ID", "SPARK_DRIVER_BIND_ADDRESS"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["extra", "tidegate-launcher"]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({"phase": "Pending"}, DriverState.PENDING),
+        ({"phase": "Running"}, DriverState.RUNNING),
+        ({"phase": "Unknown"}, DriverState.RUNNING),
+        ({"phase": "Succeeded"}, DriverState.ENDED),
+        ({"phase": "Failed"}, DriverState.ENDED),
+    ],
+)
+def test_the_phase_is_the_state(server: FakeKubernetes, status: dict[str, Any], state: DriverState) -> None:
+    """A pod that is being deleted is alive until the API does not list it: its containers may still run (I4)."""
+    pod(server, RUN, status)
+    assert Kubernetes(server.api).state(SPEC, RUN) is state
+    pod(server, RUN, status, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert Kubernetes(server.api).state(SPEC, RUN) is state
+
+
+def test_a_deleted_pod_has_ended(server: FakeKubernetes) -> None:
+    """The API forgets nothing else, so nobody waits for a driver whose pod somebody has deleted."""
+    backend = Kubernetes(server.api)
+    assert backend.state(SPEC, RUN) is DriverState.ENDED
+    assert backend.reason(SPEC, RUN) == f"The driver's pod {RUN} was deleted."
+
+
+def test_a_kill_waits_for_the_node(server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod is never taken off the list by force: on a node that is cut off, its containers may run on (I4)."""
+    api, asked = server.api, []
+    monkeypatch.setattr(Api, "delete", lambda _, path, *, grace_seconds: asked.append((path, grace_seconds)))
+    Kubernetes(api).kill(SPEC, RUN)
+    assert asked == [(f"{PODS}/{RUN}", 1)]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            {"containerStatuses": [{"name": "c", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}]},
+            "OOMKilled: container c used more memory than its limit; raise application.driver_memory_mb",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image x"}}}
+                ]
+            },
+            "ImagePullBackOff: no such image x",
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes: Insufficient cpu."}]},
+            f"No node takes the driver's pod {RUN}: 0/1 nodes: Insufficient cpu.",
+        ),
+        ({"reason": "Evicted", "message": "The node was low on memory."}, "Evicted: The node was low on memory."),
+        ({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
+        ({"containerStatuses": [{"name": "c", "state": {"terminated": {"reason": "Error", "exitCode": 1}}}]}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_cluster_says_why(server: FakeKubernetes, status: dict[str, Any], said: str) -> None:
+    """What hinders a driver's pod, or has ended it, is in the sentence of the failed command; its own errors are too."""
+    pod(server, RUN, {"phase": "Pending", **status})
+    server.usual_log = "ValueError: the program's own"
+    backend = Kubernetes(server.api)
+    assert backend.reason(SPEC, RUN).startswith(said)
+    control = Control(store_at("configmap:jobs", "rates", api=server.api))
+    drivers = JobDrivers(SPEC, backend, control, CommandLog())
+    assert drivers.reason(Token(7, 2), RUN).startswith(said or "ValueError: the program's own")
+
+
+def test_who_runs_is_told_by_labels(server: FakeKubernetes) -> None:
+    """Applications of any name and kind are listed; our own driver is one as soon as it has executors."""
+    backend, spec = Kubernetes(server.api), on_kubernetes(job("rates_v2"))
+    name = backend.submit(Submission(spec, Token(7, 2), 2))
+    assert backend.applications(spec) == {}
+    labels = {"spark-role": "executor", "spark-app-selector": name, "spark-app-name": "rates-v2"}
+    pod(server, "e1", {"phase": "Running"}, metadata={"labels": labels})
+    pod(server, "e2", {"phase": "Running"}, metadata={"labels": labels | {"spark-app-selector": "spark-1"}})
+    pod(server, "d3", {"phase": "Running"}, metadata={"labels": {"spark-role": "driver", "spark-app-name": "clicks"}})
+    pod(server, "d4", {"phase": "Failed"}, metadata={"labels": {"spark-role": "driver", "spark-app-name": "old"}})
+    pod(server, "web", {"phase": "Running"})
+    assert backend.applications(spec) == {name: "rates_v2", "spark-1": "rates_v2", "d3": "clicks"}
+    assert backend.live_drivers(spec) == {name}
+
+
+def test_our_own_run_is_not_foreign(server: FakeKubernetes) -> None:
+    """A run of ours that has executors before it has reported its application is not taken for somebody else's."""
+    backend, control = Kubernetes(server.api), Control(store_at("configmap:jobs", "rates", api=server.api))
+    drivers = JobDrivers(SPEC, backend, control, CommandLog())
+    name = drivers.submit(Token(7, 2), 2)
+    control.write_running(Token(7, 2), {"submission_id": name})
+    for id_ in (name, "spark-1"):
+        labels = {"spark-role": "executor", "spark-app-selector": id_, "spark-app-name": "rates"}
+        pod(server, f"{id_}-exec-1", {"phase": "Running"}, metadata={"labels": labels})
+    assert drivers.foreign() == ["spark-1"]
+
+
+def test_slots_count_when_they_have_a_node(server: FakeKubernetes) -> None:
+    """While the scheduler has not judged each executor, nobody knows what was granted; then it is what it placed."""
+    backend, spec = Kubernetes(server.api), on_kubernetes(job("rates", executor_cores=2, min_parallelism=2))
+    labels = {"metadata": {"labels": {"spark-role": "executor", "spark-app-selector": RUN}}}
+    assert backend.granted(spec, RUN) is None
+    pod(server, "e1", {"phase": "Running"}, spec={"nodeName": "n"}, **labels)
+    pod(server, "e2", {"phase": "Pending"}, **labels)
+    assert backend.granted(spec, RUN) is None
+    pod(server, "e2", {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]})
+    assert backend.granted(spec, RUN) == 2
+    pod(server, "e3", {"phase": "Succeeded"}, spec={"nodeName": "n"}, **labels)
+    pod(server, "e4", {"phase": "Pending"}, spec={"nodeName": "n"}, **labels)
+    assert backend.granted(spec, RUN) == 4
+
+
+def test_old_pods_are_removed(server: FakeKubernetes) -> None:
+    """Pods of drivers that have ended do not pile up; the newest stay, with their logs."""
+    backend = Kubernetes(server.api)
+    for run in range(1, 8):
+        backend.submit(Submission(SPEC, Token(7, run), 2))
+        ended = {"phase": "Failed"} if run != 4 else {"phase": "Running"}
+        created = {"creationTimestamp": f"2026-01-01T00:00:0{run}Z"}
+        pod(server, f"tidegate-rates-7-{run}", ended, metadata=created)
+    backend.submit(Submission(SPEC, Token(8, 1), 2))
+    left = {path.rpartition("/")[2] for path in server.objects if path.startswith(PODS)}
+    assert left == {f"tidegate-rates-{run}" for run in ("7-4", "7-5", "7-6", "7-7", "8-1")}
+
+
+def test_no_way_to_a_cluster_is_a_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """An actuator without a kubeconfig outside a cluster says what to do, and is not taken for a silent cluster."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(BackendRefused, match="no Kubernetes: set KUBECONFIG"):
+        Kubernetes(Api()).state(SPEC, RUN)
+
+
+def test_an_overloaded_server_is_silent(server: FakeKubernetes) -> None:
+    """429 and 5xx say nothing about what was done."""
+    for status in (429, 500, 503):
+        server.broken = status
+        with pytest.raises(BackendUnreachable, match=str(status)):
+            Kubernetes(server.api).live_drivers(SPEC)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("rates", "rates"), ("my_job.v2", "my-job-v2"), (" A  b ", "a-b"), ("x" * 70, "x" * 63)]
+)
+def test_labels_are_those_of_spark(name: str, label: str) -> None:
+    """A foreign driver is known by the label that Spark makes of its name."""
+    assert app_name_label(name) == label
