@@ -11,20 +11,23 @@ INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker faults check docs bench compiled lab up down lock schemas setup prometheus browser
+.PHONY: help demo test test-docker test-k8s faults check docs bench compiled lab up down lock schemas setup prometheus browser
 
 help:  ## what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
 	$(BIN)/python -m demo
 
 test: setup prometheus browser  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not slow and not kubernetes" $(ARGS)
 
 test-docker: setup prometheus  ## the Compose file and the stack's tests in containers; needs a Docker daemon
 	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \
 		tests/contract/test_compose_docker.py tests/integration $(ARGS)
+
+test-k8s: $(INSTALLED)  ## the deployment and its jobs on the cluster of KUBECONFIG, which must have the images
+	$(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)

@@ -24,6 +24,7 @@ TIERS = {
     "integration": "one hop against real servers",
     "faults": "the same with something broken on purpose",
     "e2e": "the whole loop on real Kafka, Redis and Spark",
+    "kubernetes": "on a real Kubernetes, which `make test-k8s` needs",
 }
 OURS = ("tidegate", "services", "collector", "decider", "actuator", "demo")
 TESTS = Path(__file__).parent

@@ -1,0 +1,389 @@
+"""Tidegate as it is deployed: the demo overlay on a real cluster, its rights, and a job that is a StreamingJob.
+
+`make test-k8s` runs this against the cluster of KUBECONFIG. The images of deploy/Dockerfile must be in it, and this machine
+must reach the pods' network. Everything is in a namespace of its own, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+
+from services.keda.protocol import CLASSES, METHODS, SERVICE
+from tests.support.kubectl import ROOT, Kubectl, KubectlFailed
+from tests.support.metrics_api import metrics_api, registration
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.timeout(600)
+
+DEMO = ROOT / "deploy" / "kubernetes" / "overlays" / "demo"
+EXAMPLE = ROOT / "deploy" / "kubernetes" / "examples" / "job.yaml"
+SPARK_IMAGE = os.environ.get("TIDEGATE_K8S_SPARK_IMAGE", "tidegate-local/spark-k8s:4.2.0")
+"""Spark with the entry point that Kubernetes needs, the Kafka connector and the example's script."""
+GATEWAY = os.environ.get("TIDEGATE_K8S_GATEWAY", "10.77.0.1")
+"""Where pods and the API server reach this machine."""
+START_SECONDS = 240.0
+CHANGE_SECONDS = 180.0
+
+DEPLOYMENTS = ("collector", "decider", "actuator", "operator", "console", "keda")
+MAY = {
+    "operator": {"list streamingjobs.tidegate.dev", "patch streamingjobs.tidegate.dev"}
+    | {"patch streamingjobs.tidegate.dev/status"},
+    "actuator": {"create pods", "get pods", "list pods", "delete pods", "get pods/log"}
+    | {"create configmaps", "get configmaps", "patch configmaps"},
+    "collector": {"list pods", "list resourcequotas", "list nodes"},
+    "decider": set[str](),
+    "console": set[str](),
+    "keda": set[str](),
+    "driver": {f"{verb} {kind}" for kind in ("pods", "configmaps") for verb in ("create", "get", "list", "delete")}
+    | {"patch pods", "patch configmaps", "create services", "get services", "list services", "delete services"}
+    | {"list persistentvolumeclaims", "delete persistentvolumeclaims"},
+}
+"""All that each account may do of what follows."""
+ACTS = (
+    *(f"{verb} pods" for verb in ("create", "get", "list", "delete", "patch")),
+    "get pods/log",
+    "create pods/exec",
+    "create pods/eviction",
+    *(f"{verb} configmaps" for verb in ("create", "get", "list", "patch", "delete")),
+    *(f"{verb} services" for verb in ("create", "get", "list", "delete")),
+    *(f"{verb} persistentvolumeclaims" for verb in ("create", "list", "delete")),
+    *(f"{verb} secrets" for verb in ("get", "list", "create")),
+    *(f"{verb} streamingjobs.tidegate.dev" for verb in ("get", "list", "create", "patch", "delete")),
+    "patch streamingjobs.tidegate.dev/status",
+    "patch streamingjobs.tidegate.dev/scale",
+    "list resourcequotas",
+    "list nodes",
+    "patch nodes",
+    "patch deployments.apps",
+    "create rolebindings.rbac.authorization.k8s.io",
+    "create serviceaccounts/token",
+    "patch customresourcedefinitions.apiextensions.k8s.io",
+)
+CLUSTER_WIDE = ("nodes", "customresourcedefinitions")
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo overlay in a namespace of its own."""
+    subprocess.run([ROOT / "deploy" / "make-secrets.sh", DEMO / "secrets"], check=True, capture_output=True, timeout=30)
+    folder = tmp_path_factory.mktemp("overlay")
+    namespace = f"tg-op-{uuid.uuid4().hex[:6]}"
+    volume = f'[{{"op": "replace", "path": "/spec/hostPath/path", "value": "/var/lib/{namespace}"}}]'
+    said = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": namespace,
+        "resources": [os.path.relpath(DEMO, folder)],
+        "patches": [{"target": {"kind": "PersistentVolume"}, "patch": volume}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(said), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kubectl(overlay: Path) -> Iterator[Kubectl]:
+    """The command on a cluster in which everything is deployed; at the end nothing of it is left."""
+    if not os.environ.get("KUBECONFIG"):
+        pytest.fail("there is no cluster: set KUBECONFIG", pytrace=False)
+    namespace = yaml.safe_load((overlay / "kustomization.yaml").read_text("utf-8"))["namespace"]
+    run = Kubectl(namespace)
+    run("create", "namespace", namespace)
+    try:
+        run("apply", "--server-side", "--force-conflicts", "--kustomize", str(overlay), seconds=120)
+        yield run
+    finally:
+        with ExitStack() as steps:
+            steps.callback(run, "delete", "--ignore-not-found", "--kustomize", str(overlay), seconds=180)
+            steps.callback(run, "delete", "pods", "--all", "--grace-period=1", seconds=120)
+            steps.callback(run, "delete", "deployments,statefulsets", "--all", seconds=120)
+            steps.callback(_forget, run)
+            steps.callback(run, "delete", "--ignore-not-found", "apiservice", "v1beta1.external.metrics.k8s.io")
+
+
+def _forget(run: Kubectl) -> None:
+    """Delete all StreamingJobs; without an operator, what they wait for is taken off."""
+    try:
+        run("delete", "streamingjobs", "--all", "--timeout=20s")
+    except KubectlFailed:
+        for item in run.get("streamingjobs")["items"]:
+            run("patch", "sj", item["metadata"]["name"], "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+
+
+@pytest.fixture(scope="module")
+def ready(kubectl: Kubectl) -> Kubectl:
+    """The same, with all pods ready."""
+    kubectl("rollout", "status", "statefulset/kafka", f"--timeout={START_SECONDS:.0f}s", seconds=START_SECONDS + 10)
+    for name in ("redis", *(f"tidegate-{service}" for service in DEPLOYMENTS)):
+        kubectl(
+            "rollout", "status", f"deployment/{name}", f"--timeout={START_SECONDS:.0f}s", seconds=START_SECONDS + 10
+        )
+    return kubectl
+
+
+@pytest.fixture(scope="module")
+def job(ready: Kubectl) -> Kubectl:
+    """The example's job, which runs and is measured."""
+    example, load = yaml.safe_load_all(EXAMPLE.read_text("utf-8"))
+    example["spec"]["application"]["kubernetes"]["image"] = SPARK_IMAGE
+    example["spec"]["scaling"] |= {"interactive": True, "guards": {"cooldown": {"up_seconds": 1, "down_seconds": 1}}}
+    example["spec"]["interval_seconds"] = 5
+    load["spec"]["template"]["spec"]["containers"][0]["command"] += ["--rate", "50"]
+    ready.apply(load)
+    ready("rollout", "status", "deployment/rates-load", "--timeout=60s", seconds=70)
+    ready.apply(example)
+    until(ready, lambda sj: sj["status"].get("slots") == 1 and sj["spec"].get("slots") == 1, START_SECONDS)
+    return ready
+
+
+def until(kubectl: Kubectl, holds: Callable[[dict[str, Any]], bool], seconds: float) -> dict[str, Any]:
+    """Wait until something holds of the StreamingJob `rates`; return it."""
+
+    def look() -> dict[str, Any] | None:
+        found = kubectl.get("sj", "rates")
+        return found if "status" in found and holds(found) else None
+
+    found = wait_until(look, seconds, 1.0)
+    assert found is not None, f"not after {seconds:.0f} s:\n{kubectl('describe', 'sj', 'rates')}\n{state(kubectl)}"
+    return found
+
+
+def state(kubectl: Kubectl) -> str:
+    """Return the pods, and the last lines of each service."""
+    lines = [kubectl("get", "pods", "--output=wide")]
+    services = ("operator", "collector", "decider", "actuator")
+    lines += [kubectl("logs", f"deployment/tidegate-{service}", "--tail=15") for service in services]
+    return "\n".join(lines)
+
+
+def conditions(sj: dict[str, Any]) -> dict[str, str]:
+    """Return the status of each condition."""
+    return {each["type"]: each["status"] for each in sj["status"]["conditions"]}
+
+
+def test_the_api_server_accepts_every_object(kubectl: Kubectl, overlay: Path) -> None:
+    """Nothing is refused, warned of, or different from what is there already."""
+    printed = kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "--kustomize", str(overlay), seconds=120
+    )
+    assert "Warning" not in printed
+    assert printed.count("serverside-applied") >= 50
+
+
+def test_explain_reads_well(kubectl: Kubectl) -> None:
+    """`kubectl explain` has every field with its meaning and its default."""
+    kubectl("wait", "--for=condition=Established", "crd/streamingjobs.tidegate.dev", "--timeout=30s")
+    text = wait_until(lambda: _explained(kubectl, "sj.spec.scaling"), 30, 1.0)
+    assert "Default: active." in text
+    assert "lag_objective_seconds\t<number>" in text
+    assert "kubectl scale" in _explained(kubectl, "sj.spec.slots")
+
+
+def _explained(kubectl: Kubectl, field: str) -> str:
+    try:
+        return kubectl("explain", field)
+    except KubectlFailed:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("sources", [], "spec.sources"),
+        ("interval_seconds", "often", "spec.interval_seconds"),
+        ("scaling", {"min_parallelism": 5, "max_parallelism": 3}, "must hold: min_parallelism <= max_parallelism"),
+        ("skaling", {}, 'unknown field "spec.skaling"'),
+        ("slots", -1, "spec.slots"),
+    ],
+)
+def test_the_api_server_refuses_a_wrong_object(kubectl: Kubectl, field: str, value: object, said: str) -> None:
+    """A wrong type, a value out of range, sizes in the wrong order and an unknown field are refused at once."""
+    example = next(iter(yaml.safe_load_all(EXAMPLE.read_text("utf-8"))))
+    example["spec"][field] = value
+    with pytest.raises(KubectlFailed) as refused:
+        kubectl("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(example))
+    assert said in str(refused.value)
+
+
+def test_all_services_get_ready(ready: Kubectl) -> None:
+    """Every pod is ready without a restart, as an ordinary user with a read-only root."""
+    pods = ready.get("pods", "--selector=tidegate.dev/service")["items"]
+    running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+    assert {pod["metadata"]["labels"]["tidegate.dev/service"] for pod in running} >= set(DEPLOYMENTS)
+    written = ready("exec", "deployment/tidegate-decider", "--", "sh", "-c", "id -u; touch /app/x 2>&1 || true")
+    assert written.splitlines()[0] == "185"
+    assert "Read-only file system" in written
+
+
+@pytest.mark.parametrize("account", MAY)
+def test_each_account_may_do_what_it_needs_and_nothing_else(kubectl: Kubectl, account: str) -> None:
+    """Each act in the list is allowed or refused as said, and in the namespace of others everything is refused."""
+    name = f"tidegate-{account}"
+    wide = {act for act in ACTS if act.split()[1].partition(".")[0].partition("/")[0] in CLUSTER_WIDE}
+    allowed = {act for act in ACTS if kubectl.may(name, act, "" if act in wide else None)}
+    assert allowed == MAY[account]
+    elsewhere = {"create pods", "delete pods", "get secrets", "patch configmaps", "patch streamingjobs.tidegate.dev"}
+    assert {act for act in elsewhere if kubectl.may(name, act, "kube-system")} == set()
+
+
+def test_a_wrong_object_is_named_and_a_right_one_is_taken_over(ready: Kubectl) -> None:
+    """What only Tidegate can tell is the condition Accepted, with field and value; corrected, it is accepted."""
+    example = next(iter(yaml.safe_load_all(EXAMPLE.read_text("utf-8"))))
+    example["metadata"]["name"] = "other"
+    example["spec"] |= {"running": False, "scaling": {"policy": "tyde"}}
+    ready.apply(example)
+    try:
+        found = wait_until(lambda: ready.get("sj", "other").get("status"), 30, 0.5) or {}
+        accepted = next(each for each in found["conditions"] if each["type"] == "Accepted")
+        assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
+        assert "scaling.policy: unknown policy 'tyde'" in accepted["message"]
+        example["spec"]["scaling"] = {"policy": "hpa"}
+        ready.apply(example)
+        assert wait_until(lambda: conditions(ready.get("sj", "other"))["Accepted"] == "True", 30, 0.5)
+    finally:
+        ready("delete", "sj", "other", "--timeout=60s", seconds=70)
+
+
+def test_a_job_runs_and_its_status_says_why(job: Kubectl) -> None:
+    """The driver and one executor are there; the columns say slots, state and the decision in a sentence."""
+    sj = until(job, lambda sj: conditions(sj).get("Healthy") == "True", CHANGE_SECONDS)
+    assert conditions(sj) == {"Accepted": "True", "InSync": "True", "Healthy": "True"}
+    assert sj["status"]["state"] == "running"
+    assert job.get("pods", f"--selector={sj['status']['selector']}")["items"]
+    line = job("get", "sj", "rates").splitlines()[1]
+    assert line.split()[:4] == ["rates", "1", "1", "running"]
+    assert sj["status"]["why"].split(".")[0][:30] in line
+
+
+def test_kubectl_scale_changes_the_job(job: Kubectl) -> None:
+    """`kubectl scale` is an operator's size: decided, carried out, and verified."""
+    before = job.get("sj", "rates")["status"]["version"]
+    job("scale", "sj/rates", "--replicas=2")
+    sj = until(job, lambda sj: sj["status"]["slots"] == 2 and verified(sj, after=before), CHANGE_SECONDS)
+    assert sj["spec"]["slots"] == sj["status"]["appliedSlots"] == 2
+    assert job.get("sj/rates", "--subresource=scale")["status"]["replicas"] == 2
+
+
+def verified(sj: dict[str, Any], after: int) -> bool:
+    """Return whether the last change of a job was verified, under a version of the spec after this one."""
+    status: dict[str, Any] = sj["status"]
+    return bool(status["version"] > after and status.get("lastChange", {}).get("phase") == "verified")
+
+
+@pytest.fixture
+def keda(job: Kubectl) -> Iterator[Callable[[], float]]:
+    """What the external scaler answers about the job, as KEDA asks it."""
+    address = job.get("service", "tidegate-keda")["spec"]["clusterIP"]
+    channel = grpc.insecure_channel(f"{address}:9090")
+    request, response, _ = METHODS["GetMetrics"]
+    call = channel.unary_unary(
+        f"/{SERVICE}/GetMetrics", CLASSES[request].SerializeToString, CLASSES[response].FromString
+    )
+
+    def ask() -> float:
+        asked = CLASSES[request](scaledObjectRef=CLASSES["ScaledObjectRef"](name="rates"), metricName="tidegate-slots")
+        (value,) = call(asked, timeout=10).metricValues
+        return float(value.metricValueFloat)
+
+    yield ask
+    channel.close()
+
+
+@pytest.fixture
+def autoscaled(job: Kubectl, keda: Callable[[], float], tmp_path: Path) -> Iterator[dict[str, float]]:
+    """External metrics for HPAs: `load`, which a test sets, and KEDA's `tidegate-slots`."""
+    values = {"load": 1.0}
+    metrics = {"load": lambda: values["load"], "tidegate-slots": keda}
+    with metrics_api(GATEWAY, metrics, tmp_path) as port:
+        job.apply(*registration(job.namespace, GATEWAY, port))
+        job(
+            "wait",
+            "--for=condition=Available",
+            "apiservice/v1beta1.external.metrics.k8s.io",
+            "--timeout=60s",
+            seconds=70,
+        )
+        yield values
+    job("delete", "hpa", "--all")
+    job("delete", "--ignore-not-found", "apiservice", "v1beta1.external.metrics.k8s.io")
+
+
+def hpa(metric: str, average: str) -> dict[str, Any]:
+    """Return an HPA on the job."""
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "rates"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "tidegate.dev/v1alpha1", "kind": "StreamingJob", "name": "rates"},
+            "minReplicas": 1,
+            "maxReplicas": 4,
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {
+                        "metric": {"name": metric},
+                        "target": {"type": "AverageValue", "averageValue": average},
+                    },
+                }
+            ],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+        },
+    }
+
+
+def test_an_autoscaler_of_kubernetes_changes_the_job(job: Kubectl, autoscaled: dict[str, float]) -> None:
+    """An HPA on `scale` grows the job by its metric, and shrinks it; the policy's own sizes do not count."""
+    before = job.get("sj", "rates")["status"]["version"]
+    autoscaled["load"] = 300.0
+    job.apply(hpa("load", "100"))
+    sj = until(job, lambda sj: sj["status"]["slots"] == 3 and verified(sj, after=before), CHANGE_SECONDS)
+    writers = {(each.get("subresource"), each["manager"]) for each in _managed(job)}
+    assert ("scale", "kube-controller-manager") in writers
+    before, autoscaled["load"] = sj["status"]["version"], 100.0
+    until(job, lambda sj: sj["status"]["slots"] == 1 and verified(sj, after=before), CHANGE_SECONDS)
+
+
+def _managed(job: Kubectl) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = job.get("sj", "rates", "--show-managed-fields")["metadata"]["managedFields"]
+    return found
+
+
+def test_what_keda_is_told_changes_the_job(
+    job: Kubectl, autoscaled: dict[str, float], keda: Callable[[], float]
+) -> None:
+    """With the policy's recommendation as its metric, as KEDA sets it up, an HPA brings the job to that size."""
+    job(
+        "patch",
+        "sj",
+        "rates",
+        "--type=merge",
+        '--patch={"spec": {"scaling": {"interactive": false, "mode": "advise"}}}',
+    )
+    before = job.get("sj", "rates")["status"]["version"]
+    job("scale", "sj/rates", "--replicas=3")
+    until(job, lambda sj: sj["status"]["slots"] == 3 and verified(sj, after=before), CHANGE_SECONDS)
+    wanted = wait_until(lambda: keda() if keda() < 3 else 0.0, CHANGE_SECONDS, 2.0)
+    assert wanted, "with 50 records/s the policy must recommend fewer than three slots"
+    job.apply(hpa("tidegate-slots", "1"))
+    until(job, lambda sj: sj["status"]["slots"] == keda(), CHANGE_SECONDS)
+
+
+def test_a_deleted_object_removes_its_job(job: Kubectl) -> None:
+    """Stopped first, its driver ends; then the object goes away, and the topic no longer has the job."""
+    job("patch", "sj", "rates", "--type=merge", '--patch={"spec": {"running": false}}')
+    until(job, lambda sj: sj["status"]["slots"] == 0, CHANGE_SECONDS)
+    job("delete", "sj", "rates", "--timeout=60s", seconds=70)
+    time.sleep(1)
+    assert "rates is removed from Tidegate" in job("logs", "deployment/tidegate-operator", "--tail=50")

@@ -1,0 +1,76 @@
+"""kubectl, for tests on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class KubectlFailed(AssertionError):
+    """kubectl ended with an error; the text is its own."""
+
+
+class Kubectl:
+    """kubectl in one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def __call__(self, *arguments: str, stdin: str | None = None, seconds: float = 60.0) -> str:
+        """Run kubectl, return what it prints; raise `KubectlFailed`."""
+        ran = subprocess.run(
+            ["kubectl", "--namespace", self.namespace, *arguments],  # noqa: S607
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            env={**os.environ, "KUBECTL_EXTERNAL_DIFF": "false"},
+        )
+        if ran.returncode != 0:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {ran.stderr.strip()}")
+        return ran.stdout
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Return an object, or a list of them."""
+        found: dict[str, Any] = json.loads(self("get", *arguments, "--output=json"))
+        return found
+
+    def apply(self, *objects: Mapping[str, Any]) -> str:
+        """Apply objects."""
+        items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        return self("apply", "--filename=-", stdin=json.dumps(items))
+
+    def may(self, account: str, act: str, namespace: str | None = None) -> bool:
+        """Return whether an account of this namespace may do something, such as `list pods`, there or elsewhere.
+
+        The namespace "" is the whole cluster.
+        """
+        verb, resource = act.split()
+        group_resource, _, sub = resource.partition("/")
+        kind, _, group = group_resource.partition(".")
+        attributes = {"verb": verb, "resource": kind, "group": group, "subresource": sub}
+        if namespace != "":
+            attributes["namespace"] = namespace or self.namespace
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{self.namespace}:{account}",
+                "groups": [
+                    "system:serviceaccounts",
+                    f"system:serviceaccounts:{self.namespace}",
+                    "system:authenticated",
+                ],
+                "resourceAttributes": attributes,
+            },
+        }
+        answer = json.loads(self("create", "--filename=-", "--output=json", stdin=json.dumps(review)))
+        allowed: bool = answer["status"]["allowed"]
+        return allowed
