@@ -7,9 +7,12 @@ import signal
 import sys
 
 from services.collector.app import build
+from services.collector.clusters import Clusters
+from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
+from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.jobs import JobsView
@@ -24,7 +27,8 @@ async def serve(settings: CollectorSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    master = HttpMaster(settings.master_timeout_seconds)
+    seconds = settings.master_timeout_seconds
+    clusters = Clusters(HttpMaster(seconds), KubernetesClusters(Api(timeout_seconds=seconds), seconds))
     clock, registry = SystemClock(), new_registry(COLLECTOR)
     collector, health = build(
         settings,
@@ -32,7 +36,7 @@ async def serve(settings: CollectorSettings) -> None:
         publisher=Publisher(settings),
         jobs=lambda on_unreadable: JobsView(settings, on_unreadable),
         offsets=KafkaOffsets(settings, settings.kafka_timeout_seconds),
-        master=master,
+        master=clusters,
         registry=registry,
     )
     health.serve(settings.health_host, settings.health_port)
@@ -44,7 +48,7 @@ async def serve(settings: CollectorSettings) -> None:
         collector.close()
         dependencies.stop()
         health.close()
-        await master.close()
+        await clusters.close()
 
 
 def run(settings: CollectorSettings) -> int:

@@ -126,7 +126,7 @@ class Collector:
         for job_id in due:
             spec = self._specs[job_id]
             application = spec.application
-            groups.setdefault((application.event_log_dir, application.master_ui_url), []).append(spec)
+            groups.setdefault((application.event_log_dir, application.cluster_place), []).append(spec)
 
         topics = {topic for specs in groups.values() for spec in specs for topic in spec.sources}
         intervals = {job_id: interval for job_id, (_, interval) in due.items()}
@@ -153,7 +153,8 @@ class Collector:
                 sequence = due[spec.job_id][0]
                 checkpoint = checkpoints.get(spec.application.checkpoint_location)
                 app_id = self._app_ids.get(spec.job_id)
-                seen = SourceAnswers(sequence, observed_at, ends, reading, master, app_id, checkpoint)
+                cluster = None if master is None else master.of(spec)
+                seen = SourceAnswers(sequence, observed_at, ends, reading, cluster, app_id, checkpoint)
                 made.append((self._made(spec, seen), None))
             self.deliveries.put(made)
 
@@ -201,7 +202,7 @@ class Collector:
             self._schedule.forget(self._specs)
             self.metrics.keep(self._specs)
             applications = [spec.application for spec in specs]
-            self.sources.keep({a.event_log_dir for a in applications} | {a.master_ui_url or "" for a in applications})
+            self.sources.keep({a.event_log_dir for a in applications} | {a.cluster_place or "" for a in applications})
             self._limit.good()
         letters = [self.letters.pop(0) for _ in range(len(self.letters))]
         self.deliveries.put(letters)

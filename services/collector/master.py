@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tidegate.events.job import JobSpec
+
 
 class MasterUnreachable(RuntimeError):
     """The master gave no usable answer; the text says which master and why."""
@@ -64,13 +66,19 @@ class _State(_Tolerant):
 class MasterView:
     """One answer of a master."""
 
-    slots_total: int
+    slots_total: int | None
+    """None if whoever asked may not know."""
     slots_used: int
     workers_alive: int
     active: Mapping[str, App]
     completed: Mapping[str, App]
     active_by_name: Mapping[str, App]
     """The newest active application of each name."""
+
+    def of(self, spec: JobSpec) -> MasterView:
+        """Return what a job sees: slots are the same for all."""
+        del spec
+        return self
 
 
 class HttpMaster:

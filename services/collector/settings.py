@@ -13,7 +13,7 @@ class CollectorSettings(ServiceSettings):
     kafka_timeout_seconds: float = Field(default=3.0, gt=0, le=60)
     """Longest wait for the end offsets of all jobs' topics; after that they are missing from the snapshot."""
     master_timeout_seconds: float = Field(default=2.0, gt=0, le=60)
-    """Longest wait for one Spark master; after that capacity and job state are missing."""
+    """Longest wait for one Spark master, or the API of Kubernetes; after that capacity and job state are missing."""
     log_timeout_seconds: float = Field(default=3.0, gt=0, le=60)
     """Longest wait for one directory of event logs; after that progress, tasks and committed offsets are missing. Also
     for the checkpoints that are asked where logs do not tell."""

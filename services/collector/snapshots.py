@@ -52,7 +52,7 @@ class SourceAnswers:
 
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
     """Return the job's snapshot, which names what is missing."""
-    has_master = spec.application.master_ui_url is not None
+    has_master = spec.application.cluster_place is not None
     run = _present_run(seen)
     app = _app(spec, seen, run)
     named_only = app is not None and (run is None or run.app_id != app.id)  # active, but without a log so far
@@ -204,7 +204,7 @@ def _sources(spec: JobSpec, ends: EndOffsets | None, committed: PartitionOffsets
 
 
 def _pool(spec: JobSpec, master: MasterView | None) -> Pool | None:
-    if master is None:
+    if master is None or master.slots_total is None:
         return None
     return Pool(
         pool_id=spec.pool_id,

@@ -20,6 +20,7 @@ from services.collector.metrics import CollectorMetrics
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.worker import WorkerThread
+from tidegate.events.job import JobSpec
 from tidegate.runtime.clock import Clock
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.events import PartitionOffsets
@@ -37,11 +38,18 @@ class OffsetSource(Protocol):
         """Return the end offsets of topics."""
 
 
-class MasterSource(Protocol):
-    """Knows the clusters; `master.HttpMaster` is one."""
+class JobsCluster(Protocol):
+    """One answer about a cluster: a master's, or that of the API of Kubernetes."""
 
-    async def view(self, ui_url: str) -> MasterView:
-        """Return the state of the master at a URL."""
+    def of(self, spec: JobSpec) -> MasterView:
+        """Return what a job sees of it."""
+
+
+class MasterSource(Protocol):
+    """Knows the clusters; `clusters.Clusters` is one."""
+
+    async def view(self, place: str) -> JobsCluster:
+        """Return the state of the cluster at a place: the URL of a master's page, or `kubernetes:NAMESPACE`."""
 
 
 class LogSource(Protocol):
@@ -81,10 +89,10 @@ class Sources:
         ends = await self.bounded("kafka", "", call)
         return ends, self.clock.now()
 
-    async def master(self, url: str) -> MasterView | None:
-        """Return the state of the master at `url`."""
-        view = asyncio.wait_for(self.masters.view(url), self.settings.master_timeout_seconds)
-        return await self.bounded("master", url, view)
+    async def master(self, place: str) -> JobsCluster | None:
+        """Return the state of the cluster at `place`."""
+        view = asyncio.wait_for(self.masters.view(place), self.settings.master_timeout_seconds)
+        return await self.bounded("master", place, view)
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""

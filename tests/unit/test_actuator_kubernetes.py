@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
-from services.actuator.backends.driver_pod import app_name_label, driver_pod, launcher_code
+from services.actuator.backends.driver_pod import driver_pod, launcher_code
 from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
@@ -18,6 +18,7 @@ from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec, Volume
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.pods import app_name_label
 from tidegate.launcher.store import store_at
 
 PODS = "/api/v1/namespaces/jobs/pods"
@@ -198,7 +199,7 @@ def test_a_kill_waits_for_the_node(server: FakeKubernetes, monkeypatch: pytest.M
     ],
 )
 def test_the_cluster_says_why(server: FakeKubernetes, status: dict[str, Any], said: str) -> None:
-    """What hinders a driver's pod, or has ended it, is in the sentence of the failed command; its own errors are too."""
+    """What hinders a driver's pod, or has ended it, is in the sentence of the failed command."""
     pod(server, RUN, {"phase": "Pending", **status})
     server.usual_log = "ValueError: the program's own"
     backend = Kubernetes(server.api)

@@ -165,6 +165,11 @@ class Application(Wire):
         return self
 
     @property
+    def cluster_place(self) -> str | None:
+        """Who knows who runs, and capacity: the URL of a master's page, or `kubernetes:NAMESPACE`; None if nobody."""
+        return self.master_ui_url if self.kubernetes is None else f"kubernetes:{self.kubernetes.namespace}"
+
+    @property
     def control_place(self) -> str:
         """Where the control files are: the path of a folder, or `configmap:NAMESPACE`."""
         if self.control_dir is not None or self.kubernetes is None:

@@ -4,7 +4,7 @@
 
 All keys share one resource version, so a compare-and-swap sees any change of them. Reads are answered from a view that
 is at most `VIEW_SECONDS` old: orders are looked for many times a second, and the API server must not notice. What a
-run decides on, such as the fence before its first write, is read anew.
+run decides on, such as the fence before its first write, is read again.
 """
 
 from __future__ import annotations

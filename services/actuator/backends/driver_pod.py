@@ -12,37 +12,26 @@ a driver has the launcher of the actuator that started it, whatever its image is
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import tidegate
 from services.actuator.backends import LAUNCHER, Submission
 from tidegate.events.job import Application, KubernetesPods
 from tidegate.launcher.config_map import JOB_LABEL, LABELS, object_name
 from tidegate.launcher.facts import SUBMISSION_ID
+from tidegate.launcher.pods import APP_LABEL, NAME_LABEL, ROLE_LABEL, app_name_label, memory_mb, overhead_factor
 
 CONTAINER = "spark-kubernetes-driver"
 """As Spark names it; a template may change it under this name."""
-APP_LABEL, ROLE_LABEL, NAME_LABEL = "spark-app-selector", "spark-role", "spark-app-name"
 RUN_LABEL = "tidegate.dev/run"
 _ADDRESS = "SPARK_DRIVER_BIND_ADDRESS"
 _LAUNCHER_DIR = "/opt/tidegate"
-_LEAST_OVERHEAD_MB = 384
-_UNITS = {"": 1.0, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024}
 
 
 def run_name(submission: Submission) -> str:
     """Return the name of a run: of its pod, its application and its submission."""
     return object_name(submission.spec.job_id, *submission.token)
-
-
-def app_name_label(name: str) -> str:
-    """Return the label that Spark makes of an application's name (KubernetesConf.getAppNameLabel of Spark 4.2)."""
-    return re.sub(r"-+", "-", re.sub(r"[^a-z0-9-]", "-", name.strip().lower()))[:63].strip("-")
 
 
 def driver_pod(submission: Submission) -> dict[str, Any]:
@@ -96,7 +85,7 @@ def driver_pod(submission: Submission) -> dict[str, Any]:
 def launcher_code() -> dict[str, Any]:
     """Return the ConfigMap that holds the launcher's code."""
     files = {path.name: path.read_text(encoding="utf-8") for path in sorted(LAUNCHER.parent.glob("*.py"))}
-    files["tidegate.py"] = Path(str(tidegate.__file__)).read_text(encoding="utf-8")
+    files["tidegate.py"] = (LAUNCHER.parent.parent / "__init__.py").read_text(encoding="utf-8")
     digest = hashlib.sha256("\0".join(part for item in files.items() for part in item).encode()).hexdigest()[:12]
     return {
         "apiVersion": "v1",
@@ -127,7 +116,7 @@ def _conf(app: Application, name: str, job_id: str) -> dict[str, str]:
     usual = {
         "spark.driver.port": "7078",
         "spark.driver.blockManager.port": "7079",
-        "spark.executor.memoryOverheadFactor": _overhead_factor(app),
+        "spark.executor.memoryOverheadFactor": overhead_factor(app.conf, python=app.main_class is None),
     }
     for volume in pods.volumes:
         kind = "persistentVolumeClaim" if volume.claim is not None else "hostPath"
@@ -150,26 +139,13 @@ def _source(claim: str | None, host_path: str | None) -> dict[str, Any]:
     return {"hostPath": {"path": host_path}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
 
 
-def _overhead_factor(app: Application) -> str:
-    """Return the share of memory beside the JVM's heap: more for Python, as in Spark's cluster mode."""
-    return app.conf.get("spark.kubernetes.memoryOverheadFactor", "0.4" if app.main_class is None else "0.1")
-
-
 def _resources(app: Application) -> dict[str, Any]:
     """Return what the driver's pod asks for, by the rules of Spark's cluster mode (BasicDriverFeatureStep)."""
-    factor = float(app.conf.get("spark.driver.memoryOverheadFactor", _overhead_factor(app)))
-    least = max(_LEAST_OVERHEAD_MB, math.ceil(factor * app.driver_memory_mb))
-    memory = f"{app.driver_memory_mb + _mebibytes(app.conf.get('spark.driver.memoryOverhead'), least)}Mi"
+    memory = f"{memory_mb('driver', app.driver_memory_mb, app.conf, python=app.main_class is None)}Mi"
     cpu = app.conf.get("spark.kubernetes.driver.request.cores", app.conf.get("spark.driver.cores", "1"))
     most = app.conf.get("spark.kubernetes.driver.limit.cores")
     limits = {"memory": memory} | ({} if most is None else {"cpu": most})
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
-
-
-def _mebibytes(size: str | None, default: int) -> int:
-    """Return a size as Spark writes it, such as `1g`, in MiB; a plain number is MiB."""
-    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", (size or "").strip().lower())
-    return default if match is None else math.ceil(int(match[1]) * _UNITS[match[2]])
 
 
 def _merged(base: Any, over: Any) -> Any:

@@ -4,7 +4,7 @@ A pod's name is the key of its submission: a second submission of the same run i
 the pod has ended, and counts as the first one. A pod that is being deleted counts as alive for as long as the API lists
 it: its containers may still run. So a kill never takes a pod off the list by force (grace period 0): then Kubernetes
 would not wait until the node says that the containers are gone. If the node is dead, the driver stays alive to
-Tidegate, and nothing is started beside it, until somebody who knows that it is dead deletes the pod by force.
+Tidegate, and nothing is started next to it, until somebody who knows that it is dead deletes the pod by force.
 
 The API forgets nothing but what was deleted: a run whose pod is not there has ended.
 """
@@ -12,29 +12,32 @@ The API forgets nothing but what was deleted: a run whose pod is not there has e
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from services.actuator.backends import LOG_BYTES, BackendRefused, BackendUnreachable, DriverState, Submission
-from services.actuator.backends.driver_pod import (
-    APP_LABEL,
-    CONTAINER,
-    NAME_LABEL,
-    ROLE_LABEL,
-    app_name_label,
-    driver_pod,
-    launcher_code,
-    pods_of,
-    run_name,
-)
+from services.actuator.backends.driver_pod import CONTAINER, driver_pod, launcher_code, pods_of, run_name
 from tidegate.events.job import JobSpec
 from tidegate.launcher.config_map import JOB_LABEL
 from tidegate.launcher.control import Token
 from tidegate.launcher.kubernetes import Api, ApiRefused, ApiUnreachable
+from tidegate.launcher.pods import (
+    APP_LABEL,
+    NAME_LABEL,
+    ROLE_LABEL,
+    SPARK_PODS,
+    Object,
+    app_name_label,
+    is_over,
+    labels_of,
+    name_of,
+    node_of,
+    phase_of,
+    unscheduled,
+)
 
 GRACE_SECONDS = 1
 """How long a driver that is killed may take after SIGTERM. 0 would be no wait for the node at all, see above."""
-_OVER = frozenset({"Succeeded", "Failed"})
 _LOG_LINES = 400
 _KEPT_PODS = 3
 _BAD_REQUEST = 400
@@ -42,7 +45,6 @@ _USUAL = frozenset({"ContainerCreating", "PodInitializing", "Completed", "Error"
 """Reasons of containers that explain nothing: a container starts, or its own log says why it ended."""
 
 T = TypeVar("T")
-Object = Mapping[str, Any]
 
 
 class Kubernetes:
@@ -65,9 +67,9 @@ class Kubernetes:
         pod = self._pod(spec, submission_id)
         if pod is None:
             return DriverState.ENDED if submission_id.startswith("tidegate-") else DriverState.ABSENT
-        if _over(pod):
+        if is_over(pod):
             return DriverState.ENDED
-        return DriverState.PENDING if _phase(pod) == "Pending" else DriverState.RUNNING
+        return DriverState.PENDING if phase_of(pod) == "Pending" else DriverState.RUNNING
 
     def reason(self, spec: JobSpec, submission_id: str) -> str:
         """Return why a driver's pod does not start, or was ended by the cluster."""
@@ -88,28 +90,28 @@ class Kubernetes:
         shortens names for its labels; one that is what Spark makes of the job's id is taken for it.
         """
         found: dict[str, str] = {}
-        for pod in self._pods(spec, f"{ROLE_LABEL} in (driver,executor)"):
-            labels = _labels(pod)
-            if _over(pod) or (labels[ROLE_LABEL] == "driver" and JOB_LABEL in labels):
+        for pod in self._pods(spec, SPARK_PODS):
+            labels = labels_of(pod)
+            if is_over(pod) or (labels[ROLE_LABEL] == "driver" and JOB_LABEL in labels):
                 continue
             name = labels.get(NAME_LABEL, "")
             ours = name == app_name_label(spec.job_id)
-            found[labels.get(APP_LABEL, _name(pod))] = spec.job_id if ours else name
+            found[labels.get(APP_LABEL, name_of(pod))] = spec.job_id if ours else name
         return found
 
     def granted(self, spec: JobSpec, application_id: str) -> int | None:
         """Return the slots of the executors that have a node; None while the scheduler has not judged all of them."""
         pods = self._pods(spec, f"{APP_LABEL}={application_id},{ROLE_LABEL}=executor")
-        live = [pod for pod in pods if not _over(pod) and "deletionTimestamp" not in pod["metadata"]]
-        placed = [pod for pod in live if pod.get("spec", {}).get("nodeName")]
-        if not live or any(pod not in placed and _unscheduled(pod) is None for pod in live):
+        live = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
+        placed = [pod for pod in live if node_of(pod) is not None]
+        if not live or any(pod not in placed and unscheduled(pod) is None for pod in live):
             return None
         return len(placed) * spec.application.executor_cores
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of the job's drivers, as their pods' labels tell, that run or may run."""
         pods = self._pods(spec, f"{ROLE_LABEL}=driver,{JOB_LABEL}={spec.job_id}")
-        return frozenset(_name(pod) for pod in pods if not _over(pod))
+        return frozenset(name_of(pod) for pod in pods if not is_over(pod))
 
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
         """Return the end of the log of a driver's pod; empty if it has not started or was deleted."""
@@ -129,7 +131,7 @@ class Kubernetes:
     def _remove_old_pods(self, spec: JobSpec) -> None:
         """Delete the pods of drivers that have ended, but for the newest, whose logs somebody may want to read."""
         pods = self._pods(spec, f"{ROLE_LABEL}=driver,{JOB_LABEL}={spec.job_id}")
-        ended = sorted((pod["metadata"].get("creationTimestamp", ""), _name(pod)) for pod in pods if _over(pod))
+        ended = sorted((pod["metadata"].get("creationTimestamp", ""), name_of(pod)) for pod in pods if is_over(pod))
         for _, name in ended[:-_KEPT_PODS]:
             self.kill(spec, name)
 
@@ -154,35 +156,11 @@ def _answer(question: Callable[[], T]) -> T:
         raise BackendRefused(str(error)) from error
 
 
-def _name(pod: Object) -> str:
-    return str(pod["metadata"]["name"])
-
-
-def _labels(pod: Object) -> dict[str, str]:
-    return pod["metadata"].get("labels") or {}
-
-
-def _phase(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("phase", "Pending"))
-
-
-def _over(pod: Object) -> bool:
-    return _phase(pod) in _OVER
-
-
-def _unscheduled(pod: Object) -> str | None:
-    """Return why the scheduler has found no node for a pod; None if it has found one, or has not tried yet."""
-    for condition in (pod.get("status") or {}).get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return str(condition.get("message") or condition.get("reason") or "unschedulable")
-    return None
-
-
 def _troubles(pod: Object) -> Iterator[str]:
     """Yield what hinders a pod, or has ended it, other than its own program."""
     status = pod.get("status") or {}
-    if (why := _unscheduled(pod)) is not None:
-        yield f"No node takes the driver's pod {_name(pod)}: {why}"
+    if (why := unscheduled(pod)) is not None:
+        yield f"No node takes the driver's pod {name_of(pod)}: {why}"
     if status.get("reason"):  # such as Evicted
         yield f"{status['reason']}: {status.get('message', 'the cluster ended the pod')}"
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:

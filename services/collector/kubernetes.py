@@ -1,0 +1,278 @@
+"""A Kubernetes cluster's capacity and applications, as a job in one of its namespaces sees them.
+
+Applications are the Spark pods of the namespace, by their labels. An application's slots are those of its executors
+that have a node. The pool's slots are those of all executors of the namespace, and those that there is still room for:
+how many more executors *of the job's size* would get a node. Room is what ready nodes that take pods have left next to
+what the pods of all namespaces request, less what pods request that the scheduler has not judged yet, and not more than
+the quotas of the namespace leave. Taints count as if no executor tolerated them.
+
+An account that may not list the cluster's nodes and pods sees applications, but no capacity: it is missing, never 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from services.collector.master import App, MasterView
+from services.collector.worker import WorkerThread
+from tidegate.events.job import JobSpec
+from tidegate.launcher.kubernetes import FORBIDDEN, Api, ApiRefused
+from tidegate.launcher.pods import (
+    APP_LABEL,
+    NAME_LABEL,
+    ROLE_LABEL,
+    SPARK_PODS,
+    app_name_label,
+    is_over,
+    labels_of,
+    memory_mb,
+    name_of,
+    node_of,
+    overhead_factor,
+    phase_of,
+    unscheduled,
+)
+
+log = logging.getLogger(__name__)
+
+PREFIX = "kubernetes:"
+"""How the place of a cluster starts, before the namespace."""
+_KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+_SUFFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
+_QUOTAS = {"requests.cpu": "cpu", "cpu": "cpu", "requests.memory": "memory", "memory": "memory", "pods": "pods"}
+"""Which resource a line of a quota limits."""
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Amounts of the resources that decide where an executor fits: cores, bytes, pods."""
+
+    cpu: float
+    memory: float
+    pods: float
+
+    def __sub__(self, other: Room) -> Room:
+        return Room(self.cpu - other.cpu, self.memory - other.memory, self.pods - other.pods)
+
+    def __add__(self, other: Room) -> Room:
+        return Room(self.cpu + other.cpu, self.memory + other.memory, self.pods + other.pods)
+
+    def fit(self, one: Room) -> int:
+        """Return how often `one` fits in."""
+        pairs = ((self.cpu, one.cpu), (self.memory, one.memory), (self.pods, one.pods))
+        return max(0, math.floor(min((whole / part for whole, part in pairs if part > 0), default=0.0) + 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a cluster has left."""
+
+    nodes: Sequence[Room]
+    """By each node that takes pods."""
+    waiting: Room
+    """What pods request that the scheduler has not judged yet."""
+    quotas: Sequence[Room]
+    """By each quota of the namespace."""
+
+    def fit(self, executor: Room) -> int:
+        """Return how many more executors of a size would get a node."""
+        taken = max(self.waiting.cpu / executor.cpu if executor.cpu else 0.0, self.waiting.memory / executor.memory)
+        fit = sum(room.fit(executor) for room in self.nodes) - math.ceil(taken - 1e-9)
+        return max(0, min([fit, *(quota.fit(executor) for quota in self.quotas)]))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One answer about a cluster and one namespace of it."""
+
+    spark_pods: Sequence[Object]
+    """Of the namespace."""
+    capacity: Capacity | None
+    """None if whoever asked may not know it."""
+
+    def of(self, spec: JobSpec) -> MasterView:
+        """Return what a job in the namespace sees."""
+        apps = [_app(spec, pods) for pods in self._by_application().values()]
+        apps.sort(key=lambda app: app.start_millis)
+        active = {app.id: app for app in apps if app.state == "RUNNING"}
+        used = sum(app.cores for app in active.values())
+        more = self._more(spec)
+        return MasterView(
+            slots_total=None if more is None else used + more,
+            slots_used=used,
+            workers_alive=0 if self.capacity is None else len(self.capacity.nodes),
+            active=active,
+            completed={app.id: app for app in apps if app.id not in active},
+            active_by_name={app.name: app for app in active.values()},
+        )
+
+    def _more(self, spec: JobSpec) -> int | None:
+        """Return how many more slots the job could get; None if that cannot be known."""
+        try:
+            executor = _executor(spec)
+        except ValueError as error:
+            log.warning("job %s: its executors have no size, so its pool has none: %s", spec.job_id, error)
+            return None
+        return None if self.capacity is None else self.capacity.fit(executor) * spec.application.executor_cores
+
+    def _by_application(self) -> Mapping[str, list[Object]]:
+        found: dict[str, list[Object]] = {}
+        for pod in self.spark_pods:
+            found.setdefault(labels_of(pod).get(APP_LABEL, name_of(pod)), []).append(pod)
+        return found
+
+
+class KubernetesClusters:
+    """Asks the API server, in a thread of its own."""
+
+    def __init__(self, api: Api, timeout_seconds: float) -> None:
+        self._api = api
+        self._timeout = timeout_seconds
+        self._worker = WorkerThread("kubernetes")
+        self._may_not: set[str] = set()
+
+    async def view(self, namespace: str) -> ClusterView:
+        """Return the state of the cluster, and of a namespace; raise an `OSError` if the API server does not tell."""
+        return await self._worker.call(self._timeout, self._view, namespace)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.close()
+        self._api.close()
+
+    def _view(self, namespace: str) -> ClusterView:
+        base = f"/api/v1/namespaces/{namespace}"
+        spark_pods = self._api.listed(f"{base}/pods", labelSelector=SPARK_PODS)
+        nodes = self._allowed("/api/v1/nodes")
+        everywhere = None if nodes is None else self._allowed("/api/v1/pods", fieldSelector=_LIVE)
+        quotas = None if everywhere is None else self._allowed(f"{base}/resourcequotas")
+        if nodes is None or everywhere is None or quotas is None:
+            return ClusterView(spark_pods, None)
+        return ClusterView(spark_pods, capacity_of(nodes, everywhere, quotas))
+
+    def _allowed(self, path: str, **query: str) -> list[Object] | None:
+        """Return a list; None, and say so once, if this account may not read it."""
+        try:
+            found = self._api.listed(path, **query)
+        except ApiRefused as error:
+            if error.status != FORBIDDEN:
+                raise
+            if path not in self._may_not:
+                self._may_not.add(path)
+                log.warning("capacity is missing from the snapshots of jobs on Kubernetes: %s", error)
+            return None
+        self._may_not.discard(path)
+        return found
+
+
+def capacity_of(nodes: Iterable[Object], pods: Iterable[Object], quotas: Iterable[Object]) -> Capacity:
+    """Return what nodes have left next to what the pods of all namespaces request."""
+    left = {name_of(node): _allocatable(node) for node in nodes if _takes_pods(node)}
+    waiting = Room(0.0, 0.0, 0.0)
+    for pod in pods:
+        node = node_of(pod)
+        if node is not None and node in left:
+            left[node] -= _requests(pod)
+        elif node is None and unscheduled(pod) is None and not is_over(pod):
+            waiting += _requests(pod)
+    return Capacity(list(left.values()), waiting, [_left_of(quota) for quota in quotas])
+
+
+def quantity(text: object) -> float:
+    """Return a quantity of Kubernetes, such as `100m` or `1.5Gi`, as a number; raise `ValueError` if it is none."""
+    match = re.fullmatch(r"([+-]?[\d.]+(?:[eE][+-]?\d+)?)([numkMGTPE]?i?)", str(text).strip())
+    if match is None or match[2] not in _SUFFIXES:
+        raise ValueError(f"not a quantity of Kubernetes: {text!r}")
+    return float(match[1]) * _SUFFIXES[match[2]]
+
+
+def _app(spec: JobSpec, pods: Sequence[Object]) -> App:
+    """Return an application as its pods show it; `spec` is the job that asks, and its own name is not shortened."""
+    executors = [pod for pod in pods if labels_of(pod)[ROLE_LABEL] == "executor" and not is_over(pod)]
+    drivers = [pod for pod in pods if labels_of(pod)[ROLE_LABEL] == "driver"]
+    alive = any(not is_over(pod) for pod in drivers) or bool(executors)
+    failed = any(phase_of(pod) == "Failed" for pod in drivers)
+    first = min(drivers or pods, key=_created_millis)
+    name = labels_of(first).get(NAME_LABEL, name_of(first))
+    usual = spec.application.executor_cores
+    return App.model_validate(
+        {
+            "id": labels_of(first).get(APP_LABEL, name_of(first)),
+            "name": spec.job_id if name == app_name_label(spec.job_id) else name,
+            "cores": sum(_slots(pod, usual) for pod in executors if node_of(pod) is not None),
+            "state": "RUNNING" if alive else "FAILED" if failed else "FINISHED",
+            "starttime": _created_millis(first),
+        }
+    )
+
+
+def _slots(pod: Object, usual: int) -> int:
+    """Return the slots of an executor: Spark tells it in an environment variable."""
+    for container in (pod.get("spec") or {}).get("containers") or []:
+        for variable in container.get("env") or []:
+            if variable.get("name") == "SPARK_EXECUTOR_CORES" and str(variable.get("value")).isdigit():
+                return int(variable["value"])
+    return usual
+
+
+def _created_millis(pod: Object) -> int:
+    created = pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z")
+    return int(datetime.fromisoformat(created).timestamp() * 1000)
+
+
+def _executor(spec: JobSpec) -> Room:
+    """Return what one executor of a job requests."""
+    app, python = spec.application, spec.application.main_class is None
+    conf = {"spark.executor.memoryOverheadFactor": overhead_factor(app.conf, python=python), **app.conf}
+    cpu = quantity(app.conf.get("spark.kubernetes.executor.request.cores", app.executor_cores))
+    return Room(cpu, memory_mb("executor", app.executor_memory_mb, conf, python=python) * 1024.0**2, 1.0)
+
+
+def _takes_pods(node: Object) -> bool:
+    """Return whether a node is ready, not cordoned, and without taints that keep pods off."""
+    spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or []
+    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    tainted = any(taint.get("effect") in _KEEPS_OFF for taint in spec.get("taints") or [])
+    return ready and not spec.get("unschedulable") and not tainted
+
+
+def _allocatable(node: Object) -> Room:
+    found = node["status"]["allocatable"]
+    return Room(*(quantity(found[name]) for name in ("cpu", "memory", "pods")))
+
+
+def _requests(pod: Object) -> Room:
+    """Return what a pod requests of its node: its containers together, or its largest init container."""
+    spec = pod.get("spec") or {}
+    asked = [
+        [(one.get("resources") or {}).get("requests") or {} for one in spec.get(kind) or []]
+        for kind in ("containers", "initContainers")
+    ]
+    overhead = spec.get("overhead") or {}
+
+    def most(name: str) -> float:
+        together, each = ([quantity(one.get(name, 0)) for one in of] for of in asked)
+        return max(sum(together), *each, 0.0) + quantity(overhead.get(name, 0))
+
+    return Room(most("cpu"), most("memory"), 1.0)
+
+
+def _left_of(quota: Object) -> Room:
+    """Return what a quota leaves; what it does not limit is endless."""
+    status = quota.get("status") or {}
+    hard, used = status.get("hard") or {}, status.get("used") or {}
+    left = {"cpu": math.inf, "memory": math.inf, "pods": math.inf}
+    for line, name in _QUOTAS.items():
+        if line in hard:
+            left[name] = min(left[name], quantity(hard[line]) - quantity(used.get(line, 0)))
+    return Room(**{name: min(amount, 1e18) for name, amount in left.items()})

@@ -1,0 +1,234 @@
+"""What the collector makes of the API of Kubernetes: applications, slots, and room for more."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from services.collector.clusters import Clusters
+from services.collector.kubernetes import KubernetesClusters, quantity
+from services.collector.master import HttpMaster, MasterView
+from services.collector.snapshots import SourceAnswers, snapshot
+from tests.support.clusters import on_kubernetes
+from tests.support.events import START, job
+from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import ClusterState, Part
+from tidegate.launcher.kubernetes import ApiUnreachable
+
+PODS = "/api/v1/namespaces/jobs/pods"
+SPEC = on_kubernetes(job("rates"))
+RUN = "tidegate-rates-7-1"
+
+
+class Cluster:
+    """A cluster of one node with 8 cores and 8 GiB, on which the job runs with two executors."""
+
+    def __init__(self, server: FakeKubernetes) -> None:
+        self.server = server
+        self.node("n1")
+        self.spark("driver", "d")
+        for number in (1, 2):
+            self.spark("executor", f"e{number}", cpu="1", memory="896Mi")
+        self._clusters = KubernetesClusters(server.api, 5.0)
+
+    def node(self, name: str, **spec: Any) -> None:
+        """Add a node, or change it."""
+        status = {
+            "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        self.server.put(f"/api/v1/nodes/{name}", status=status, spec=spec)
+
+    def pod(self, path: str, *, cpu: str = "0", memory: str = "0", node: str | None = "n1", **fields: Any) -> None:
+        """Add a pod."""
+        container = {"resources": {"requests": {"cpu": cpu, "memory": memory}}, **fields.pop("container", {})}
+        spec = {"containers": [container], **({} if node is None else {"nodeName": node})}
+        self.server.put(path, **{"status": {"phase": "Running"}, "spec": spec} | fields)
+
+    def spark(self, role: str, name: str, app: str = RUN, called: str = "rates", **more: Any) -> None:
+        """Add a pod of an application."""
+        labels = {"spark-role": role, "spark-app-selector": app, "spark-app-name": called}
+        self.pod(f"{PODS}/{name}", metadata={"labels": labels, "creationTimestamp": "2026-03-01T12:00:00Z"}, **more)
+
+    def view(self, spec: JobSpec = SPEC) -> MasterView:
+        """Return what a job sees."""
+        return asyncio.run(self._clusters.view("jobs")).of(spec)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._clusters.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """The cluster."""
+    with fake_kubernetes() as server, _closing(Cluster(server)) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _closing(cluster: Cluster) -> Iterator[Cluster]:
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def test_slots_are_those_in_use_and_those_that_fit(cluster: Cluster) -> None:
+    """Two executors run; of 8 cores and 8192 MiB, 6 cores and 6400 MiB are left, for 6 of 1 core and 896 MiB."""
+    view = cluster.view()
+    assert (view.slots_total, view.slots_used, view.workers_alive) == (8, 2, 1)
+    assert view.active[RUN].cores == 2
+    assert view.active_by_name["rates"].id == RUN
+    cluster.pod("/api/v1/namespaces/web/pods/a", cpu="1500m", memory="1Gi")
+    assert cluster.view().slots_total == 2 + 4  # 4.5 cores are left
+    cluster.pod("/api/v1/namespaces/web/pods/b", cpu="0", memory="4Gi")
+    assert cluster.view().slots_total == 2 + 1  # 1280 MiB are left
+
+
+def test_the_size_of_an_executor_decides(cluster: Cluster) -> None:
+    """What one slot requests follows from the job's settings, by Spark's rules."""
+    asks_less = SPEC.application.model_copy(update={"conf": {"spark.kubernetes.executor.request.cores": "100m"}})
+    assert cluster.view(SPEC.model_copy(update={"application": asks_less})).slots_total == 2 + 7  # by memory
+    two = on_kubernetes(job("rates", executor_cores=2, min_parallelism=2))
+    assert cluster.view(two).slots_total == 2 * 2 + 6
+    broken = SPEC.application.model_copy(update={"conf": {"spark.kubernetes.executor.request.cores": "many"}})
+    assert cluster.view(SPEC.model_copy(update={"application": broken})).slots_total is None
+
+
+@pytest.mark.parametrize(
+    "spec", [{"unschedulable": True}, {"taints": [{"key": "k", "effect": "NoSchedule"}]}], ids=["cordoned", "tainted"]
+)
+def test_a_node_that_takes_no_pods_has_no_room(cluster: Cluster, spec: dict[str, Any]) -> None:
+    """What runs on it counts as used, and nothing more fits: the job cannot grow."""
+    cluster.node("n1", **spec)
+    view = cluster.view()
+    assert (view.slots_total, view.slots_used, view.workers_alive) == (2, 2, 0)
+    cluster.node("n2")
+    assert cluster.view().slots_total == 2 + 8
+
+
+def test_a_node_that_is_not_ready_has_no_room(cluster: Cluster) -> None:
+    """Its pods may come back, but no new ones."""
+    cluster.server.put("/api/v1/nodes/n1", status={"conditions": [{"type": "Ready", "status": "Unknown"}]})
+    assert cluster.view().slots_total == 2
+
+
+def test_quotas_limit_the_room(cluster: Cluster) -> None:
+    """Of each quota of the namespace, what is left; a quota that has nothing to do with pods does not count."""
+    quotas = "/api/v1/namespaces/jobs/resourcequotas"
+    cluster.server.put(f"{quotas}/other", status={"hard": {"services": "1"}, "used": {"services": "1"}})
+    assert cluster.view().slots_total == 8
+    cluster.server.put(f"{quotas}/q", status={"hard": {"requests.cpu": "5"}, "used": {"requests.cpu": "2"}})
+    assert cluster.view().slots_total == 2 + 3
+    cluster.server.put(f"{quotas}/q", status={"hard": {"pods": "4"}, "used": {"pods": "3"}})
+    assert cluster.view().slots_total == 2 + 1
+
+
+def test_pending_pods_take_room(cluster: Cluster) -> None:
+    """One that the scheduler has not judged yet will take room; one that fits nowhere takes none."""
+    cluster.spark("executor", "e3", cpu="1", memory="896Mi", node=None, status={"phase": "Pending"})
+    view = cluster.view()
+    assert (view.slots_total, view.slots_used) == (2 + 5, 2)
+    nowhere = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]}
+    cluster.spark("executor", "e3", cpu="1", memory="896Mi", node=None, status=nowhere)
+    assert cluster.view().slots_total == 2 + 6
+
+
+def test_other_applications_are_seen(cluster: Cluster) -> None:
+    """Executors say how many slots they have; an application whose driver is elsewhere is alive by its executors."""
+    env = {"env": [{"name": "SPARK_EXECUTOR_CORES", "value": "3"}]}
+    cluster.spark("executor", "f1", "spark-1", "clicks", container=env, cpu="3", memory="1Gi")
+    for name, phase in (("g", "Succeeded"), ("h", "Failed")):
+        cluster.spark("driver", name, f"spark-{name}", "old", status={"phase": phase})
+    view = cluster.view()
+    assert (view.active["spark-1"].cores, view.active["spark-1"].name) == (3, "clicks")
+    assert {id_: app.state for id_, app in view.completed.items()} == {"spark-g": "FINISHED", "spark-h": "FAILED"}
+    assert view.slots_used == 5
+
+
+def test_a_name_that_is_no_label_is_known(cluster: Cluster) -> None:
+    """Spark shortens and changes names for its labels; the job that asks finds itself."""
+    cluster.spark("driver", "x", "spark-x", "my-job-v2")
+    assert cluster.view(on_kubernetes(job("my_job.v2"))).active_by_name["my_job.v2"].id == "spark-x"
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/resourcequotas", r"/v1/pods"])
+def test_without_rights_capacity_is_missing(cluster: Cluster, path: str) -> None:
+    """An account that may see only its namespace measures the job; capacity is named as missing and is never 0."""
+    cluster.server.forbidden = re.compile(f"{path}$")
+    view = cluster.view()
+    assert (view.slots_total, view.active[RUN].cores) == (None, 2)
+    made = _snapshot(view)
+    assert (made.state, made.slots_granted, made.pool) == (ClusterState.RUNNING, 2, None)
+    assert Part.CAPACITY in made.missing
+
+
+def test_an_api_server_that_is_away_says_nothing(cluster: Cluster) -> None:
+    """Then capacity and the job's state are missing, and the job has not stopped because of that."""
+    cluster.server.silent = True
+    with pytest.raises(ApiUnreachable):
+        cluster.view()
+    made = _snapshot(None)
+    assert (made.state, made.slots_granted, made.pool) == (ClusterState.UNKNOWN, None, None)
+    assert {Part.CAPACITY, Part.JOB_STATE} <= set(made.missing)
+
+
+def test_a_job_without_pods_has_stopped(cluster: Cluster) -> None:
+    """No pod has its name, and the API would know: nothing runs, and it has 0 slots."""
+    for path in [path for path in cluster.server.objects if path.startswith(PODS)]:
+        del cluster.server.objects[path]
+    made = _snapshot(cluster.view())
+    assert (made.state, made.slots_granted) == (ClusterState.STOPPED, 0)
+    assert made.pool is not None
+    assert (made.pool.slots_total, made.pool.slots_used) == (8, 0)
+
+
+def test_each_cluster_is_asked_where_it_is(cluster: Cluster) -> None:
+    """A place tells the kind of the cluster."""
+
+    async def ask() -> MasterView:
+        clusters = Clusters(HttpMaster(1.0), KubernetesClusters(cluster.server.api, 5.0))
+        try:
+            return (await clusters.view(str(SPEC.application.cluster_place))).of(SPEC)
+        finally:
+            await clusters.close()
+
+    assert asyncio.run(ask()).slots_used == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("100m", 0.1),
+        ("2", 2.0),
+        (4, 4.0),
+        ("1.5Gi", 1.5 * 2**30),
+        ("1e3", 1000.0),
+        ("128974848", 128974848.0),
+        ("3k", 3e3),
+    ],
+)
+def test_quantities_are_read(text: object, amount: float) -> None:
+    """All forms of Kubernetes are understood."""
+    assert quantity(text) == pytest.approx(amount)
+
+
+@pytest.mark.parametrize("text", ["", "many", "1Q", "1.2.3"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    """It is never taken for 0."""
+    with pytest.raises(ValueError, match=r"quantity|could not convert"):
+        quantity(text)
+
+
+def _snapshot(view: MasterView | None) -> Any:
+    """Return the snapshot of a job whose log does not answer."""
+    seen = SourceAnswers(7, START + timedelta(seconds=70), None, None, view, None if view is None else RUN)
+    return snapshot(SPEC, seen, 60.0)
