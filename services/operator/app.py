@@ -111,8 +111,8 @@ class Operator:
         if todo.publish is not None:
             self.requests.publish(todo.publish)
             self._published[sj.name] = todo.publish, self.clock.monotonic()
-            change = todo.publish.change
-            log.info("version %d of %s is on the jobs topic: %s", todo.publish.version, sj.name, change)
+            by = todo.publish.change.by if todo.publish.change is not None else ""
+            log.info("version %d of %s is on the jobs topic, asked for by %s", todo.publish.version, sj.name, by)
         if todo.remove:
             self.requests.remove(sj.name)
             self._published.pop(sj.name, None)

@@ -1,6 +1,6 @@
 """Tidegate as it is deployed: the demo overlay on a real cluster, its rights, and a job that is a StreamingJob.
 
-`make test-k8s` runs this against the cluster of KUBECONFIG. The images of deploy/Dockerfile must be in it, and this machine
+`make test-k8s` runs this on the cluster of KUBECONFIG. The images of deploy/Dockerfile must be in it, and this machine
 must reach the pods' network. Everything is in a namespace of its own, which is removed at the end.
 """
 

@@ -24,7 +24,7 @@ Metric = Callable[[], float]
 def metrics_api(host: str, metrics: dict[str, Metric], folder: Path) -> Iterator[int]:
     """Serve metrics by their names over HTTPS; yield the port."""
     certificate, key = folder / "metrics.crt", folder / "metrics.key"
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=metrics".split()
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=metrics"]
     command = [*words, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
 
@@ -90,12 +90,10 @@ def registration(namespace: str, host: str, port: int) -> list[dict[str, Any]]:
             "spec": {"ports": [{"port": 443, "targetPort": port}]},
         },
         {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {**where, "labels": {"kubernetes.io/service-name": name}},
-            "addressType": "IPv4",
-            "ports": [{"port": port, "protocol": "TCP", "name": ""}],
-            "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+            "apiVersion": "v1",
+            "kind": "Endpoints",  # an EndpointSlice alone is not seen by what checks an APIService
+            "metadata": where,
+            "subsets": [{"addresses": [{"ip": host}], "ports": [{"port": port}]}],
         },
         {
             "apiVersion": "apiregistration.k8s.io/v1",
