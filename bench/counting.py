@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.orders import Operator
+from services.actuator.backends import Backend
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.stack import StackInfo
@@ -17,26 +18,17 @@ ROWS = 400
 
 
 class CountingJob(Operator):
-    """One run of `jobs/counts.py` after another, changed by commands."""
+    """One run of `jobs/counts.py` after another, changed by commands. Its files are in one folder."""
 
-    def __init__(self, info: StackInfo, folder: Path, *, most: int, **application: Any) -> None:
+    def __init__(self, folder: Path, cluster: Backend, *, most: int, **application: Any) -> None:
         self.folder = folder
         for name in ("counts", "events", "control"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         settings: dict[str, Any] = {
             "script": str(SCRIPT),
             "args": ("--output", str(folder / "counts"), "--checkpoint", str(folder / "ck"), "--rows", str(ROWS)),
-            "master": info.spark_master,
-            "rest_url": info.spark_rest,
-            "master_ui_url": info.spark_ui,
-            "conf": {
-                "spark.driver.cores": "0",
-                "spark.ui.enabled": "false",
-                "spark.sql.shuffle.partitions": "8",
-            },
             "checkpoint_location": str(folder / "ck"),
             "event_log_dir": str(folder / "events"),
-            "control_dir": str(folder / "control"),
         }
         spec = JobSpec(
             job_id="counts",
@@ -44,8 +36,7 @@ class CountingJob(Operator):
             application=Application(**(settings | application)),
             scaling=Scaling(min_parallelism=1, max_parallelism=most),
         )
-        self._standalone = Standalone()
-        super().__init__(spec, self._standalone)
+        super().__init__(spec, cluster)
 
     def batches(self) -> list[int]:
         """Return the ids of the batches that have written their counts."""
@@ -68,9 +59,28 @@ class CountingJob(Operator):
         return wrong
 
     def granted(self) -> int:
-        """Return the slots that the master has granted to the job's applications."""
-        ours = self._standalone.applications(self.spec)
-        return sum(self._standalone.granted(self.spec, application) or 0 for application in ours)
+        """Return the slots that the cluster has granted to the job's applications."""
+        ours = self.cluster.applications(self.spec)
+        return sum(self.cluster.granted(self.spec, application) or 0 for application in ours)
+
+
+class StandaloneCountingJob(CountingJob):
+    """The job on a standalone cluster."""
+
+    def __init__(self, info: StackInfo, folder: Path, *, most: int, **application: Any) -> None:
+        settings: dict[str, Any] = {
+            "master": info.spark_master,
+            "rest_url": info.spark_rest,
+            "master_ui_url": info.spark_ui,
+            "conf": {
+                "spark.driver.cores": "0",
+                "spark.ui.enabled": "false",
+                "spark.sql.shuffle.partitions": "8",
+            },
+            "control_dir": str(folder / "control"),
+        }
+        self._standalone = Standalone()
+        super().__init__(folder, self._standalone, most=most, **(settings | application))
 
     def close(self) -> None:
         """End the drivers that still run, and the connections."""

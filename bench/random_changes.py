@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.counting import CountingJob
+from bench.counting import CountingJob, StandaloneCountingJob
 from bench.servers import servers
 from bench.table import BenchRow, render
 from tidegate.events.command import CommandKind
@@ -31,7 +31,7 @@ SEED = 12
 def main(changes: int = CHANGES, pause: int = 2) -> list[BenchRow]:
     """Change the size `changes` times, `pause` batches apart; return the rows."""
     with servers(spark=True) as info, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        job = CountingJob(info, Path(folder), most=MOST, rescale=(Way.IN_PLACE,))
+        job = StandaloneCountingJob(info, Path(folder), most=MOST, rescale=(Way.IN_PLACE,))
         try:
             return _measure(job, changes, pause)
         finally:

@@ -23,6 +23,7 @@ TIERS = {
     "contract": "the wire format and the files generated from it",
     "integration": "one hop against real servers",
     "faults": "the same with something broken on purpose",
+    "kubernetes": "jobs on a real cluster of Kubernetes; only `make test-k8s` runs them",
     "e2e": "the whole loop on real Kafka, Redis and Spark",
     "kubernetes": "on a real Kubernetes, which `make test-k8s` needs",
 }

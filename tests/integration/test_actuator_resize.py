@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.counting import CountingJob
+from bench.counting import CountingJob, StandaloneCountingJob
 from demo.environment import LIGHT_JVMS
 from tests.support.provider import ProcessProvider, StackProvider
 from tests.support.wait import wait_until
@@ -30,7 +30,9 @@ def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
     conf = {**LIGHT_JVMS, "spark.sql.shuffle.partitions": "8"}
     info = stack.need(spark=True)
-    job = CountingJob(info, tmp_path, most=8, rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB, conf=conf)
+    job = StandaloneCountingJob(
+        info, tmp_path, most=8, rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB, conf=conf
+    )
     try:
         assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
         assert job.granted() == 2, "the ordered size, although the application may have more"
