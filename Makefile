@@ -20,14 +20,14 @@ demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the en
 	$(BIN)/python -m demo
 
 test: setup prometheus browser  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest -n 2 -m "not slow and not kubernetes" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 test-docker: setup prometheus  ## the Compose file and the stack's tests in containers; needs a Docker daemon
 	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \
 		tests/contract/test_compose_docker.py tests/integration $(ARGS)
 
 test-k8s: $(INSTALLED)  ## the deployment and its jobs on the cluster of KUBECONFIG, which must have the images
-	$(BIN)/python -m pytest tests/kubernetes $(ARGS)
+	TIDEGATE_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)

@@ -25,7 +25,6 @@ TIERS = {
     "faults": "the same with something broken on purpose",
     "kubernetes": "jobs on a real cluster of Kubernetes; only `make test-k8s` runs them",
     "e2e": "the whole loop on real Kafka, Redis and Spark",
-    "kubernetes": "on a real Kubernetes, which `make test-k8s` needs",
 }
 OURS = ("tidegate", "services", "collector", "decider", "actuator", "demo")
 TESTS = Path(__file__).parent
