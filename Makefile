@@ -26,7 +26,8 @@ test-docker: setup prometheus  ## the Compose file and the stack's tests in cont
 	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \
 		tests/contract/test_compose_docker.py tests/integration $(ARGS)
 
-test-k8s: $(INSTALLED)  ## the deployment and its jobs on the cluster of KUBECONFIG, which must have the images
+test-k8s: $(INSTALLED)  ## tests on the Kubernetes cluster of KUBECONFIG, whose node is this machine; see docs/how-to/kubernetes.md
+	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to a cluster that may be used for tests" >&2; exit 1; }
 	TIDEGATE_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart

@@ -90,7 +90,7 @@ def test_the_launcher_comes_with_the_driver() -> None:
     source = mounted["tidegate-launcher"]["configMap"]
     assert source["name"] == code["metadata"]["name"]
     paths = {item["path"] for item in source["items"]}
-    assert {"tidegate/__init__.py", "tidegate/launcher/__main__.py", "tidegate/launcher/control.py"} <= paths
+    assert {f"tidegate/{name}" for name in ("__init__.py", "launcher/__main__.py", "launcher/Gate.java")} <= paths
     assert len(paths) == len(code["data"])
     assert sum(map(len, code["data"].values())) < 900_000
     assert "/opt/tidegate/tidegate/launcher/__main__.py" in container(SPEC)["args"]

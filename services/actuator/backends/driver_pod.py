@@ -84,7 +84,9 @@ def driver_pod(submission: Submission) -> dict[str, Any]:
 @cache
 def launcher_code() -> dict[str, Any]:
     """Return the ConfigMap that holds the launcher's code."""
-    files = {path.name: path.read_text(encoding="utf-8") for path in sorted(LAUNCHER.parent.glob("*.py"))}
+    files = {
+        path.name: path.read_text(encoding="utf-8") for path in sorted(LAUNCHER.parent.iterdir()) if path.is_file()
+    }
     files["tidegate.py"] = (LAUNCHER.parent.parent / "__init__.py").read_text(encoding="utf-8")
     digest = hashlib.sha256("\0".join(part for item in files.items() for part in item).encode()).hexdigest()[:12]
     return {

@@ -1,0 +1,169 @@
+"""How the launcher finds the API server, who it is in a pod, and what it may change there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tidegate.launcher.control import Control, Token
+from tidegate.launcher.executors import SparkExecutors
+from tidegate.launcher.facts import RunFacts
+from tidegate.launcher.kube_access import Access, AccessError
+from tidegate.launcher.kubernetes import Api, ApiUnreachable
+from tidegate.launcher.pods import memory_mb
+from tidegate.launcher.warm import beside_checkpoints
+
+CONFIG: dict[str, Any] = {
+    "current-context": "here",
+    "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "https://k:6443", "certificate-authority": "ca.crt"}}],
+    "users": [{"name": "u", "user": {"token": "secret"}}],
+}
+
+
+@pytest.fixture
+def server() -> Iterator[FakeKubernetes]:
+    """An API server."""
+    with fake_kubernetes() as server:
+        yield server
+
+
+def kubeconfig(folder: Path, **user: Any) -> dict[str, str]:
+    """Write a kubeconfig; return the environment that names it."""
+    (folder / "ca.crt").write_text("the authority")
+    users = {"users": [{"name": "u", "user": user or {"token": "secret"}}]}
+    (folder / "config").write_text(yaml.safe_dump(CONFIG | users))
+    return {"KUBECONFIG": str(folder / "config")}
+
+
+def test_a_kubeconfig_says_where_and_as_whom(tmp_path: Path) -> None:
+    """Certificates may be in it or in other files; it wins over a pod's account."""
+    found = Access.find(kubeconfig(tmp_path) | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
+    assert (found.server, found.ca_pem, found.bearer()) == ("https://k:6443", "the authority", "secret")
+    data = {f"client-{kind}-data": base64.b64encode(kind.encode()).decode() for kind in ("certificate", "key")}
+    found = Access.find(kubeconfig(tmp_path, **data))
+    assert (found.cert_pem, found.key_pem, found.bearer()) == ("certificate", "key", None)
+
+
+def test_a_kubeconfig_may_be_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where PyYAML is not installed, that is the way, and the message says so."""
+    where = kubeconfig(tmp_path)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(AccessError, match="config view --raw -o json"):
+        Access.find(where)
+    (tmp_path / "config").write_text(json.dumps(CONFIG))
+    assert Access.find(where).token == "secret"
+
+
+def test_a_pod_uses_its_account(tmp_path: Path, server: FakeKubernetes) -> None:
+    """The token is read again for each request, because it is renewed; the kubeconfig of nobody is needed."""
+    (tmp_path / "ca.crt").write_text("the authority")
+    (tmp_path / "token").write_text("first\n")
+    found = Access.find({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
+    assert (found.server, found.ca_pem) == ("https://[fd00::1]:443", "the authority")
+    api = Api(Access(f"http://127.0.0.1:{server.port}", "test", token_file=tmp_path / "token"))
+    api.get("/api/v1/nodes/n")
+    (tmp_path / "token").write_text("second\n")
+    api.get("/api/v1/nodes/n")
+    api.close()
+    assert server.tokens == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"current-context": "there"}, "there is no context 'there'"),
+        ({"clusters": []}, "there is no cluster 'c'"),
+        ({"users": [{"name": "u", "user": {"exec": {}}}]}, "logs in with a program"),
+        ({"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": True}}]}, "name the authority"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    """The message names the file and what is wrong in it."""
+    (tmp_path / "config").write_text(yaml.safe_dump(CONFIG | changes))
+    with pytest.raises(AccessError, match=rf"KUBECONFIG {tmp_path}/config: .*{said}"):
+        Access.find({"KUBECONFIG": str(tmp_path / "config")})
+
+
+@pytest.mark.parametrize("text", ["[", "a", "- a"])
+def test_a_broken_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+    """So is one that is no mapping, or not there."""
+    with pytest.raises(AccessError, match=f"KUBECONFIG {tmp_path}/config"):
+        Access.find({"KUBECONFIG": str(tmp_path / "config")})
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(AccessError, match=f"KUBECONFIG {tmp_path}/config"):
+        Access.find({"KUBECONFIG": str(tmp_path / "config")})
+
+
+def test_a_closed_connection_is_opened_again(server: FakeKubernetes) -> None:
+    """A server may close a connection that is kept; a request is repeated on a new one, and only once."""
+    api = server.api
+    assert api.create("/api/v1/namespaces/jobs/configmaps", {"metadata": {"name": "a"}})
+    server.loses_answers = 1
+    assert not api.create("/api/v1/namespaces/jobs/configmaps", {"metadata": {"name": "b"}}), "it was created before"
+    server.silent = True
+    with pytest.raises(ApiUnreachable):
+        api.get("/api/v1/nodes/n")
+    assert server.requests.count("GET /api/v1/nodes/n") == 2
+
+
+def test_a_driver_in_a_pod_says_the_name_of_its_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told by the actuator; its process id would name nothing."""
+    monkeypatch.setenv("TIDEGATE_SUBMISSION_ID", "tidegate-rates-5-1")
+    facts = RunFacts(Control.at(tmp_path, "rates"), Token(5, 1), 2, hands_over=False)
+    assert facts.get("submission_id") == "tidegate-rates-5-1"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "limit"),
+    [
+        ("k8s://https://k:443", {"spark.decommission.enabled": "true"}, 3),
+        ("k8s://https://k:443", {}, None),
+        ("spark://m:7077", {"spark.decommission.enabled": "true"}, None),
+        ("spark://m:7077", {"spark.decommission.enabled": "true", "spark.dynamicAllocation.enabled": "true"}, 3),
+        ("yarn", {"spark.decommission.enabled": "true"}, None),
+    ],
+)
+def test_where_executors_can_be_changed(master: str, conf: dict[str, str], limit: int | None) -> None:
+    """On Kubernetes Spark takes requests at any time; on a standalone cluster only with dynamic allocation."""
+    conf = {"spark.cores.max": "6", "spark.executor.cores": "2", **conf}
+    java = types.SimpleNamespace(sc=lambda: None)
+    context = types.SimpleNamespace(_jvm=None, _jsc=java, applicationId="a", _conf=conf, master=master)
+    assert SparkExecutors(context).limit == limit
+
+
+@pytest.mark.parametrize("location", ["s3a://b/ck", "hdfs://n/ck"])
+def test_rehearsals_need_a_path(location: str) -> None:
+    """Without a control directory they are in the checkpoint location, if that is a path; else there are none."""
+    assert beside_checkpoints("file:///data/ck") == beside_checkpoints("/data/ck") == Path("/data/ck/.tidegate")
+    with pytest.raises(ValueError, match=location):
+        beside_checkpoints(location)
+
+
+@pytest.mark.parametrize(
+    ("role", "heap", "conf", "python", "memory"),
+    [
+        ("executor", 512, {}, True, 896),
+        ("executor", 2000, {}, True, 2800),
+        ("executor", 2000, {}, False, 2384),
+        ("executor", 2000, {"spark.executor.memoryOverheadFactor": "0.5"}, False, 3000),
+        ("executor", 512, {"spark.executor.memoryOverhead": "1g"}, True, 1536),
+        ("executor", 512, {"spark.executor.memoryOverhead": "100"}, True, 612),
+        ("executor", 512, {"spark.executor.pyspark.memory": "256m"}, True, 1152),
+        ("driver", 512, {"spark.executor.pyspark.memory": "256m"}, True, 896),
+    ],
+)
+def test_memory_is_asked_for_as_spark_does(
+    role: str, heap: int, conf: dict[str, str], python: bool, memory: int
+) -> None:
+    """The heap, an overhead of at least 384 MiB, and what the Python workers may have."""
+    assert memory_mb(role, heap, conf, python=python) == memory
