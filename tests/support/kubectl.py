@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,30 +47,27 @@ class Kubectl:
         items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         return self("apply", "--filename=-", stdin=json.dumps(items))
 
-    def may(self, account: str, act: str, namespace: str | None = None) -> bool:
-        """Return whether an account of this namespace may do something, such as `list pods`, there or elsewhere.
+    def allowed(self, account: str, acts: Iterable[str], namespace: str | None = None) -> set[str]:
+        """Return which acts, such as `list pods`, an account of this namespace may do there, or in another one.
 
         The namespace "" is the whole cluster.
         """
-        verb, resource = act.split()
-        group_resource, _, sub = resource.partition("/")
-        kind, _, group = group_resource.partition(".")
-        attributes = {"verb": verb, "resource": kind, "group": group, "subresource": sub}
-        if namespace != "":
-            attributes["namespace"] = namespace or self.namespace
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": f"system:serviceaccount:{self.namespace}:{account}",
-                "groups": [
-                    "system:serviceaccounts",
-                    f"system:serviceaccounts:{self.namespace}",
-                    "system:authenticated",
-                ],
-                "resourceAttributes": attributes,
-            },
-        }
-        answer = json.loads(self("create", "--filename=-", "--output=json", stdin=json.dumps(review)))
-        allowed: bool = answer["status"]["allowed"]
-        return allowed
+        asked = list(acts)
+        user = f"system:serviceaccount:{self.namespace}:{account}"
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated"]
+        reviews = []
+        for act in asked:
+            verb, what = act.split()
+            resource, _, part = what.partition("/")
+            kind, _, group = resource.partition(".")
+            attributes = {"verb": verb, "resource": kind, "group": group, "subresource": part}
+            attributes |= {} if namespace == "" else {"namespace": namespace or self.namespace}
+            review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+            reviews.append({**review, "spec": {"user": user, "groups": groups, "resourceAttributes": attributes}})
+        said = self(
+            "create",
+            "--filename=-",
+            "--output=jsonpath={.status.allowed}{' '}",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": reviews}),
+        )
+        return {act for act, answer in zip(asked, said.split(), strict=True) if answer == "true"}
