@@ -111,6 +111,7 @@ def test_only_who_asks_kubernetes_has_a_token(service: str) -> None:
 def test_every_pod_is_held_in_bounds(name: str, spec: dict[str, Any]) -> None:
     """An ordinary user, no privileges, no variables made of Services, limits; a read-only root but for the broker."""
     (container,) = spec["containers"]
+    assert all(init["securityContext"] == container["securityContext"] for init in spec.get("initContainers", ()))
     context = container["securityContext"]
     assert spec["enableServiceLinks"] is False
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
