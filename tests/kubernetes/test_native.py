@@ -166,10 +166,17 @@ def until(kubectl: Kubectl, holds: Callable[[dict[str, Any]], bool], seconds: fl
 
 def state(kubectl: Kubectl) -> str:
     """Return the pods, and the last lines of each service."""
-    lines = [kubectl("get", "pods", "--output=wide")]
     services = ("operator", "collector", "decider", "actuator")
-    lines += [kubectl("logs", f"deployment/tidegate-{service}", "--tail=15") for service in services]
-    return "\n".join(lines)
+    logs = [["logs", f"deployment/tidegate-{service}", "--tail=15"] for service in services]
+    return "\n".join(_attempt(kubectl, *asked) for asked in (["get", "pods", "--output=wide"], *logs))
+
+
+def _attempt(kubectl: Kubectl, *arguments: str) -> str:
+    """Return what kubectl prints, or why it does not."""
+    try:
+        return kubectl(*arguments)
+    except KubectlFailed as error:
+        return str(error)
 
 
 def conditions(sj: dict[str, Any]) -> dict[str, str]:
@@ -189,17 +196,9 @@ def test_the_api_server_accepts_every_object(kubectl: Kubectl, overlay: Path) ->
 def test_explain_reads_well(kubectl: Kubectl) -> None:
     """`kubectl explain` has every field with its meaning and its default."""
     kubectl("wait", "--for=condition=Established", "crd/streamingjobs.tidegate.dev", "--timeout=30s")
-    text = wait_until(lambda: _explained(kubectl, "sj.spec.scaling"), 30, 1.0)
-    assert "Default: active." in text
-    assert "lag_objective_seconds\t<number>" in text
-    assert "kubectl scale" in _explained(kubectl, "sj.spec.slots")
-
-
-def _explained(kubectl: Kubectl, field: str) -> str:
-    try:
-        return kubectl("explain", field)
-    except KubectlFailed:
-        return ""
+    assert wait_until(lambda: "Default: active." in _attempt(kubectl, "explain", "sj.spec.scaling"), 30, 1.0)
+    assert "lag_objective_seconds\t<number>" in kubectl("explain", "sj.spec.scaling")
+    assert "kubectl scale" in kubectl("explain", "sj.spec.slots")
 
 
 @pytest.mark.parametrize(
