@@ -11,6 +11,7 @@ from bench.orders import Operator
 from services.actuator.backends import Backend
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.launcher.kubernetes import Api
 from tidegate.stack import StackInfo
 
 SCRIPT = Path(__file__).with_name("jobs") / "counts.py"
@@ -20,7 +21,9 @@ ROWS = 400
 class CountingJob(Operator):
     """One run of `jobs/counts.py` after another, changed by commands. Its files are in one folder."""
 
-    def __init__(self, folder: Path, cluster: Backend, *, most: int, **application: Any) -> None:
+    def __init__(
+        self, folder: Path, cluster: Backend, *, most: int, api: Api | None = None, **application: Any
+    ) -> None:
         self.folder = folder
         for name in ("counts", "events", "control"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -36,7 +39,7 @@ class CountingJob(Operator):
             application=Application(**(settings | application)),
             scaling=Scaling(min_parallelism=1, max_parallelism=most),
         )
-        super().__init__(spec, cluster)
+        super().__init__(spec, cluster, api=api)
 
     def batches(self) -> list[int]:
         """Return the ids of the batches that have written their counts."""

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 from services.actuator.backends import Backend
 from services.actuator.command_log import CommandLog
-from services.actuator.execute import CommandRunner, Publish
+from services.actuator.execute import CommandRunner, Publish, control_of
 from services.actuator.fence import Fence
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, Token
+from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import SystemClock
 
 END_SECONDS = 20.0
@@ -60,9 +61,16 @@ class Operator:
     """Gives commands for one job, one after the other, and keeps the results."""
 
     def __init__(
-        self, spec: JobSpec, cluster: Backend, *, fence: Fence | None = None, publish: Publish | None = None
+        self,
+        spec: JobSpec,
+        cluster: Backend,
+        *,
+        fence: Fence | None = None,
+        publish: Publish | None = None,
+        api: Api | None = None,
     ) -> None:
         self.spec = spec
+        self._api = api
         self.cluster = cluster
         self.results: list[ActionResult] = []
         self._publish_too = publish
@@ -74,6 +82,7 @@ class Operator:
             {spec.application.backend: cluster},
             self._publish,
             owner=uuid.uuid4().hex,
+            control=lambda spec: control_of(spec, api),
         )
         claimed = self.control.newest_claim()
         self._epoch = 0 if claimed is None else claimed[0].epoch
@@ -85,8 +94,8 @@ class Operator:
 
     @property
     def control(self) -> Control:
-        """The job's control directory."""
-        return Control.at(self.spec.application.control_place, self.spec.job_id)
+        """The job's control files."""
+        return control_of(self.spec, self._api)
 
     def carry_out(self, kind: CommandKind, size: int, way: Way | None = None) -> ActionResult:
         """Carry out a command; return its last result."""

@@ -77,8 +77,10 @@ class JobDrivers:
     def foreign(self) -> list[str]:
         """Return the ids of the live applications that run the job, by name or by event log, and are not ours."""
         arrived = self._arrived()
-        ours = {facts.get(name) for facts in arrived for name in ("application_id", "submission_id")}
-        ours |= self.log.incarnations() | self.log.submissions()  # on Kubernetes, an application has its driver's id
+        ours = {facts.get("application_id") for facts in arrived} | self.log.incarnations()
+        # on Kubernetes, an application has the name of its driver's pod
+        drivers = {str(facts["submission_id"]) for facts in arrived} | self.log.submissions()
+        ours |= {driver.rpartition("/")[2] for driver in drivers}
         others = {id_: name for id_, name in self.backend.applications(self.spec).items() if id_ not in ours}
         return sorted(id_ for id_, name in others.items() if name == self.spec.job_id or self._writes_here(id_))
 

@@ -10,8 +10,9 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ import pytest
 
 from tests.support.wait import wait_until
 from tidegate.events.job import KubernetesPods, Volume
+from tidegate.launcher.kube_access import Access
 from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.pods import name_of
 
 ASKED = "TIDEGATE_TEST_KUBERNETES"
 IMAGE = os.environ.get("TIDEGATE_TEST_SPARK_IMAGE", "tidegate/spark-kubernetes:0.1.0")
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 collect_ignore_glob = [] if ASKED in os.environ else ["test_*.py"]
 
@@ -34,6 +39,8 @@ class Namespace:
     api: Api
     name: str
     folder: Path
+    apis: list[Api] = field(default_factory=list)
+    """Those of its accounts."""
 
     @property
     def path(self) -> str:
@@ -43,6 +50,38 @@ class Namespace:
     def pods(self, selector: str = "") -> list[dict[str, Any]]:
         """Return its pods."""
         return self.api.listed(f"{self.path}/pods", labelSelector=selector)
+
+    def account(self, name: str, rules: list[dict[str, Any]], everywhere: Sequence[dict[str, Any]] = ()) -> Api:
+        """Make an account with these rights in the namespace, and in the cluster; return the API as it sees it."""
+        self.create("serviceaccounts", {"metadata": {"name": name}})
+        made, binding = role(name, name, rules)
+        self.create("roles", made, RBAC)
+        self.create("rolebindings", binding, RBAC)
+        if everywhere:
+            full = {"metadata": {"name": f"{self.name}-{name}"}}
+            subject = {"kind": "ServiceAccount", "name": name, "namespace": self.name}
+            ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **full["metadata"]}
+            assert self.api.create(f"{RBAC}/clusterroles", full | {"rules": everywhere})
+            assert self.api.create(f"{RBAC}/clusterrolebindings", full | {"roleRef": ref, "subjects": [subject]})
+        answer = self.api._ask("POST", f"{self.path}/serviceaccounts/{name}/token", body={"spec": {}})
+        admin = self.api.access
+        self.apis.append(Api(Access(admin.server, name, ca_pem=admin.ca_pem, token=answer["status"]["token"])))
+        return self.apis[-1]
+
+    def remove(self) -> None:
+        """Delete it with all in it."""
+        for api in self.apis:
+            api.close()
+        for kind in ("clusterroles", "clusterrolebindings"):
+            for one in self.api.listed(f"{RBAC}/{kind}"):
+                if name_of(one).startswith(self.name):
+                    self.api.delete(f"{RBAC}/{kind}/{name_of(one)}", grace_seconds=0)
+        self.api.delete(self.path, grace_seconds=0)
+        # the namespace itself may stay for as long as some extension of the API does not answer
+        gone = wait_until(lambda: not self.pods(), 90, 0.5)
+        self.api.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        assert gone, f"there are still pods in namespace {self.name}"
 
     def create(self, kind: str, body: dict[str, Any], group: str = "/api/v1") -> None:
         """Create an object."""
@@ -59,13 +98,20 @@ class Namespace:
         )
 
 
-def driver_rules() -> list[dict[str, Any]]:
-    """Return the rights of a driver's account."""
-    everything = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
-    return [
-        {"apiGroups": [""], "resources": ["pods", "configmaps", "services"], "verbs": everything},
-        {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["list", "delete", "deletecollection"]},
-    ]
+_ALL = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
+DRIVER = [
+    {"apiGroups": [""], "resources": ["pods", "configmaps"], "verbs": _ALL},
+    {"apiGroups": [""], "resources": ["services"], "verbs": _ALL},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["list", "delete", "deletecollection"]},
+]
+ACTUATOR = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get", "patch"]},
+]
+COLLECTOR = [{"apiGroups": [""], "resources": ["pods", "resourcequotas"], "verbs": ["list"]}]
+COLLECTOR_EVERYWHERE = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
+"""The rights that docs/how-to/kubernetes.md lists."""
 
 
 def role(name: str, account: str, rules: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -80,24 +126,23 @@ def role(name: str, account: str, rules: list[dict[str, Any]]) -> tuple[dict[str
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
     """A new namespace, which is deleted afterwards with all in it."""
+    with new_namespace() as made:
+        yield made
+
+
+@contextmanager
+def new_namespace() -> Iterator[Namespace]:
+    """Yield a new namespace, which is deleted afterwards with all in it."""
     api, tag = Api(), uuid.uuid4().hex[:6]
     folder = Path(tempfile.mkdtemp(prefix=f"tidegate-k8s-{tag}-"))
     folder.chmod(0o777)
     made = Namespace(api, f"tg-kube-{tag}", folder)
     assert api.create("/api/v1/namespaces", {"metadata": {"name": made.name}})
     try:
-        made.create("serviceaccounts", {"metadata": {"name": "spark"}})
-        rules, binding = role("spark-driver", "spark", driver_rules())
-        made.create("roles", rules, "/apis/rbac.authorization.k8s.io/v1")
-        made.create("rolebindings", binding, "/apis/rbac.authorization.k8s.io/v1")
+        made.account("spark", DRIVER)
         yield made
     finally:
-        api.delete(made.path, grace_seconds=0)
-        # the namespace itself may stay for as long as some extension of the API does not answer
-        gone = wait_until(lambda: not made.pods(), 90, 0.5)
-        api.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        assert gone, f"there are still pods in namespace {made.name}"
+        made.remove()
 
 
 def pid_of(name: str) -> int:

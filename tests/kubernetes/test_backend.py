@@ -23,7 +23,7 @@ from tidegate.launcher.kube_access import Access
 from tidegate.launcher.kubernetes import Api
 from tidegate.launcher.store import Store, store_at
 
-STANDS_IN = f"echo '{SAID}'; while ! [ -e {{}}/$TIDEGATE_SUBMISSION_ID ]; do sleep 0.1; done"
+STANDS_IN = f"echo '{SAID}'; while ! [ -e {{}}/${{{{TIDEGATE_SUBMISSION_ID#*/}}}} ]; do sleep 0.1; done"
 """What a driver's container runs in place of Spark."""
 
 
@@ -38,7 +38,7 @@ class RealCluster:
             "name": "spark-kubernetes-driver",
             "command": ["/bin/sh", "-c", STANDS_IN.format(namespace.folder)],
         }
-        block = namespace.block(spec={"containers": [container]})
+        block = namespace.block(spec={"containers": [container], "terminationGracePeriodSeconds": 1})
         fields = job("rates").application.model_dump(include={"script", "checkpoint_location", "event_log_dir"})
         small = {"spark.kubernetes.driver.request.cores": "10m"}
         app = Application(**fields, backend="kubernetes", kubernetes=block, conf=small)
@@ -48,14 +48,14 @@ class RealCluster:
 
     def arguments(self, submission_id: str) -> list[str]:
         """Return the arguments of the pod's container."""
-        found = self._namespace.api.get(f"{self._namespace.path}/pods/{submission_id}")
+        found = self._namespace.api.get(f"{self._namespace.path}/pods/{submission_id.rpartition('/')[2]}")
         assert found is not None
         words: list[str] = found["spec"]["containers"][0]["args"]
         return words
 
     def end(self, submission_id: str) -> None:
         """Let the container end."""
-        (self._namespace.folder / submission_id).touch()
+        (self._namespace.folder / submission_id.rpartition("/")[2]).touch()
 
     def start_foreign(self, name: str) -> str:
         """Start a pod that looks like somebody's executor; return when it has a node."""

@@ -90,7 +90,7 @@ def test_at_most_one_driver_runs(events: list[str]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(handover, "end_at_boundary", return_value=True),
-        mock.patch("tidegate.launcher.control.os.fsync"),
+        mock.patch("tidegate.launcher.store.os.fsync"),
     ):
         pair = Pair(Path(folder))
         for event in events:

@@ -261,12 +261,13 @@ class KubernetesCluster:
 
     def arguments(self, submission_id: str) -> list[str]:
         """Return the arguments of the pod's container."""
-        words: list[str] = self.server.objects[f"{self._pods}/{submission_id}"]["spec"]["containers"][0]["args"]
+        pod = self.server.objects[f"{self._pods}/{submission_id.rpartition('/')[2]}"]
+        words: list[str] = pod["spec"]["containers"][0]["args"]
         return words
 
     def end(self, submission_id: str) -> None:
         """Have a driver's container end."""
-        self.server.put(f"{self._pods}/{submission_id}", status={"phase": "Succeeded"})
+        self.server.put(f"{self._pods}/{submission_id.rpartition('/')[2]}", status={"phase": "Succeeded"})
 
     def start_foreign(self, name: str) -> str:
         """Add a driver's pod and an executor's, with the labels that Spark gives them."""

@@ -23,6 +23,7 @@ from tidegate.launcher.store import store_at
 
 PODS = "/api/v1/namespaces/jobs/pods"
 RUN = "tidegate-rates-7-2"
+ID = f"jobs/{RUN}"
 SPEC = on_kubernetes(job("rates"))
 
 
@@ -57,7 +58,7 @@ def conf(spec: JobSpec) -> dict[str, str]:
 
 
 def test_a_run_has_one_name() -> None:
-    """Pod, application and submission are called alike, so each leads to the others."""
+    """Pod and application are called alike, and the id says where the pod is."""
     made = driver_pod(Submission(SPEC, Token(7, 2), 2))
     labels = made["metadata"]["labels"]
     assert made["metadata"]["name"] == labels["spark-app-selector"] == RUN
@@ -65,7 +66,7 @@ def test_a_run_has_one_name() -> None:
     assert (labels["tidegate.dev/job"], labels["tidegate.dev/run"]) == ("rates", "7-2")
     said = conf(SPEC)
     assert said["spark.app.id"] == said["spark.kubernetes.driver.pod.name"] == RUN
-    assert {"name": "TIDEGATE_SUBMISSION_ID", "value": RUN} in container(SPEC)["env"]
+    assert {"name": "TIDEGATE_SUBMISSION_ID", "value": ID} in container(SPEC)["env"]
 
 
 def test_executors_find_the_driver_and_its_volumes() -> None:
@@ -153,23 +154,33 @@ def test_a_template_adds_and_tidegate_wins() -> None:
 def test_the_phase_is_the_state(server: FakeKubernetes, status: dict[str, Any], state: DriverState) -> None:
     """A pod that is being deleted is alive until the API does not list it: its containers may still run (I4)."""
     pod(server, RUN, status)
-    assert Kubernetes(server.api).state(SPEC, RUN) is state
+    assert Kubernetes(server.api).state(SPEC, ID) is state
     pod(server, RUN, status, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    assert Kubernetes(server.api).state(SPEC, RUN) is state
+    assert Kubernetes(server.api).state(SPEC, ID) is state
 
 
 def test_a_deleted_pod_has_ended(server: FakeKubernetes) -> None:
     """The API forgets nothing else, so nobody waits for a driver whose pod somebody has deleted."""
     backend = Kubernetes(server.api)
-    assert backend.state(SPEC, RUN) is DriverState.ENDED
-    assert backend.reason(SPEC, RUN) == f"The driver's pod {RUN} was deleted."
+    assert backend.state(SPEC, ID) is DriverState.ENDED
+    assert backend.reason(SPEC, ID) == f"The driver's pod {ID} was deleted."
+
+
+def test_a_run_stays_where_it_is(server: FakeKubernetes) -> None:
+    """A spec that names another namespace by now does not make a driver disappear that runs in the old one (I4)."""
+    backend = Kubernetes(server.api)
+    driver = backend.submit(Submission(SPEC, Token(7, 2), 2))
+    moved = on_kubernetes(job("rates"), namespace="elsewhere")
+    assert backend.state(moved, driver).alive
+    backend.kill(moved, driver)
+    assert backend.state(moved, driver) is DriverState.ENDED
 
 
 def test_a_kill_waits_for_the_node(server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod is never taken off the list by force: on a node that is cut off, its containers may run on (I4)."""
     api, asked = server.api, []
     monkeypatch.setattr(Api, "delete", lambda _, path, *, grace_seconds: asked.append((path, grace_seconds)))
-    Kubernetes(api).kill(SPEC, RUN)
+    Kubernetes(api).kill(SPEC, ID)
     assert asked == [(f"{PODS}/{RUN}", 1)]
 
 
@@ -203,16 +214,17 @@ def test_the_cluster_says_why(server: FakeKubernetes, status: dict[str, Any], sa
     pod(server, RUN, {"phase": "Pending", **status})
     server.usual_log = "ValueError: the program's own"
     backend = Kubernetes(server.api)
-    assert backend.reason(SPEC, RUN).startswith(said)
+    assert backend.reason(SPEC, ID).startswith(said)
     control = Control(store_at("configmap:jobs", "rates", api=server.api))
     drivers = JobDrivers(SPEC, backend, control, CommandLog())
-    assert drivers.reason(Token(7, 2), RUN).startswith(said or "ValueError: the program's own")
+    assert drivers.reason(Token(7, 2), ID).startswith(said or "ValueError: the program's own")
 
 
 def test_who_runs_is_told_by_labels(server: FakeKubernetes) -> None:
     """Applications of any name and kind are listed; our own driver is one as soon as it has executors."""
     backend, spec = Kubernetes(server.api), on_kubernetes(job("rates_v2"))
-    name = backend.submit(Submission(spec, Token(7, 2), 2))
+    driver = backend.submit(Submission(spec, Token(7, 2), 2))
+    name = driver.removeprefix("jobs/")
     assert backend.applications(spec) == {}
     labels = {"spark-role": "executor", "spark-app-selector": name, "spark-app-name": "rates-v2"}
     pod(server, "e1", {"phase": "Running"}, metadata={"labels": labels})
@@ -221,7 +233,7 @@ def test_who_runs_is_told_by_labels(server: FakeKubernetes) -> None:
     pod(server, "d4", {"phase": "Failed"}, metadata={"labels": {"spark-role": "driver", "spark-app-name": "old"}})
     pod(server, "web", {"phase": "Running"})
     assert backend.applications(spec) == {name: "rates_v2", "spark-1": "rates_v2", "d3": "clicks"}
-    assert backend.live_drivers(spec) == {name}
+    assert backend.live_drivers(spec) == {driver}
 
 
 def test_our_own_run_is_not_foreign(server: FakeKubernetes) -> None:
@@ -230,7 +242,7 @@ def test_our_own_run_is_not_foreign(server: FakeKubernetes) -> None:
     drivers = JobDrivers(SPEC, backend, control, CommandLog())
     name = drivers.submit(Token(7, 2), 2)
     control.write_running(Token(7, 2), {"submission_id": name})
-    for id_ in (name, "spark-1"):
+    for id_ in (RUN, "spark-1"):
         labels = {"spark-role": "executor", "spark-app-selector": id_, "spark-app-name": "rates"}
         pod(server, f"{id_}-exec-1", {"phase": "Running"}, metadata={"labels": labels})
     assert drivers.foreign() == ["spark-1"]
@@ -270,7 +282,7 @@ def test_no_way_to_a_cluster_is_a_refusal(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(BackendRefused, match="no Kubernetes: set KUBECONFIG"):
-        Kubernetes(Api()).state(SPEC, RUN)
+        Kubernetes(Api()).state(SPEC, ID)
 
 
 def test_an_overloaded_server_is_silent(server: FakeKubernetes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from tidegate.launcher.control import Control, Token, utc_now
 
 SUBMISSION_ID = "TIDEGATE_SUBMISSION_ID"
-"""The environment variable that tells a driver's pod its name."""
+"""The environment variable that tells a driver in a pod its id."""
 _DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
 
 

@@ -47,8 +47,9 @@ class Store(Protocol):
 class FolderStore:
     """The files of a folder. Readers see a whole file or none, but for one that is being created exclusively.
 
-    A file that must be absent is created by one writer only, under its own name. That others have not changed is looked
-    up just before the write, not at the same instant: between two actuators, Redis decides (`fence.py` there).
+    If all that a swap asks is that its own file is absent, one writer alone can create it; a reader may see it empty.
+    That others have not changed is looked up just before the write, not at the same instant: between two actuators,
+    Redis decides (`fence.py` there).
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +88,7 @@ class FolderStore:
         """Write a file if those in `seen` are still what they were."""
         if any(self.read(one) != was for one, was in seen.items()):
             return False
-        if name not in seen or seen[name] is not None:
+        if dict(seen) != {name: None}:
             self.write(name, text)
             return True
         self.path.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """The driver of a run as a pod of Kubernetes, and the launcher's code as a ConfigMap that it mounts.
 
 The pod runs `spark-submit` in client mode, through the entry point of Spark's images. So the actuator needs no Java,
-and a start costs a pod. The pod's name is made of job, epoch and run: it is the key of the submission, the id of the
-application, and what the driver calls itself. Executors find the driver at its pod's address, and belong to the pod:
-when it is deleted, Kubernetes deletes them.
+and a start costs a pod. The pod's name is made of job, epoch and run: it is the key of the submission, and the id of
+the application. Executors find the driver at its pod's address, and belong to the pod: when it is deleted, Kubernetes
+deletes them.
 
 The launcher has only text files, less than the 1 MiB that a ConfigMap holds. Its ConfigMap is named by their checksum:
 a driver has the launcher of the actuator that started it, whatever its image is.
@@ -30,8 +30,13 @@ _LAUNCHER_DIR = "/opt/tidegate"
 
 
 def run_name(submission: Submission) -> str:
-    """Return the name of a run: of its pod, its application and its submission."""
+    """Return the name of a run: of its pod and its application."""
     return object_name(submission.spec.job_id, *submission.token)
+
+
+def submission_id_of(submission: Submission) -> str:
+    """Return the id of a run's driver: namespace and name of its pod."""
+    return f"{pods_of(submission.spec.application).namespace}/{run_name(submission)}"
 
 
 def driver_pod(submission: Submission) -> dict[str, Any]:
@@ -61,7 +66,7 @@ def driver_pod(submission: Submission) -> dict[str, Any]:
                     "args": args,
                     "env": [
                         *({"name": key, "value": value.replace("$", "$$")} for key, value in app.env.items()),
-                        {"name": SUBMISSION_ID, "value": name},
+                        {"name": SUBMISSION_ID, "value": submission_id_of(submission)},
                         {"name": _ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                     ],
                     "resources": _resources(app),

@@ -1,10 +1,11 @@
 """Kubernetes: each driver is a pod that the actuator makes (`driver_pod.py`), and the API says what becomes of it.
 
-A pod's name is the key of its submission: a second submission of the same run is refused by the API (409), also when
-the pod has ended, and counts as the first one. A pod that is being deleted counts as alive for as long as the API lists
-it: its containers may still run. So a kill never takes a pod off the list by force (grace period 0): then Kubernetes
-would not wait until the node says that the containers are gone. If the node is dead, the driver stays alive to
-Tidegate, and nothing is started next to it, until somebody who knows that it is dead deletes the pod by force.
+A driver's id is the namespace and the name of its pod. The name is the key of the submission: a second one of the
+same run is refused by the API (409), also when the pod has ended, and counts as the first one. A pod that is being
+deleted counts as alive for as long as the API lists it: its containers may still run. So a kill never takes a pod off
+the list by force (grace period 0): then Kubernetes would not wait until the node says that the containers are gone. If
+the node is dead, the driver stays alive to Tidegate, and nothing is started next to it, until somebody who knows that
+it is dead deletes the pod by force.
 
 The API forgets nothing but what was deleted: a run whose pod is not there has ended.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from services.actuator.backends import LOG_BYTES, BackendRefused, BackendUnreachable, DriverState, Submission
-from services.actuator.backends.driver_pod import CONTAINER, driver_pod, launcher_code, pods_of, run_name
+from services.actuator.backends.driver_pod import CONTAINER, driver_pod, launcher_code, pods_of, submission_id_of
 from tidegate.events.job import JobSpec
 from tidegate.launcher.config_map import JOB_LABEL
 from tidegate.launcher.control import Token
@@ -60,13 +61,13 @@ class Kubernetes:
         _answer(lambda: self._api.create(f"{base}/pods", driver_pod(submission)))
         with contextlib.suppress(BackendRefused, BackendUnreachable):
             self._remove_old_pods(submission.spec)
-        return run_name(submission)
+        return submission_id_of(submission)
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
         """Return what the API says about a driver's pod."""
         pod = self._pod(spec, submission_id)
         if pod is None:
-            return DriverState.ENDED if submission_id.startswith("tidegate-") else DriverState.ABSENT
+            return DriverState.ENDED if "/" in submission_id else DriverState.ABSENT
         if is_over(pod):
             return DriverState.ENDED
         return DriverState.PENDING if phase_of(pod) == "Pending" else DriverState.RUNNING
@@ -80,8 +81,7 @@ class Kubernetes:
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """Delete a driver's pod, and with it its executors; it may have ended already."""
-        path = f"{_base(spec)}/pods/{submission_id}"
-        _answer(lambda: self._api.delete(path, grace_seconds=GRACE_SECONDS))
+        _answer(lambda: self._api.delete(_pod_path(spec, submission_id), grace_seconds=GRACE_SECONDS))
 
     def applications(self, spec: JobSpec) -> dict[str, str]:
         """Return the names, by id, of all applications in the job's namespace that have a live pod.
@@ -111,12 +111,13 @@ class Kubernetes:
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of the job's drivers, as their pods' labels tell, that run or may run."""
         pods = self._pods(spec, f"{ROLE_LABEL}=driver,{JOB_LABEL}={spec.job_id}")
-        return frozenset(name_of(pod) for pod in pods if not is_over(pod))
+        namespace = pods_of(spec.application).namespace
+        return frozenset(f"{namespace}/{name_of(pod)}" for pod in pods if not is_over(pod))
 
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
         """Return the end of the log of a driver's pod; empty if it has not started or was deleted."""
         del token
-        path = f"{_base(spec)}/pods/{submission_id}/log"
+        path = f"{_pod_path(spec, submission_id)}/log"
 
         def read() -> str:
             try:
@@ -135,8 +136,8 @@ class Kubernetes:
         for _, name in ended[:-_KEPT_PODS]:
             self.kill(spec, name)
 
-    def _pod(self, spec: JobSpec, name: str) -> Object | None:
-        return _answer(lambda: self._api.get(f"{_base(spec)}/pods/{name}"))
+    def _pod(self, spec: JobSpec, submission_id: str) -> Object | None:
+        return _answer(lambda: self._api.get(_pod_path(spec, submission_id)))
 
     def _pods(self, spec: JobSpec, selector: str) -> list[dict[str, Any]]:
         return _answer(lambda: self._api.listed(f"{_base(spec)}/pods", labelSelector=selector))
@@ -144,6 +145,12 @@ class Kubernetes:
 
 def _base(spec: JobSpec) -> str:
     return f"/api/v1/namespaces/{pods_of(spec.application).namespace}"
+
+
+def _pod_path(spec: JobSpec, submission_id: str) -> str:
+    """Return the path of a driver's pod, where it was submitted: the spec may name another namespace by now."""
+    namespace, _, name = submission_id.rpartition("/")
+    return f"/api/v1/namespaces/{namespace or pods_of(spec.application).namespace}/pods/{name}"
 
 
 def _answer(question: Callable[[], T]) -> T:
