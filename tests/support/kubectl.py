@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,7 +30,6 @@ class Kubectl:
             text=True,
             timeout=seconds,
             check=False,
-            env={**os.environ, "KUBECTL_EXTERNAL_DIFF": "false"},
         )
         if ran.returncode != 0:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {ran.stderr.strip()}")
