@@ -190,7 +190,7 @@ def capacity_of(nodes: Iterable[Object], pods: Iterable[Object], quotas: Iterabl
 
 def quantity(text: object) -> float:
     """Return a quantity of Kubernetes, such as `100m` or `1.5Gi`, as a number; raise `ValueError` if it is none."""
-    match = re.fullmatch(r"([+-]?[\d.]+(?:[eE][+-]?\d+)?)([numkMGTPE]?i?)", str(text).strip())
+    match = re.fullmatch(r"([+-]?[\d.]+(?:[eE][+-]?\d+)?)([numkKMGTPE]?i?)", str(text).strip())
     if match is None or match[2] not in _SUFFIXES:
         raise ValueError(f"not a quantity of Kubernetes: {text!r}")
     return float(match[1]) * _SUFFIXES[match[2]]

@@ -119,9 +119,10 @@ def test_a_job_is_changed_in_every_way(job: Job) -> None:
 
 def test_a_stopped_job_leaves_nothing(job: Job) -> None:
     """It ends at a batch boundary; its executors go, and a start goes on from the checkpoint."""
-    end = job.order(CommandKind.STOP, 0)
-    _show(end)
-    assert end.details["clean"], end
+    job.order(CommandKind.STOP, 0)
+    stopped = next(result for result in reversed(job.results) if result.phase is Phase.STOPPED)
+    _show(stopped)
+    assert stopped.details["clean"], stopped
     assert wait_until(lambda: not job.executors(), 30)
     assert job.cluster.live_drivers(job.spec) == frozenset()
     assert job.cluster.applications(job.spec) == {}
