@@ -53,6 +53,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions, words, generated
 	$(BIN)/codespell --dictionary tools/words.txt --skip '*.lock,*.json,*.gz,*.csv,*.ndjson,words.txt,compose_spec,axe,vendor' \
 		--ignore-regex '\{\w+[^}]*\}|formerly.{0,2}["`]\w+' $(PROSE)
 	$(BIN)/python -m tools.schemas --check
+	$(BIN)/python -m tools.crd --check
 	$(BIN)/python -m tools.policy_pages --check
 	$(BIN)/python -m tools.observe --check
 	$(BIN)/python -m tools.reference_pages --check
@@ -72,6 +73,7 @@ down: $(INSTALLED)  ## end them and everything they launched
 
 schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI document, pages, metrics, dashboards
 	$(BIN)/python -m tools.schemas
+	$(BIN)/python -m tools.crd
 	$(BIN)/python -m tools.policy_pages
 	$(BIN)/python -m tools.observe
 	$(BIN)/python -m tools.reference_pages
@@ -81,6 +83,8 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 	for service in collector decider actuator; do \
 		$(COMPILE) pyproject.toml --extra $$service --extra traces -o deploy/requirements/$$service.lock; done
 	$(COMPILE) pyproject.toml --extra console-service -o deploy/requirements/console.lock
+	for service in operator keda; do \
+		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
 		| $(COMPILE) - -o deploy/requirements/build.lock
 

@@ -6,13 +6,17 @@ The functions that make a version are pure; `publish` checks versions and sends 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from tidegate.events.job import JobSpec, ManualScale, Mode, SpecChange
+from tidegate.events.topics import JOBS
 from tidegate.installed import engine
 from tidegate.runtime.kafka import Publisher
 from tidegate.runtime.settings import ServiceSettings
+
+OF_ONE_VERSION = {"version", "change"}
+"""Fields that say nothing about the job itself."""
 
 
 class SpecRefused(ValueError):
@@ -37,6 +41,40 @@ def with_size(spec: JobSpec, parallelism: int, reason: str, at: datetime, change
     return spec.model_copy(update={"manual": manual, "version": spec.version + 1, "change": change})
 
 
+def next_version(wanted: JobSpec, present: JobSpec | None) -> JobSpec | None:
+    """Return the version to publish, or None if nothing changes. A request for a size that is still open is kept."""
+    if present is None:
+        return wanted.model_copy(update={"version": 1})
+    manual = wanted.manual or present.manual
+    new = wanted.model_copy(update={"version": present.version + 1, "manual": manual})
+    same = new.model_dump(exclude=OF_ONE_VERSION) == present.model_dump(exclude=OF_ONE_VERSION)
+    return None if same else new
+
+
+def differences(now: JobSpec, new: JobSpec) -> list[str]:
+    """Return the differences between two versions, a line per field: `+` added, `-` removed, `~` changed."""
+    before, after = dict(_leaves(now.model_dump(mode="json"))), dict(_leaves(new.model_dump(mode="json")))
+    lines = []
+    for field in sorted(before.keys() | after.keys()):
+        if field.partition(".")[0] in OF_ONE_VERSION or before.get(field) == after.get(field):
+            continue
+        if before.get(field) is None:
+            lines.append(f"+ {field}: {after[field]}")
+        elif after.get(field) is None:
+            lines.append(f"- {field}: {before[field]}")
+        else:
+            lines.append(f"~ {field}: {before[field]} -> {after[field]}")
+    return lines
+
+
+def _leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{place}.{name}" if place else str(name))
+    elif value not in ({}, []):
+        yield place, value
+
+
 def publish(settings: ServiceSettings, specs: Sequence[JobSpec]) -> None:
     """Check specs, publish them, and wait for the acknowledgement; raise `SpecRefused` or `NotDelivered`."""
     for spec in specs:
@@ -46,3 +84,8 @@ def publish(settings: ServiceSettings, specs: Sequence[JobSpec]) -> None:
     for spec in specs:
         publisher.send(spec)
     publisher.flush()
+
+
+def remove(settings: ServiceSettings, job_id: str) -> None:
+    """Remove a job from Tidegate without stopping it; wait for the acknowledgement, or raise `NotDelivered`."""
+    Publisher(settings).tombstone(JOBS.named(settings.topic_prefix), job_id.encode())

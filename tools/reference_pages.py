@@ -17,6 +17,8 @@ from pydantic.fields import FieldInfo
 from services.actuator.settings import ActuatorSettings
 from services.collector.settings import CollectorSettings
 from services.decider.settings import DeciderSettings
+from services.keda.settings import KedaSettings
+from services.operator.settings import OperatorSettings
 from tidegate.cli import app
 from tidegate.client import ClientSettings
 from tidegate.console.settings import ConsoleSettings
@@ -31,6 +33,8 @@ SERVICES: dict[str, type[ServiceSettings]] = {
     "decider": DeciderSettings,
     "actuator": ActuatorSettings,
     "console": ConsoleSettings,
+    "operator": OperatorSettings,
+    "keda": KedaSettings,
 }
 
 

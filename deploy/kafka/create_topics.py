@@ -1,7 +1,7 @@
 """Creates the Tidegate topics that do not exist, and checks those that do.
 
 It runs in a service's image with the service's settings. Exit code 0: the topics fit; 2: they do not, and one line says
-why.
+why. With `--check` it creates nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 from confluent_kafka import KafkaException
 
-from tidegate.runtime.kafka import TopicsDoNotFit, ensure_topics
+from tidegate.runtime.kafka import TopicsDoNotFit, check_topics, ensure_topics
 from tidegate.runtime.logs import configure
 from tidegate.runtime.service import WRONG_SET_UP, read_settings
 from tidegate.runtime.settings import ServiceSettings
@@ -26,6 +26,9 @@ def main() -> int:
     configure("topics", settings)
     partitions, replication = int(os.environ.get("PARTITIONS", "8")), int(os.environ.get("REPLICATION", "1"))
     try:
+        if "--check" in sys.argv[1:]:
+            check_topics(settings)
+            return 0
         created = ensure_topics(settings, partitions=partitions, replication=replication)
     except (TopicsDoNotFit, KafkaException) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else error

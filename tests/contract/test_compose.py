@@ -42,10 +42,20 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
 START_SECONDS = 90.0
 
 
-STAGES = {"console": ("service", "console")}
+IMAGES = (*OURS, "operator", "keda")
+"""What has an image; the last two run on Kubernetes only."""
+STAGES = {
+    "operator": ("service", "fleet"),
+    "keda": ("service", "fleet"),
+    "console": ("service", "fleet", "console"),
+}
 """The stages of the Dockerfile that an image consists of, where that is not `service` alone."""
-MODULES = {"console": ("tidegate.console", "tidegate.fleet", "services.console")}
-"""What an image runs, where that is not all that it holds: the console holds a lab that can also draw."""
+MODULES = {
+    "console": ("tidegate.console", "tidegate.fleet", "services.console"),
+    "operator": ("tidegate.fleet", "tidegate.engine", "services.operator"),
+    "keda": ("tidegate.fleet", "services.keda"),
+}
+"""What an image runs, where that is not all that it holds: a lab that can also draw, or a sender of traces."""
 
 
 def stage(name: str) -> str:
@@ -213,7 +223,7 @@ def test_dockerfile_copies_what_is_there() -> None:
     """Each COPY has its source in the tree, and the ignore file lets it through."""
     let_through = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
     for source in re.findall(r"^COPY ([^-]\S+) ", DOCKERFILE, re.MULTILINE):
-        for service in OURS:
+        for service in IMAGES:
             path = source.replace("${SERVICE}", service)
             assert (ROOT / path).exists(), path
             assert any(path.startswith(line[1:]) for line in let_through if line.startswith("!")), path
@@ -431,7 +441,7 @@ def environment_of(service: str, app: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("service", OURS)
+@pytest.mark.parametrize("service", IMAGES)
 def test_a_service_needs_only_what_its_image_has(service: str, library: Path, tmp_path: Path) -> None:
     """Every module of the image imports, from the image's own tree, with no package that the service's lock lacks."""
     app = image_of(service, library, tmp_path)
@@ -509,7 +519,7 @@ def running(service: str, app: Path, environment: dict[str, str]) -> Iterator[su
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("service", OURS)
+@pytest.mark.parametrize("service", [*OURS, "keda"])
 def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: Path, stack: StackProvider) -> None:
     """From the image's tree and by its entry point a service gets healthy on real servers; SIGTERM ends it with 0."""
     info = stack.need(kafka=True, redis=True)
@@ -536,6 +546,8 @@ def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: P
     assert created.stderr.rpartition("created")[2].count(prefix) == len(TOPICS)
     if service == "console":
         environment["TIDEGATE_CONSOLE_PORT"] = str(port)
+    if service == "keda":
+        environment["TIDEGATE_KEDA_PORT"] = "0"
     if service in {"decider", "actuator"}:
         environment |= {
             "TIDEGATE_REDIS_URL": info.redis_url,

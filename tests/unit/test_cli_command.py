@@ -20,11 +20,11 @@ from tests.support.sample_events import sample_events
 from tidegate.cli import app
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem
-from tidegate.cli.specs import differences
 from tidegate.cli.tail import FORMATS
 from tidegate.events.job import ManualScale, Mode, SpecChange
 from tidegate.events.result import ActionResult
 from tidegate.events.wire import Wire
+from tidegate.operate import differences
 
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)

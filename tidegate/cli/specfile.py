@@ -5,18 +5,15 @@ The text is YAML 1.1, which includes JSON, without two traps: times stay text, a
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
 
 from tidegate.cli.problems import Problem
 from tidegate.events.job import JobSpec
-from tidegate.installed import engine
+from tidegate.specfields import read_spec
 
 
 class _Loader(yaml.SafeLoader):
@@ -84,39 +81,8 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
 def _spec(data: object, node: yaml.Node) -> tuple[JobSpec | None, list[tuple[int, str]]]:
     if not isinstance(data, dict):
         return None, [(node.start_mark.line + 1, f"a spec must be a mapping of fields, found {type(data).__name__}")]
-    try:
-        spec = JobSpec.model_validate_json(json.dumps(data))
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-        return None, [(_line(node, d["loc"]), _message(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
-    except (TypeError, ValueError) as error:  # YAML allows more than JSON, such as .nan or binary values
-        return None, [(node.start_mark.line + 1, f"not a JSON value: {error}")]
-    problems = engine().check(spec)
-    return spec, [(_line(node, problem.partition(":")[0].split(".")), problem) for problem in problems]
-
-
-def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:
-    field = ".".join(map(str, loc)) or "(the whole spec)"
-    if kind == "missing":
-        return f"{field}: this field is required"
-    if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(loc[-1]), _fields_at(loc[:-1]), n=1)
-        return f"{field}: unknown field" + (f"; did you mean {near[0]!r}?" if near else "")
-    if kind == "value_error":
-        return f"{field}: {message.removeprefix('Value error, ')}"
-    return f"{field}: {message}, found {value!r:.120}"
-
-
-def _fields_at(loc: tuple[int | str, ...]) -> Sequence[str]:
-    model: type[BaseModel] = JobSpec
-    for part in loc:
-        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
-        choices = [annotation, *getattr(annotation, "__args__", ())]
-        inner = [c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)]
-        if not inner:
-            return ()
-        model = inner[0]
-    return list(model.model_fields)
+    spec, problems = read_spec(data)
+    return spec, [(_line(node, problem.loc), problem.text) for problem in problems]
 
 
 def _line(node: yaml.Node, loc: Sequence[int | str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
+from tidegate import operate
 from tidegate.cli.connect import Bootstrap, JobId, Prefix, connect, spec_of
 from tidegate.cli.priors import published_prior
 from tidegate.cli.problems import Problem
@@ -20,15 +20,10 @@ from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
 from tidegate.events.job import JobSpec, Mode, SpecChange
-from tidegate.events.topics import JOBS
-from tidegate.operate import publish, with_mode, with_size
-from tidegate.runtime.kafka import Publisher
+from tidegate.operate import differences, next_version, publish, with_mode, with_size
 from tidegate.terminal import size, stdout
 
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorded with the change.")]
-
-_OF_ONE_VERSION = {"version", "change"}
-"""Fields that say nothing about the job itself."""
 
 
 def apply(
@@ -64,7 +59,7 @@ def apply(
     changed = []
     for spec in wanted:
         now = present.get(spec.job_id)
-        new = _next(spec, now)
+        new = next_version(spec, now)
         _show_change(now, new)
         changed += [new] if new else []
     if changed and dry_run:
@@ -170,7 +165,7 @@ def remove(
         if not sys.stdin.isatty():
             raise Problem("cannot ask for confirmation without a terminal", "add --yes to remove the job")
         typer.confirm(f"Remove {job} from Tidegate?", abort=True)
-    Publisher(settings).tombstone(JOBS.named(settings.topic_prefix), job.encode())
+    operate.remove(settings, job)
     stdout().print(f"{job} is removed from Tidegate")
 
 
@@ -183,16 +178,6 @@ def _change(reason: str, at: datetime | None = None) -> SpecChange:
     return SpecChange(by=user[:100], reason=reason, at=at or datetime.now(UTC))
 
 
-def _next(wanted: JobSpec, present: JobSpec | None) -> JobSpec | None:
-    """Return the version to publish, or None if nothing changes. A pending manual request is kept."""
-    if present is None:
-        return wanted.model_copy(update={"version": 1})
-    manual = wanted.manual or present.manual
-    new = wanted.model_copy(update={"version": present.version + 1, "manual": manual})
-    same = new.model_dump(exclude=_OF_ONE_VERSION) == present.model_dump(exclude=_OF_ONE_VERSION)
-    return None if same else new
-
-
 def _show_change(now: JobSpec | None, new: JobSpec | None) -> None:
     console = stdout()
     if now is None and new is not None:
@@ -203,27 +188,3 @@ def _show_change(now: JobSpec | None, new: JobSpec | None) -> None:
         console.print(f"{new.job_id}: version {now.version} -> {new.version}")
         for line in differences(now, new):
             console.print(Text("  " + line, style={"+": "green", "-": "red"}.get(line[0], "yellow")))
-
-
-def differences(now: JobSpec, new: JobSpec) -> list[str]:
-    """Return the differences between two versions, a line per field: `+` added, `-` removed, `~` changed."""
-    before, after = dict(_leaves(now.model_dump(mode="json"))), dict(_leaves(new.model_dump(mode="json")))
-    lines = []
-    for field in sorted(before.keys() | after.keys()):
-        if field.partition(".")[0] in _OF_ONE_VERSION or before.get(field) == after.get(field):
-            continue
-        if before.get(field) is None:
-            lines.append(f"+ {field}: {after[field]}")
-        elif after.get(field) is None:
-            lines.append(f"- {field}: {before[field]}")
-        else:
-            lines.append(f"~ {field}: {before[field]} -> {after[field]}")
-    return lines
-
-
-def _leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{place}.{name}" if place else str(name))
-    elif value not in ({}, []):
-        yield place, value

@@ -1,0 +1,62 @@
+"""`python -m services.keda`: run the external scaler for KEDA with settings from `TIDEGATE_…` variables."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from contextlib import closing
+from datetime import timedelta
+
+from services.keda.app import ExternalScaler, serve
+from services.keda.settings import KedaSettings
+from tidegate.fleet.feed import Feed
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.dependencies import Dependencies, kafka_probe
+from tidegate.runtime.health import Health
+from tidegate.runtime.kafka import check_topics
+from tidegate.runtime.metrics import new_registry
+from tidegate.runtime.service import FAILED, run_service
+
+log = logging.getLogger("keda")
+
+BEAT_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+
+
+def run(settings: KedaSettings) -> int:
+    """Check the topics, then answer until a signal, or until the topics cannot be read; return the exit code."""
+    check_topics(settings)
+    clock, registry, stopping = SystemClock(), new_registry("keda"), threading.Event()
+    health = Health(clock, registry)
+    dependencies = Dependencies(clock, registry, {"kafka": kafka_probe(settings)})
+    with closing(Feed(settings, timedelta(hours=settings.keda_history_hours))) as feed:
+        feed.start()
+        scaler = ExternalScaler(feed, clock)
+        server, port = serve(settings, scaler)
+        log.info("KEDA can ask at port %d", port)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        health.serve(settings.health_host, settings.health_port)
+        dependencies.start()
+        try:
+            while feed.state in {"loading", "live"} and not stopping.wait(BEAT_SECONDS):
+                health.beat()
+        finally:
+            scaler.ending.set()
+            server.stop(CLOSE_SECONDS).wait(CLOSE_SECONDS + 1)
+            dependencies.stop()
+            health.close()
+        if not stopping.is_set():
+            log.critical("cannot read the topics: %s", feed.state)
+        return 0 if stopping.is_set() else FAILED
+
+
+def main() -> int:
+    """Run until a signal or an error; return the exit code."""
+    return run_service("keda", KedaSettings, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

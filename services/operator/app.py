@@ -1,0 +1,151 @@
+"""The operator assembled: a loop that lists the StreamingJobs, decides what is to be done for each, and does it.
+
+Every round looks at everything again, so a lost event, a restart or a second run of a step does no harm. What is wrong
+with one object delays no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.operator.ports import Jobs, ObjectMoved, Requests, StreamingJobs
+from services.operator.reconcile import Plan, plan
+from services.operator.resource import FINALIZER, StreamingJob, streaming_job
+from services.operator.status import changes
+from tidegate.events.job import JobSpec
+from tidegate.launcher.kubernetes import ApiError
+from tidegate.operate import publish, remove
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.health import Health
+from tidegate.runtime.logs import about
+from tidegate.runtime.producer import NotDelivered
+from tidegate.runtime.settings import ServiceSettings
+
+log = logging.getLogger("operator")
+
+SEEN_WITHIN_SECONDS = 10.0
+"""How long a version that was just published counts although the jobs topic has not shown it yet."""
+
+
+class TopicsLost(RuntimeError):
+    """The topics can no longer be read; a new start may help."""
+
+
+@dataclass(kw_only=True)
+class Operator:
+    """Looks after the StreamingJobs until it is stopped."""
+
+    namespace: str
+    poll_seconds: float
+    clock: Clock
+    cluster: StreamingJobs
+    jobs: Jobs
+    requests: Requests
+    health: Health
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _published: dict[str, tuple[JobSpec, float]] = field(default_factory=dict)
+    _silent: bool = False
+
+    def run(self) -> int:
+        """Go round until `stop`; return the exit code. Raises `TopicsLost`."""
+        log.info("looking after the StreamingJobs of namespace %s", self.namespace)
+        while not self.stopping.is_set():
+            self.turn()
+            self.stopping.wait(self.poll_seconds)
+        return 0
+
+    def stop(self) -> None:
+        """End the loop after this round."""
+        self.stopping.set()
+
+    def turn(self) -> None:
+        """Do one round. Before all topics have been read nothing is done: a job would seem to be missing."""
+        self.health.beat()
+        if self.jobs.state == "loading":
+            return
+        if self.jobs.state != "live":
+            raise TopicsLost(f"cannot read the topics: {self.jobs.state}")
+        try:
+            objects = [streaming_job(item) for item in self.cluster.all()]
+        except ApiError as error:
+            self._note_silence(error)
+            return
+        self._note_silence(None)
+        for sj in objects:
+            with about(job_id=sj.name):
+                self._look_after(sj)
+            self.health.beat()
+
+    def _look_after(self, sj: StreamingJob) -> None:
+        try:
+            self._do(sj, self._plan(sj))
+        except ObjectMoved:
+            log.debug("%s has changed meanwhile", sj.name)
+        except (ApiError, NotDelivered) as error:
+            log.warning("%s: %s; trying again", sj.name, error)
+
+    def _plan(self, sj: StreamingJob) -> Plan:
+        with self.jobs.reading() as fleet:
+            job = fleet.get(sj.name)
+            present = self._in_force(sj.name, job.spec if job is not None else None)
+            return plan(sj, job, present, self.clock.now())
+
+    def _in_force(self, job_id: str, seen: JobSpec | None) -> JobSpec | None:
+        """Return the spec in force: the one that was just published, until the topic has shown it."""
+        published, at = self._published.get(job_id, (None, 0.0))
+        if published is None or self.clock.monotonic() - at > SEEN_WITHIN_SECONDS:
+            return seen
+        if seen is not None and seen.version >= published.version:
+            del self._published[job_id]
+            return seen
+        return published
+
+    def _do(self, sj: StreamingJob, todo: Plan) -> None:
+        version = sj.resource_version
+        if todo.hold:
+            made = self._finalizers(sj, version, [*sj.finalizers, FINALIZER])
+            version = made["metadata"]["resourceVersion"]
+        if todo.publish is not None:
+            self.requests.publish(todo.publish)
+            self._published[sj.name] = todo.publish, self.clock.monotonic()
+            by = todo.publish.change.by if todo.publish.change is not None else ""
+            log.info("version %d of %s is on the jobs topic, asked for by %s", todo.publish.version, sj.name, by)
+        if todo.remove:
+            self.requests.remove(sj.name)
+            self._published.pop(sj.name, None)
+            log.info("%s is removed from Tidegate", sj.name)
+        if todo.release:
+            self._finalizers(sj, version, [each for each in sj.finalizers if each != FINALIZER])
+        if todo.slots is not None:
+            self.cluster.change(sj.name, {"metadata": {"resourceVersion": version}, "spec": {"slots": todo.slots}})
+        if todo.status is not None and (different := changes(sj.status, todo.status)):
+            self.cluster.change_status(sj.name, different)
+
+    def _finalizers(self, sj: StreamingJob, version: str, finalizers: list[str]) -> dict[str, Any]:
+        return self.cluster.change(sj.name, {"metadata": {"resourceVersion": version, "finalizers": finalizers}})
+
+    def _note_silence(self, error: Exception | None) -> None:
+        """Log once that the API server is away, and once that it is back."""
+        if error is not None and not self._silent:
+            log.warning("cannot list the StreamingJobs: %s", error)
+        elif error is None and self._silent:
+            log.info("the API server answers again")
+        self._silent = error is not None
+
+
+class TopicRequests:
+    """Writes to the jobs topic as the `tidegate` command does."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+
+    def publish(self, spec: JobSpec) -> None:
+        """Publish a version of a spec."""
+        publish(self._settings, [spec])
+
+    def remove(self, job_id: str) -> None:
+        """Remove a job from Tidegate without stopping it."""
+        remove(self._settings, job_id)

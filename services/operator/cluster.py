@@ -1,0 +1,53 @@
+"""The StreamingJobs of one namespace, through the API of Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.operator.ports import ObjectMoved
+from services.operator.resource import GROUP, MANAGER, PLURAL, VERSION
+from tidegate.launcher.kube_access import ACCOUNT
+from tidegate.launcher.kubernetes import CONFLICT, NOT_FOUND, Api, ApiRefused
+
+DEFAULT_NAMESPACE = "default"
+
+
+class KubernetesStreamingJobs:
+    """`ports.StreamingJobs` on an API server."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api = api
+        self._path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return every object as it is now."""
+        return self._api.listed(self._path)
+
+    def change(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge a patch into an object; one with a `resourceVersion` applies to that version only."""
+        return self._merge(name, patch)
+
+    def change_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge fields into the status of an object; None removes a field."""
+        self._merge(f"{name}/status", {"status": status})
+
+    def answers(self) -> None:
+        """Ask for something small; raise `ApiError` if there is no answer."""
+        self._api.listed(self._path, limit="1")
+
+    def _merge(self, place: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return self._api.merge(f"{self._path}/{place}", patch, fieldManager=MANAGER)
+        except ApiRefused as error:
+            if error.status in {CONFLICT, NOT_FOUND}:
+                raise ObjectMoved(str(error)) from None
+            raise
+
+
+def own_namespace() -> str:
+    """Return the namespace of this pod; `default` outside of a cluster."""
+    try:
+        return (ACCOUNT / "namespace").read_text(encoding="ascii").strip()
+    except OSError:
+        return DEFAULT_NAMESPACE

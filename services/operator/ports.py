@@ -1,0 +1,48 @@
+"""What the operator needs of Kubernetes and of the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from tidegate.events.job import JobSpec
+from tidegate.fleet.fleet import Fleet
+
+
+class ObjectMoved(RuntimeError):
+    """Somebody else has changed or removed the object; the next round sees it as it is now."""
+
+
+class StreamingJobs(Protocol):
+    """The StreamingJobs of one namespace. Each method may raise `ApiError`, a change `ObjectMoved` too."""
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return every object as it is now."""
+
+    def change(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge a patch into an object; one with a `resourceVersion` applies to that version only."""
+
+    def change_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge fields into the status of an object; None removes a field."""
+
+
+class Jobs(Protocol):
+    """The topics; `tidegate.fleet.feed.Feed` is one."""
+
+    @property
+    def state(self) -> str:
+        """`live`, `loading`, or what ended the reading."""
+
+    def reading(self) -> AbstractContextManager[Fleet]:
+        """Hold the fleet still."""
+
+
+class Requests(Protocol):
+    """Writes to the jobs topic."""
+
+    def publish(self, spec: JobSpec) -> None:
+        """Publish a version of a spec; raise `NotDelivered` if the broker does not acknowledge it."""
+
+    def remove(self, job_id: str) -> None:
+        """Remove a job from Tidegate without stopping it."""

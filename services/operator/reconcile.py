@@ -1,0 +1,148 @@
+"""What is to be done for one StreamingJob, by the object and by what the topics say of its job. Pure.
+
+The object and the command line write the same specs, and the newest request counts: an object is taken over when its
+`spec` has changed, or when the job is not on the topic. What somebody changes elsewhere afterwards, as with `tidegate
+pause`, stays, and the condition InSync says so.
+
+`spec.slots` is both a request and an answer. A value that is not the one dealt with last is somebody's request for a
+size. Once the job has settled at another size, by its policy or by a guard, that size is written back: else a second
+request for the same size would change nothing, and an autoscaler would start from a size that the job does not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from services.operator.resource import StreamingJob
+from services.operator.status import Condition, healthy, status_of
+from tidegate.events.job import JobSpec, ManualScale, SpecChange
+from tidegate.events.snapshot import ClusterState
+from tidegate.fleet.fleet import FleetJob
+from tidegate.operate import differences, next_version
+from tidegate.specfields import SpecProblem, read_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for one object, in this order. Each step may be repeated."""
+
+    hold: bool = False
+    """Have the object wait for us before it goes away."""
+    publish: JobSpec | None = None
+    """The next version of the job's spec."""
+    remove: bool = False
+    """Remove the job from Tidegate."""
+    release: bool = False
+    """Let the object go away."""
+    slots: int | None = None
+    """The size to write into the object."""
+    status: dict[str, Any] | None = None
+
+
+def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: datetime) -> Plan:
+    """Return what is to be done. `present` is the spec in force, which may be newer than that of `job`."""
+    if sj.deleting:
+        ours = present is not None and "appliedSpec" in sj.status
+        return Plan(remove=sj.held and ours, release=sj.held)
+    wanted, problems = _read(sj)
+    base = wanted if wanted is not None and (sj.changed or present is None) else present
+    if base is not None and sj.request is not None:
+        base = base.model_copy(update={"manual": _request(sj, present, now)})
+    new = next_version(base, present) if base is not None else None
+    if new is not None:
+        scaled = base is present or not sj.changed
+        change = SpecChange(by=sj.asked_by(scaled=scaled), reason=sj.reason, at=now)
+        new = new.model_copy(update={"change": change})
+    in_force = new or present
+    applied: dict[str, Any] = {}
+    if wanted is not None:
+        applied["appliedSpec"] = sj.digest
+    if sj.slots is not None and in_force is not None:
+        applied["appliedSlots"] = sj.slots
+    slots = _settled(job) if new is None and sj.request is None else None
+    if slots is not None and slots != sj.slots:
+        applied["appliedSlots"] = slots
+    else:
+        slots = None
+    conditions = [_accepted(problems, in_force), _in_sync(wanted, in_force), healthy(job, now)]
+    return Plan(
+        hold=not sj.held,
+        publish=new,
+        slots=slots,
+        status=status_of(sj, job, conditions, now, **applied),
+    )
+
+
+def _read(sj: StreamingJob) -> tuple[JobSpec | None, list[SpecProblem]]:
+    """Return the spec that the object asks for, or what is wrong with it.
+
+    Its pods are in the object's own namespace: who may write objects here must not start pods elsewhere.
+    """
+    fields = {**sj.fields, "job_id": sj.name}
+    application = fields.get("application")
+    if isinstance(application, dict) and isinstance(pods := application.get("kubernetes"), dict):
+        found = pods.get("namespace", sj.namespace)
+        if found != sj.namespace:
+            text = f"application.kubernetes.namespace: must be the object's own, {sj.namespace!r}, found {found!r}"
+            return None, [SpecProblem(("application", "kubernetes", "namespace"), text)]
+        fields["application"] = {**application, "kubernetes": {**pods, "namespace": sj.namespace}}
+    spec, problems = read_spec(fields)
+    return (None if problems else spec), problems
+
+
+def _request(sj: StreamingJob, present: JobSpec | None, now: datetime) -> ManualScale:
+    """Return the request for `slots`; the one that is already on the topic, if it is there."""
+    if present is not None and present.manual is not None and present.manual.request_id == sj.request_id:
+        return present.manual
+    by = sj.asked_by(scaled=True)
+    reason = f"{by} set {sj.slots} slots on StreamingJob {sj.namespace}/{sj.name}"[:500]
+    return ManualScale(request_id=sj.request_id, parallelism=sj.slots or 0, reason=reason, requested_at=now)
+
+
+def _settled(job: FleetJob | None) -> int | None:
+    """Return the size of a job that has the size decided on, with no request and no command open; else None."""
+    if job is None or job.decision is None or job.decision.spec_version < job.spec.version:
+        return None
+    decision = job.decision
+    if any(entry.code == "MANUAL" for entry in decision.trail) or _under_way(job):
+        return None
+    size, final = decision.current_parallelism, decision.final_parallelism
+    runs = job.state is ClusterState.RUNNING and size > 0
+    sleeps = job.state is ClusterState.STOPPED and job.spec.running and job.spec.scaling.min_parallelism == 0
+    return size if size == final and (runs or (sleeps and size == 0)) else None
+
+
+def _under_way(job: FleetJob) -> bool:
+    """Return whether a command has been ordered and has not ended."""
+    ordered = next((span.at for span in reversed(job.spans) if span.orders), None)
+    result = job.last_result
+    if result is not None and not result.phase.terminal:
+        return True
+    return ordered is not None and (result is None or result.at < ordered)
+
+
+def _accepted(problems: list[SpecProblem], in_force: JobSpec | None) -> Condition:
+    if not problems and in_force is not None:
+        return Condition(
+            "Accepted", status=True, reason="Valid", message=f"Version {in_force.version} of the spec is in force."
+        )
+    stays = f"Version {in_force.version} stays in force." if in_force is not None else "The job is not started."
+    text = "; ".join(problem.text for problem in problems)
+    return Condition(
+        "Accepted", status=False, reason="Invalid", message=f"{text}. Correct that and apply the object again. {stays}"
+    )
+
+
+def _in_sync(wanted: JobSpec | None, in_force: JobSpec | None) -> Condition:
+    if wanted is None or in_force is None:
+        return Condition("InSync", status=None, reason="Invalid", message="The object's spec is not valid.")
+    found = [line for line in differences(wanted, in_force) if not line[2:].startswith("manual.")]
+    if not found:
+        return Condition("InSync", status=True, reason="Same", message="The job's spec is that of the object.")
+    change = in_force.change
+    who = f"{change.by} ({change.reason})" if change is not None else "somebody"
+    what = "; ".join(line.removeprefix("~ ") for line in found)
+    text = f"{who} has changed the job elsewhere: {what}. The object's next change replaces that."
+    return Condition("InSync", status=False, reason="ChangedElsewhere", message=text)

@@ -1,0 +1,156 @@
+"""The manifests of deploy/kubernetes: whole, hardened, and with no more rights than a service uses.
+
+`make test-k8s` applies them to a real API server; what is here needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.actuator.settings import ActuatorSettings
+from services.collector.settings import CollectorSettings
+from services.decider.settings import DeciderSettings
+from services.keda.settings import KedaSettings
+from services.operator.reconcile import plan
+from services.operator.resource import streaming_job
+from services.operator.settings import OperatorSettings
+from tests.support.events import START
+from tests.support.fake_streaming_jobs import FakeStreamingJobs
+from tidegate.console.settings import ConsoleSettings
+from tidegate.runtime.settings import ServiceSettings
+
+ROOT = Path(__file__).parents[2] / "deploy" / "kubernetes"
+FILES = sorted(ROOT.rglob("*.yaml"))
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "collector": CollectorSettings,
+    "decider": DeciderSettings,
+    "actuator": ActuatorSettings,
+    "operator": OperatorSettings,
+    "console": ConsoleSettings,
+    "keda": KedaSettings,
+}
+ASK_KUBERNETES = {"collector", "actuator", "operator"}
+
+
+def objects(*kinds: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of these kinds in all files."""
+    for path in FILES:
+        yield from (found for found in yaml.safe_load_all(path.read_text("utf-8")) if found["kind"] in kinds)
+
+
+DEPLOYMENTS = {
+    found["metadata"]["labels"]["tidegate.dev/service"]: found
+    for found in objects("Deployment")
+    if "labels" in found["metadata"]
+}
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the spec of every pod that is not one of the services."""
+    for found in objects("Deployment", "StatefulSet", "Job"):
+        name = found["metadata"]["name"]
+        if name == "every-service" or "labels" not in found["metadata"]:
+            yield name, found["spec"]["template"]["spec"]
+
+
+def test_every_file_is_part_of_a_kustomization() -> None:
+    """Each file is listed, and each listed file or folder is there."""
+    for path in ROOT.rglob("kustomization.yaml"):
+        said = yaml.safe_load(path.read_text("utf-8"))
+        patches = [patch["path"] for patch in said.get("patches", ()) if "path" in patch]
+        listed = {*said.get("resources", ()), *patches}
+        here = {file.name for file in path.parent.glob("*.yaml")} - {"kustomization.yaml"}
+        assert {name for name in listed if "/" not in name} == here, path
+        assert all((path.parent / name).exists() for name in [*listed, *said.get("components", ())]), path
+
+
+def test_each_service_has_its_deployment_account_and_budget() -> None:
+    """There is one of each for every service; nobody runs under the account `default`."""
+    assert DEPLOYMENTS.keys() == SETTINGS.keys()
+    budgets = {found["metadata"]["name"] for found in objects("PodDisruptionBudget")}
+    accounts = {found["metadata"]["name"] for found in objects("ServiceAccount")}
+    for service, found in DEPLOYMENTS.items():
+        assert found["metadata"]["name"] == f"tidegate-{service}"
+        assert f"tidegate-{service}" in budgets
+        template = found["spec"]["template"]
+        assert template["spec"]["serviceAccountName"] == f"tidegate-{service}"
+        assert f"tidegate-{service}" in accounts
+        assert template["metadata"]["labels"]["tidegate.dev/service"] == service
+        assert found["spec"]["selector"]["matchLabels"] == {"tidegate.dev/service": service}
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_a_service_gets_only_settings_that_exist(service: str) -> None:
+    """Every variable and every mounted secret is a setting of the service; passwords are files, never variables."""
+    (container,) = DEPLOYMENTS[service]["spec"]["template"]["spec"]["containers"]
+    common = next(found for found in objects("ConfigMap") if found["metadata"]["name"] == "tidegate-settings")["data"]
+    names = {*common, *(one["name"] for one in container.get("env", ()))}
+    assert {name for name in names if name.removeprefix("TIDEGATE_").lower() not in SETTINGS[service].model_fields} == (
+        set()
+    )
+    assert not [name for name in names if "PASSWORD" in name or "OPERATORS" in name]
+    for mount in container.get("volumeMounts", ()):
+        if mount["mountPath"].startswith("/run/secrets/"):
+            assert mount["mountPath"].removeprefix("/run/secrets/tidegate_") in SETTINGS[service].model_fields
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_only_who_asks_kubernetes_has_a_token(service: str) -> None:
+    """The others cannot show the API server anything, and no policy lets them reach it."""
+    template = DEPLOYMENTS[service]["spec"]["template"]
+    assert template["spec"].get("automountServiceAccountToken", True) is (service in ASK_KUBERNETES)
+    assert ("tidegate.dev/asks" in template["metadata"]["labels"]) is (service in ASK_KUBERNETES)
+
+
+@pytest.mark.parametrize(("name", "spec"), list(pods()), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_pod_is_held_in_bounds(name: str, spec: dict[str, Any]) -> None:
+    """An ordinary user, no privileges, no variables made of Services, limits; a read-only root but for the broker."""
+    (container,) = spec["containers"]
+    assert all(init["securityContext"] == container["securityContext"] for init in spec.get("initContainers", ()))
+    context = container["securityContext"]
+    assert spec["enableServiceLinks"] is False
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert (spec["securityContext"].get("runAsNonRoot") is True) is (name != "tidegate-folders")
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"]["drop"] == ["ALL"]
+    assert context.get("readOnlyRootFilesystem", False) is (name != "kafka")
+    assert "memory" in container["resources"]["limits"]
+    if name == "every-service":
+        assert all(container[f"{probe}Probe"]["httpGet"]["path"] == "/healthz" for probe in ("startup", "liveness"))
+
+
+def test_rights_are_named_one_by_one() -> None:
+    """No star, no secrets, no right to change rights, nodes or other people's objects anywhere in the cluster."""
+    for found in objects("Role", "ClusterRole"):
+        for rule in found["rules"]:
+            assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            assert set(rule["apiGroups"]) <= {"", "tidegate.dev"}
+            assert not {"secrets", "serviceaccounts", "pods/exec", "nodes/proxy"} & set(rule["resources"])
+            assert found["kind"] == "Role" or rule["verbs"] == ["list"]
+
+
+def test_images_are_pinned() -> None:
+    """Every image has a tag, and none is `latest`."""
+    images = [container["image"] for _, spec in pods() for container in spec["containers"] if "image" in container]
+    images += [found["spec"]["template"]["spec"]["containers"][0]["image"] for found in DEPLOYMENTS.values()]
+    for image in images:
+        assert image.partition(":")[2][:1].isdigit(), image
+
+
+def test_the_example_job_is_accepted() -> None:
+    """The operator publishes it, and its pods find the account and the volume that are there."""
+    (example,) = objects("StreamingJob")
+    cluster = FakeStreamingJobs()
+    cluster.apply("rates", example["spec"])
+    todo = plan(streaming_job(cluster.all()[0]), None, None, START)
+    assert todo.publish is not None, todo.status
+    wanted = todo.publish.application.kubernetes
+    assert wanted is not None
+    assert wanted.service_account in {found["metadata"]["name"] for found in objects("ServiceAccount")}
+    claims = {found["metadata"]["name"] for found in objects("PersistentVolumeClaim")}
+    assert {volume.claim for volume in wanted.volumes} <= claims

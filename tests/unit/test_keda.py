@@ -1,0 +1,178 @@
+"""The external scaler for KEDA, asked over gRPC as KEDA asks, on a fleet in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2
+
+from services.keda.app import MOST_STREAMS, ExternalScaler, serve
+from services.keda.protocol import CLASSES, METHODS, SERVICE
+from services.keda.settings import KedaSettings
+from tests.support.events import job
+from tests.support.fake_streaming_jobs import FakeJobs
+from tests.support.fleets import decision
+from tidegate.runtime.clock import SystemClock
+
+LIMIT = 10.0
+
+
+class Keda:
+    """A client of the external scaler, with the messages as KEDA's own stubs would send them."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address)
+
+    def ask(self, method: str, **fields: Any) -> Any:
+        """Call a method."""
+        request, response, streams = METHODS[method]
+        kind = self.channel.unary_stream if streams else self.channel.unary_unary
+        call = kind(f"/{SERVICE}/{method}", CLASSES[request].SerializeToString, CLASSES[response].FromString)
+        return call(CLASSES[request](**fields), timeout=LIMIT)
+
+    def slots(self, **fields: Any) -> Any:
+        """Return the value of the metric."""
+        ref = CLASSES["ScaledObjectRef"](**fields)
+        (value,) = self.ask("GetMetrics", scaledObjectRef=ref, metricName="tidegate-slots").metricValues
+        assert value.metricValue == value.metricValueFloat
+        return value.metricValue
+
+
+def decide(jobs: FakeJobs, final: int, at: datetime | None = None) -> None:
+    """Have a decision on `rates`."""
+    found = jobs.fleet.get("rates")
+    assert found is not None
+    made = decision(found.spec, at or datetime.now(UTC))
+    sequence = (found.decision.sequence if found.decision else made.sequence) + 1
+    jobs.fleet.take(made.model_copy(update={"final_parallelism": final, "sequence": sequence}))
+
+
+@pytest.fixture
+def jobs() -> FakeJobs:
+    """Topics with the job `rates`."""
+    made = FakeJobs()
+    made.fleet.take_spec(job("rates"))
+    return made
+
+
+@pytest.fixture
+def keda(jobs: FakeJobs) -> Iterator[Keda]:
+    """A client of a running scaler."""
+    scaler = ExternalScaler(jobs, SystemClock())
+    server, port = serve(KedaSettings(keda_port=0), scaler)
+    client = Keda(f"127.0.0.1:{port}")
+    yield client
+    client.channel.close()
+    scaler.ending.set()
+    assert server.stop(1.0).wait(LIMIT)
+
+
+def test_the_messages_are_those_that_keda_publishes() -> None:
+    """Names, numbers and types are those of KEDA's published service; bytes written by hand are read."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    ref = CLASSES["ScaledObjectRef"].DESCRIPTOR
+    assert [(f.name, f.number, f.type) for f in ref.fields] == [
+        ("name", 1, kinds.TYPE_STRING),
+        ("namespace", 2, kinds.TYPE_STRING),
+        ("scalerMetadata", 3, kinds.TYPE_MESSAGE),
+    ]
+    # 0a 01 'a': field 1, one byte; 1a 0a: field 3, ten bytes: a map entry with key 'job' and value 'rat'
+    read = CLASSES["ScaledObjectRef"].FromString(b"\x0a\x01a\x1a\x0a\x0a\x03job\x12\x03rat")
+    assert (read.name, dict(read.scalerMetadata)) == ("a", {"job": "rat"})
+    value = CLASSES["MetricValue"](metricName="m", metricValue=6, metricValueFloat=0.5)
+    assert value.SerializeToString() == b"\x0a\x01m\x10\x06\x19\x00\x00\x00\x00\x00\x00\xe0\x3f"
+    assert CLASSES["GetMetricSpecResponse"].DESCRIPTOR.fields_by_name["metricSpecs"].message_type.name == "MetricSpec"
+
+
+@pytest.mark.parametrize("final", [1, 3, 16, 250])
+def test_kedas_autoscaler_arrives_at_the_decided_size(keda: Keda, jobs: FakeJobs, final: int) -> None:
+    """The HPA that KEDA makes goes to ceil(value / target), which is the size of the newest decision."""
+    decide(jobs, final)
+    (spec,) = keda.ask("GetMetricSpec", name="any", namespace="jobs").metricSpecs
+    assert spec.metricName == "tidegate-slots"
+    assert spec.targetSize == spec.targetSizeFloat
+    assert math.ceil(keda.slots(name="rates") / spec.targetSizeFloat) == final
+
+
+def test_the_job_is_named_in_the_trigger_or_is_the_scaled_object(keda: Keda, jobs: FakeJobs) -> None:
+    """`metadata.job` wins over the name of the scaled object."""
+    decide(jobs, 5)
+    assert keda.slots(name="rates-deployment", scalerMetadata={"job": "rates", "scalerAddress": "x:9090"}) == 5
+    with pytest.raises(grpc.RpcError) as refused:
+        keda.slots(name="rates-deployment")
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "there is no job 'rates-deployment'" in refused.value.details()
+
+
+def test_an_old_decision_is_no_answer(keda: Keda, jobs: FakeJobs) -> None:
+    """Without a fresh decision KEDA is told so, and uses its fallback: unknown is never a size."""
+    with pytest.raises(grpc.RpcError, match="no decision on 'rates' yet"):
+        keda.slots(name="rates")
+    decide(jobs, 5, datetime.now(UTC) - timedelta(minutes=10))
+    with pytest.raises(grpc.RpcError, match="the newest decision on 'rates' is of"):
+        keda.slots(name="rates")
+    with pytest.raises(grpc.RpcError, match="the newest decision on 'rates' is of"):
+        keda.ask("IsActive", name="rates")
+    jobs.state = "loading"
+    with pytest.raises(grpc.RpcError, match="the topics: loading"):
+        keda.slots(name="rates")
+
+
+def test_a_job_without_slots_is_not_active(keda: Keda, jobs: FakeJobs) -> None:
+    """KEDA may go to no replica when the decision says 0, and is told at once when that changes."""
+    decide(jobs, 0)
+    assert keda.ask("IsActive", name="rates").result is False
+    stream = keda.ask("StreamIsActive", name="rates")
+    assert next(stream).result is False
+    decide(jobs, 2)
+    assert next(stream).result is True
+    stream.cancel()
+
+
+def test_streams_leave_threads_for_questions(keda: Keda, jobs: FakeJobs) -> None:
+    """However many streams are asked for, a question is still answered; a stream too many is refused."""
+    decide(jobs, 3)
+    streams = [keda.ask("StreamIsActive", name="rates") for _ in range(MOST_STREAMS)]
+    assert [next(stream).result for stream in streams] == [True] * MOST_STREAMS
+    with pytest.raises(grpc.RpcError) as refused:
+        next(keda.ask("StreamIsActive", name="rates"))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert keda.slots(name="rates") == 3
+    for stream in streams:
+        stream.cancel()
+
+
+def test_the_end_of_the_server_ends_its_streams(jobs: FakeJobs) -> None:
+    """A stream ends when the service does."""
+    scaler = ExternalScaler(jobs, SystemClock())
+    decide(jobs, 3)
+    server, port = serve(KedaSettings(keda_port=0), scaler)
+    client = Keda(f"127.0.0.1:{port}")
+    stream = client.ask("StreamIsActive", name="rates")
+    next(stream)
+    scaler.ending.set()
+    with pytest.raises((StopIteration, grpc.RpcError)):
+        next(stream)
+    assert server.stop(1.0).wait(LIMIT)
+    client.channel.close()
+
+
+def test_a_method_that_is_left_out_is_unimplemented(keda: Keda) -> None:
+    """KEDA's optional StreamMetricSpec gets the answer on which KEDA goes on without it."""
+    call = keda.channel.unary_stream(f"/{SERVICE}/StreamMetricSpec")
+    with pytest.raises(grpc.RpcError) as refused:
+        next(call(b"", timeout=LIMIT))
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_tls_settings_must_be_whole() -> None:
+    """A certificate without its key is refused by name."""
+    with pytest.raises(ValueError, match="must be set together"):
+        KedaSettings(keda_tls_certificate="cert.pem")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="keda_tls_client_ca needs"):
+        KedaSettings(keda_tls_client_ca="ca.pem")  # type: ignore[arg-type]

@@ -1,0 +1,396 @@
+"""The operator on objects and topics in memory: objects become specs, decisions become status."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from services.operator.app import Operator, TopicsLost
+from services.operator.status import camel, changes
+from tests.support.events import result
+from tests.support.fake_streaming_jobs import FakeJobs, FakeStreamingJobs
+from tests.support.fleets import decision
+from tidegate.events.decision import Decision, Status, TrailEntry
+from tidegate.events.job import JobSpec, Mode, SpecChange
+from tidegate.events.result import Phase
+from tidegate.events.snapshot import ClusterState
+from tidegate.operate import with_mode
+from tidegate.runtime.health import Health
+from tools import crd
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+FIELDS: dict[str, Any] = {
+    "sources": ["in"],
+    "application": {
+        "script": "/jobs/rates.py",
+        "checkpoint_location": "/checkpoints/rates",
+        "event_log_dir": "/events",
+        "control_dir": "/control",
+    },
+}
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def now(self) -> datetime:
+        """Return the instant."""
+        return self.at
+
+    def monotonic(self) -> float:
+        """Return the same in seconds."""
+        return self.at.timestamp()
+
+
+class World:
+    """An operator, and what is around it."""
+
+    def __init__(self) -> None:
+        self.time, self.cluster, self.jobs = Time(), FakeStreamingJobs(), FakeJobs()
+        self.operator = self.restarted()
+
+    def restarted(self) -> Operator:
+        """Return an operator that remembers nothing."""
+        return Operator(
+            namespace="jobs",
+            poll_seconds=1.0,
+            clock=self.time,
+            cluster=self.cluster,
+            jobs=self.jobs,
+            requests=self.jobs,
+            health=Health(self.time, CollectorRegistry()),
+        )
+
+    def turn(self) -> dict[str, Any]:
+        """Let the operator do a round, show what it published; return the status of `rates`."""
+        self.operator.turn()
+        self.jobs.deliver()
+        status: dict[str, Any] = self.cluster.objects.get("rates", {}).get("status", {})
+        return status
+
+    def decides(self, current: int, final: int, **fields: Any) -> Decision:
+        """Have a decision on `rates` made just now, with its state running."""
+        self.time.at += timedelta(seconds=10)
+        job = self.jobs.fleet.get("rates")
+        assert job is not None
+        sizes = {"current_parallelism": current, "proposed_parallelism": final, "final_parallelism": final}
+        made = decision(job.spec, self.time.at).model_copy(update={**sizes, **fields})
+        self.jobs.fleet.take(made)
+        job.state = ClusterState.RUNNING
+        return made
+
+    @property
+    def slots(self) -> int | None:
+        """What the object says."""
+        slots: int | None = self.cluster.objects["rates"]["spec"].get("slots")
+        return slots
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        """Return status, reason and message of a condition of `rates`."""
+        found = {each["type"]: each for each in self.cluster.objects["rates"]["status"]["conditions"]}[kind]
+        return found["status"], found["reason"], found["message"]
+
+
+@pytest.fixture
+def world() -> World:
+    """A world with one object, `rates`, that the operator has taken over."""
+    made = World()
+    made.cluster.apply("rates", FIELDS)
+    made.turn()
+    return made
+
+
+def test_an_object_becomes_the_spec_that_apply_would_publish(world: World) -> None:
+    """The fields are those of the file, the name is the job's id, and the change says who asked and for what."""
+    (spec,) = world.jobs.published
+    assert spec.model_copy(update={"change": None}) == JobSpec.model_validate_json(
+        JobSpec.model_validate({**FIELDS, "job_id": "rates", "sources": ("in",)}).model_dump_json()
+    )
+    assert spec.change == SpecChange(
+        by="kubectl-client-side-apply", reason="StreamingJob jobs/rates, generation 1", at=NOW
+    )
+    assert world.cluster.objects["rates"]["metadata"]["finalizers"] == ["tidegate.dev/operator"]
+    assert world.condition("Accepted")[:2] == ("True", "Valid")
+    assert world.condition("InSync")[:2] == ("True", "Same")
+    assert world.condition("Healthy")[:2] == ("Unknown", "NoDecision")
+
+
+def test_rounds_without_changes_write_nothing(world: World) -> None:
+    """Nothing is published or patched twice, also before the topic has shown the version, and after a restart."""
+    world.operator.turn()
+    written = len(world.cluster.writes)
+    world.turn()
+    world.operator = world.restarted()
+    world.turn()
+    assert len(world.jobs.published) == 1
+    assert len(world.cluster.writes) == written
+
+
+def test_a_version_that_the_topic_has_not_shown_yet_is_not_published_again() -> None:
+    """Two rounds before the topic answers publish one version."""
+    world = World()
+    world.cluster.apply("rates", FIELDS)
+    world.operator.turn()
+    world.operator.turn()
+    assert [spec.version for spec in world.jobs.published] == [1]
+
+
+def test_the_annotation_is_the_reason(world: World) -> None:
+    """What the annotation `kubernetes.io/change-cause` says is recorded with the change."""
+    world.cluster.objects["rates"]["metadata"]["annotations"] = {"kubernetes.io/change-cause": "twice the load"}
+    world.cluster.apply("rates", {"interval_seconds": 5}, "kubectl-edit")
+    world.turn()
+    spec = world.jobs.published[-1]
+    assert (spec.version, spec.interval_seconds) == (2, 5)
+    assert spec.change is not None
+    assert (spec.change.by, spec.change.reason) == ("kubectl-edit", "twice the load")
+
+
+def test_a_wrong_spec_is_named_and_disturbs_nobody(world: World) -> None:
+    """Accepted is False with field, value and what to do; the former version and the neighbors go on."""
+    world.cluster.apply("rates", {"scaling": {"policy": "tyde", "min_parallelism": 5, "max_parallelism": 3}})
+    world.cluster.apply("other", FIELDS)
+    world.turn()
+    status, reason, message = world.condition("Accepted")
+    assert (status, reason) == ("False", "Invalid")
+    assert "scaling: min_parallelism 5 is above max_parallelism 3" in message
+    assert message.endswith("Correct that and apply the object again. Version 1 stays in force.")
+    assert [(spec.job_id, spec.version) for spec in world.jobs.published] == [("rates", 1), ("other", 1)]
+    world.cluster.apply("rates", {"scaling": {"policy": "tyde"}})
+    world.turn()
+    assert "scaling.policy: " in world.condition("Accepted")[2]
+    world.cluster.apply("rates", {"scaling": {"policy": "hpa"}})
+    world.turn()
+    assert world.condition("Accepted")[:2] == ("True", "Valid")
+    assert world.jobs.published[-1].scaling.policy == "hpa"
+
+
+def test_a_wrong_spec_of_a_new_job_starts_nothing() -> None:
+    """There is no job, and the condition says so."""
+    world = World()
+    world.cluster.apply("rates", {**FIELDS, "guards": {}})
+    world.turn()
+    assert world.jobs.published == []
+    assert world.condition("Accepted")[2].startswith("guards: unknown field")
+    assert world.condition("Accepted")[2].endswith("The job is not started.")
+
+
+def test_the_pods_of_a_job_are_in_the_namespace_of_its_object() -> None:
+    """It need not be said, and another one is refused: who may write objects here starts no pods elsewhere."""
+    world = World()
+    application = FIELDS["application"] | {"backend": "kubernetes", "kubernetes": {"image": "spark:4.2.0"}}
+    world.cluster.apply("rates", FIELDS | {"application": application})
+    world.turn()
+    pods = world.jobs.published[-1].application.kubernetes
+    assert pods is not None
+    assert pods.namespace == "jobs"
+    elsewhere = application | {"kubernetes": {"image": "spark:4.2.0", "namespace": "kube-system"}}
+    world.cluster.apply("rates", {"application": elsewhere})
+    world.turn()
+    assert "must be the object's own, 'jobs', found 'kube-system'" in world.condition("Accepted")[2]
+    assert len(world.jobs.published) == 1
+
+
+def test_scaling_an_object_is_an_operators_size(world: World) -> None:
+    """`kubectl scale` is a request like that of `tidegate scale`: once per write, with who asked."""
+    world.cluster.scale("rates", 6)
+    world.turn()
+    world.turn()
+    assert [spec.version for spec in world.jobs.published] == [1, 2]
+    request = world.jobs.published[-1].manual
+    assert request is not None
+    assert (request.parallelism, request.reason) == (6, "kubectl set 6 slots on StreamingJob jobs/rates")
+    assert world.cluster.objects["rates"]["status"]["appliedSlots"] == 6
+    world.cluster.scale("rates", 7, "kube-controller-manager")
+    world.turn()
+    again = world.jobs.published[-1]
+    assert again.manual is not None
+    assert again.manual.parallelism == 7
+    assert again.manual.request_id != request.request_id
+    assert again.change is not None
+    assert again.change.by == "kube-controller-manager"
+
+
+def test_a_request_is_published_once_although_the_operator_is_killed_in_between(world: World) -> None:
+    """A new operator finds the request on the topic by its id, and only notes it."""
+    world.cluster.scale("rates", 6)
+    write = world.cluster.change_status
+    world.cluster.change_status = lambda *_: None  # type: ignore[method-assign]  # killed before it can
+    world.turn()
+    world.cluster.change_status = write  # type: ignore[method-assign]
+    world.operator = world.restarted()
+    world.turn()
+    assert [spec.version for spec in world.jobs.published] == [1, 2]
+    assert world.cluster.objects["rates"]["status"]["appliedSlots"] == 6
+
+
+def test_the_size_is_written_back_once_the_job_has_settled(world: World) -> None:
+    """Not while a request or a command is open, and never as a request: so the same size can be asked for again."""
+    world.decides(3, 3)
+    world.turn()
+    assert world.slots == 3
+    world.cluster.scale("rates", 6)
+    world.turn()
+    asked = (TrailEntry(by="operator", code="MANUAL", before=3, after=6, sentence=""),)
+    world.decides(3, 3, trail=asked, status=Status.PENDING_SCALE_UP)
+    world.turn()
+    assert world.slots == 6
+    job = world.jobs.fleet.get("rates")
+    assert job is not None
+    job.last_result = result("c", Phase.RESIZING, 1)
+    world.decides(3, 3)
+    world.turn()
+    assert world.slots == 6
+    job.last_result = job.last_result.model_copy(update={"phase": Phase.VERIFIED})
+    world.turn()
+    assert world.slots == 3
+    world.turn()
+    assert [spec.version for spec in world.jobs.published] == [1, 2]
+    world.cluster.scale("rates", 6)
+    world.turn()
+    assert [spec.version for spec in world.jobs.published] == [1, 2, 3]
+
+
+def test_a_size_that_somebody_writes_meanwhile_is_not_overwritten(world: World) -> None:
+    """The size is written back to the version of the object that was looked at, and to no other."""
+    world.decides(3, 3)
+    items = world.cluster.all()
+    world.cluster.scale("rates", 6)
+    world.cluster.all = lambda: items  # type: ignore[method-assign]  # as it was before
+    world.turn()
+    assert world.slots == 6
+
+
+def test_the_status_says_what_why_says(world: World) -> None:
+    """Slots, target, state, the sentence, the decision and the last change; Healthy follows the decision's status."""
+    made = world.decides(3, 5, status=Status.PENDING_SCALE_UP)
+    job = world.jobs.fleet.get("rates")
+    assert job is not None
+    job.last_result = result("c", Phase.VERIFIED, 1)
+    status = world.turn()
+    assert (status["slots"], status["target"], status["state"]) == (3, 5, "running")
+    assert (status["why"], status["status"]) == (made.sentence, "PENDING_SCALE_UP")
+    assert status["lastDecision"]["id"] == made.decision_id
+    assert status["lastChange"]["phase"] == "verified"
+    assert world.condition("Healthy") == ("True", "PendingScaleUp", made.sentence)
+    world.decides(3, 3, status=Status.LATE)
+    world.turn()
+    assert world.condition("Healthy")[:2] == ("False", "Late")
+    world.time.at += timedelta(minutes=5)
+    world.turn()
+    assert world.condition("Healthy")[:2] == ("Unknown", "DecisionsStopped")
+    job.state = ClusterState.FAILED
+    world.turn()
+    assert world.condition("Healthy")[:2] == ("False", "JobFailed")
+
+
+def test_the_status_fits_its_schema(world: World) -> None:
+    """Every field that is written is one that the API server knows, and has its type."""
+    from jsonschema import Draft4Validator  # noqa: PLC0415
+
+    world.decides(3, 3)
+    status = world.turn()
+    closed = copy.deepcopy(crd.STATUS)
+    closed["additionalProperties"] = False
+    assert [error.message for error in Draft4Validator(closed).iter_errors(status)] == []
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes(world: World) -> None:
+    """`lastTransitionTime` is that of the change, whatever the message says since."""
+    world.decides(3, 3)
+    world.turn()
+    before = {each["type"]: each for each in world.cluster.objects["rates"]["status"]["conditions"]}
+    world.decides(3, 3, sentence="Something else.")
+    world.turn()
+    after = {each["type"]: each for each in world.cluster.objects["rates"]["status"]["conditions"]}
+    assert after["Healthy"]["message"] == "Something else."
+    assert after["Healthy"]["lastTransitionTime"] == before["Healthy"]["lastTransitionTime"]
+
+
+def test_a_change_elsewhere_stays_and_is_named(world: World) -> None:
+    """After `tidegate pause` the job is paused until the object changes, and InSync says who paused it."""
+    job = world.jobs.fleet.get("rates")
+    assert job is not None
+    paused = with_mode(job.spec, Mode.PAUSED, SpecChange(by="ada", reason="tidegate pause", at=NOW))
+    world.jobs.fleet.take_spec(paused)
+    world.turn()
+    assert len(world.jobs.published) == 1
+    text = "ada (tidegate pause) has changed the job elsewhere: scaling.mode: active -> paused."
+    assert world.condition("InSync")[:2] == ("False", "ChangedElsewhere")
+    assert world.condition("InSync")[2] == f"{text} The object's next change replaces that."
+    world.cluster.scale("rates", 4)
+    world.turn()
+    world.cluster.apply("rates", {"interval_seconds": 5})
+    world.turn()
+    assert [spec.scaling.mode for spec in world.jobs.published] == [Mode.ACTIVE, Mode.PAUSED, Mode.ACTIVE]
+    assert world.condition("InSync")[0] == "True"
+
+
+def test_deleting_an_object_removes_its_job(world: World) -> None:
+    """The job is removed before the object goes away; the program keeps running, as with `tidegate remove`."""
+    world.cluster.delete("rates")
+    world.turn()
+    assert world.jobs.removed == ["rates"]
+    assert world.cluster.objects == {}
+    world.turn()
+    assert world.jobs.removed == ["rates"]
+
+
+def test_deleting_an_object_that_never_was_valid_removes_nobodys_job() -> None:
+    """A job of that name which somebody else has applied stays."""
+    world = World()
+    other = JobSpec.model_validate({**FIELDS, "job_id": "rates", "sources": ("in",)})
+    world.jobs.fleet.take_spec(other)
+    world.cluster.apply("rates", {**FIELDS, "interval_seconds": -1})
+    world.turn()
+    world.cluster.delete("rates")
+    world.turn()
+    assert world.jobs.removed == []
+    assert world.cluster.objects == {}
+
+
+def test_a_job_that_is_missing_on_the_topic_is_published_again(world: World) -> None:
+    """The object stands for the job: what removed it from the topic does not end it."""
+    world.jobs.fleet.remove("rates")
+    world.time.at += timedelta(minutes=1)
+    world.turn()
+    assert [spec.version for spec in world.jobs.published] == [1, 1]
+
+
+def test_nothing_is_done_before_the_topics_are_read_or_without_them(world: World) -> None:
+    """While the topics are being read, jobs would seem to be missing; if reading has failed, the operator ends."""
+    world.jobs.state = "loading"
+    world.cluster.apply("other", FIELDS)
+    world.turn()
+    assert len(world.jobs.published) == 1
+    world.jobs.state = "the broker is gone"
+    with pytest.raises(TopicsLost, match="the broker is gone"):
+        world.turn()
+
+
+def test_an_api_server_that_is_away_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """One line says that it is away, one that it is back, and then everything goes on."""
+    caplog.set_level("INFO", "operator")
+    world.cluster.away = True
+    world.cluster.apply("other", FIELDS)
+    world.turn()
+    world.turn()
+    world.cluster.away = False
+    world.turn()
+    said = [record.message for record in caplog.records if record.name == "operator"]
+    assert [line for line in said if "cannot list" in line] == ["cannot list the StreamingJobs: no answer"]
+    assert "the API server answers again" in said
+    assert world.jobs.published[-1].job_id == "other"
+
+
+def test_only_what_is_different_is_patched() -> None:
+    """Fields that are the same are left out; those that are gone are removed."""
+    assert changes({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5}) == {"b": 5, "c": None}
+    assert camel("POOL_EXHAUSTED") == "PoolExhausted"

@@ -1,0 +1,60 @@
+"""A JobSpec from its fields, as a file or another system gives them. Each problem names field and value. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tidegate.events.job import JobSpec
+from tidegate.installed import engine
+
+
+@dataclass(frozen=True, slots=True)
+class SpecProblem:
+    """What is wrong with a spec, and where."""
+
+    loc: tuple[int | str, ...]
+    """The way to the field, from outside in; empty for the whole spec."""
+    text: str
+    """Field, what is wrong, and the value."""
+
+
+def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProblem]]:
+    """Return the spec, or None if it is none, and everything that is wrong with it, policies and guards included."""
+    try:
+        spec = JobSpec.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        return None, [SpecProblem(d["loc"], _message(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
+    except (TypeError, ValueError) as error:  # YAML allows more than JSON, such as .nan or binary values
+        return None, [SpecProblem((), f"not a JSON value: {error}")]
+    return spec, [SpecProblem(tuple(text.partition(":")[0].split(".")), text) for text in engine().check(spec)]
+
+
+def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:
+    field = ".".join(map(str, loc)) or "(the whole spec)"
+    if kind == "missing":
+        return f"{field}: this field is required"
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(loc[-1]), _fields_at(loc[:-1]), n=1)
+        return f"{field}: unknown field" + (f"; did you mean {near[0]!r}?" if near else "")
+    if kind == "value_error":
+        return f"{field}: {message.removeprefix('Value error, ')}"
+    return f"{field}: {message}, found {value!r:.120}"
+
+
+def _fields_at(loc: tuple[int | str, ...]) -> Sequence[str]:
+    model: type[BaseModel] = JobSpec
+    for part in loc:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        choices = [annotation, *getattr(annotation, "__args__", ())]
+        inner = [c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)]
+        if not inner:
+            return ()
+        model = inner[0]
+    return list(model.model_fields)
