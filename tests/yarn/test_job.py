@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from tidegate.launcher.control import Token
 
 pytestmark = pytest.mark.timeout(900)
 
+_EPOCHS = count(100, 100)
+"""Each job starts at an epoch of its own: the cluster remembers the runs of those before it."""
+
 
 class YarnJob(CountingJob):
     """The job on YARN."""
@@ -39,6 +43,7 @@ class YarnJob(CountingJob):
         }
         self.backend = Yarn(folder)
         super().__init__(folder, self.backend, most=CORES, **(settings | application))
+        self._epoch = next(_EPOCHS)
 
     def seen(self) -> MasterView:
         """Return what the collector sees."""
