@@ -64,8 +64,8 @@ class Job(CountingJob):
         return sorted(pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running")
 
     def delete(self, pod: str) -> None:
-        """Delete a pod as somebody with kubectl would who cannot wait."""
-        self.namespace.api.delete(f"{self.namespace.path}/pods/{pod.rpartition('/')[2]}", grace_seconds=0)
+        """Delete a pod, as somebody with kubectl would."""
+        self.namespace.api.delete(f"{self.namespace.path}/pods/{pod.rpartition('/')[2]}", grace_seconds=1)
 
     def seen(self) -> int:
         """Return the slots of the job as the collector sees them."""
@@ -141,6 +141,7 @@ def test_a_lost_driver_is_started_again(job: Job) -> None:
     (driver,) = job.cluster.live_drivers(job.spec)
     job.delete(driver)
     assert wait_until(lambda: job.cluster.state(job.spec, driver) is DriverState.ENDED, 30)
+    assert wait_until(lambda: job.cluster.applications(job.spec) == {}, 30), "executors may still write"
     again = job.order(CommandKind.START, 2)
     _show(again)
     assert again.submission_id != driver
