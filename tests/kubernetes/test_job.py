@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import threading
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,8 +62,8 @@ class Job(CountingJob):
         return sorted(pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running")
 
     def delete(self, pod: str) -> None:
-        """Delete a pod as somebody with kubectl would who cannot wait."""
-        self.namespace.api.delete(f"{self.namespace.path}/pods/{pod.rpartition('/')[2]}", grace_seconds=0)
+        """Delete a pod, as somebody with kubectl would."""
+        self.namespace.api.delete(f"{self.namespace.path}/pods/{pod.rpartition('/')[2]}", grace_seconds=1)
 
     def seen(self) -> int:
         """Return the slots of the job as the collector sees them."""
@@ -141,6 +139,7 @@ def test_a_lost_driver_is_started_again(job: Job) -> None:
     (driver,) = job.cluster.live_drivers(job.spec)
     job.delete(driver)
     assert wait_until(lambda: job.cluster.state(job.spec, driver) is DriverState.ENDED, 30)
+    assert wait_until(lambda: job.cluster.applications(job.spec) == {}, 30), "executors may still write"
     again = job.order(CommandKind.START, 2)
     _show(again)
     assert again.submission_id != driver
@@ -157,12 +156,8 @@ def test_queries_need_no_api_server(job: Job) -> None:
 
 def test_a_restart_survives_an_api_server_that_is_away(job: Job) -> None:
     """It goes away for 30 s in the middle of a restart: the command waits for it, and never are there two drivers."""
-    threads = threading.Timer(1.0, _stop_for, (30.0,))
-    threads.start()
-    try:
+    with _away(30.0, after=1.0):
         end = job.carry_out(CommandKind.RESCALE, 1, Way.RESTART)
-    finally:
-        threads.join()
     _show(end)
     assert (end.phase, end.parallelism) == (Phase.VERIFIED, 1), end
     assert len(job.cluster.live_drivers(job.spec)) == 1
@@ -204,23 +199,15 @@ def _has(job: Job, size: int) -> bool:
 
 
 @contextmanager
-def _away(seconds: float) -> Iterator[None]:
-    """Have the API server answer nobody for so long."""
-    thread = threading.Thread(target=_stop_for, args=(seconds,))
-    thread.start()
+def _away(seconds: float, after: float = 0.0) -> Iterator[None]:
+    """Have the API server answer nobody for so long. A process of its own sees to its return, whatever happens here."""
+    server = pid_of("kube-apiserver")
+    script = f"sleep {after}; kill -STOP {server}; sleep {seconds}; kill -CONT {server}"
+    away = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True)
     try:
         yield
     finally:
-        thread.join()
-
-
-def _stop_for(seconds: float) -> None:
-    server = pid_of("kube-apiserver")
-    os.kill(server, signal.SIGSTOP)
-    try:
-        time.sleep(seconds)
-    finally:
-        os.kill(server, signal.SIGCONT)
+        away.wait(after + seconds + 10)
 
 
 def _show(end: ActionResult) -> None:
