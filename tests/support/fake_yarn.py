@@ -30,6 +30,8 @@ class FakeResourceManager:
     def __init__(self) -> None:
         self.apps: dict[str, dict[str, Any]] = {}
         self.silent = False
+        self.container: str | None = None
+        """The state of the driver's container, as its node tells it."""
         self.metrics = {
             "availableMB": 4096,
             "totalMB": 8192,
@@ -65,6 +67,9 @@ class FakeResourceManager:
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if self.silent:
             raise httpx.ConnectError("refused")
+        if "/node/containers/" in request.url.path:
+            state = {"container": {"state": self.container}}
+            return httpx.Response(404) if self.container is None else httpx.Response(200, json=state)
         if request.url.host == "node":
             return httpx.Response(200, text=f"{request.url.path}: the driver of this run says something")
         path = request.url.path.removeprefix("/ws/v1/cluster/")

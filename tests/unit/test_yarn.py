@@ -81,6 +81,18 @@ def test_a_driver_that_waits_for_its_container_says_why(cluster: YarnCluster) ->
     assert cluster.backend.granted(cluster.spec, app) is None
 
 
+def test_a_driver_has_ended_when_its_processes_have(cluster: YarnCluster) -> None:
+    """The ResourceManager says so before; a node that knows nothing of the container is believed, too."""
+    tag = cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
+    assert cluster.backend.state(cluster.spec, tag) is DriverState.RUNNING
+    cluster.end(tag)
+    cluster.manager.container = "KILLING"
+    assert cluster.backend.state(cluster.spec, tag) is DriverState.RUNNING
+    for state in ("DONE", None):
+        cluster.manager.container = state
+        assert cluster.backend.state(cluster.spec, tag) is DriverState.ENDED
+
+
 def test_slots_are_the_containers_without_the_drivers(cluster: YarnCluster) -> None:
     """Where the account may not see them, they are unknown."""
     cluster.manager.add("application_1", "rates", runningContainers=4)

@@ -7,16 +7,20 @@ late, the fence decides, as on a standalone cluster.
 `spark-submit` finds the cluster by `HADOOP_CONF_DIR`. It is told not to wait for the application, and YARN not to start
 a driver again by itself: the actuator decides that. The launcher goes along as an archive, because the driver's
 container is on any node.
+
+An application has ended to the ResourceManager some time before its driver's processes have. So its node is asked, too.
+If that does not answer, the ResourceManager's word counts: otherwise a dead node would keep the job down for ever.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,6 +61,8 @@ import sys
 sys.argv[0] = "{_INSIDE}/tidegate/launcher/{LAUNCHER.name}"
 runpy.run_path(sys.argv[0], run_name="__main__")
 '''
+_ALIVE = frozenset({"RUNNING", "KILLING", "RELAUNCHING", "REINITIALIZING", "PAUSING", "PAUSED", "RESUMING"})
+"""States of a container, as its node tells them, in which it has processes."""
 _ERRORS = ("Exception", "ERROR", "Error:", "must be set")
 
 T = TypeVar("T")
@@ -102,9 +108,10 @@ class Yarn:
         return tag
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
-        """Return what the ResourceManager says about a driver."""
-        states = {str(app["state"]) for app in self._of(spec, submission_id)}
-        if RUNNING in states:
+        """Return what the ResourceManager says about a driver, and of one that has ended, its node."""
+        apps = self._of(spec, submission_id)
+        states = {str(app["state"]) for app in apps}
+        if RUNNING in states or any(self._has_process(spec, app) for app in apps if app["state"] not in PENDING):
             return DriverState.RUNNING
         if states & PENDING:
             return DriverState.PENDING
@@ -148,16 +155,31 @@ class Yarn:
         apps = self._of(spec, submission_id)
         if not apps:
             return ""
-        attempts = _answer(lambda: self._manager.get(_url(spec), f"apps/{apps[-1]['id']}/appattempts"))
         parts = [str(apps[-1].get("diagnostics", ""))]
-        for attempt in (attempts.get("appAttempts") or {}).get("appAttempt", []):
-            place = f"http://{attempt.get('nodeHttpAddress')}/ws/v1/node/containerlogs/{attempt.get('containerId')}"
+        for node, container in self._containers(spec, apps[-1]):
+            place = f"{node}/containerlogs/{container}"
             parts += [self._manager.text(f"{place}/{name}", size=str(-LOG_BYTES)) for name in ("stderr", "stdout")]
         return "\n".join(part for part in parts if part)[-2 * LOG_BYTES :]
 
     def close(self) -> None:
         """Close the connections."""
         self._manager.close()
+
+    def _has_process(self, spec: JobSpec, app: Mapping[str, Any]) -> bool:
+        """Return whether a node still runs the driver of an application that has ended to the ResourceManager."""
+        told = (self._manager.text(f"{node}/containers/{name}") for node, name in self._containers(spec, app))
+        states = (json.loads(text).get("container", {}).get("state") for text in told if text)
+        return any(state in _ALIVE for state in states)
+
+    def _containers(self, spec: JobSpec, app: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return the containers of an application's driver: the address of the node's API, and the container's id."""
+        found = _answer(lambda: self._manager.get(_url(spec), f"apps/{app['id']}/appattempts"))
+        attempts = (found.get("appAttempts") or {}).get("appAttempt", [])
+        return [
+            (f"http://{attempt['nodeHttpAddress']}/ws/v1/node", str(attempt["containerId"]))
+            for attempt in attempts
+            if attempt.get("nodeHttpAddress") and attempt.get("containerId")
+        ]
 
     def _of(self, spec: JobSpec, tag: str) -> list[dict[str, Any]]:
         return _answer(lambda: self._manager.tagged(_url(spec), tag))
