@@ -22,7 +22,7 @@ from tidegate.events.topics import TOPICS
 from tidegate.runtime.kafka import check_topics, ensure_topics
 from tidegate.runtime.settings import without_login
 from tidegate.stack import StackError, StackInfo, status
-from tidegate.stack.jars import JAR_SETS, cache_root, checksums, differences, read_lock
+from tidegate.stack.jars import KAFKA, cache_root, checksums, differences, read_lock, spark_kafka
 from tidegate.stack.java import find_java
 from tidegate.stack.redis import find_redis
 from tidegate.terminal import stdout, styled, table
@@ -120,10 +120,11 @@ def _redis_server() -> str:
 
 def _jars() -> str:
     locked, folder = read_lock(), cache_root() / "jars"
-    wrong = [phrase for jars in JAR_SETS for phrase in differences(locked[jars.name], checksums(folder / jars.name))]
+    needed = (KAFKA, spark_kafka())
+    wrong = [phrase for jars in needed for phrase in differences(locked[jars.name], checksums(folder / jars.name))]
     if wrong:
         raise StackError(f"{folder}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""))
-    return f"{sum(len(locked[jars.name]) for jars in JAR_SETS)} in {folder}, checksums correct"
+    return f"{sum(len(locked[jars.name]) for jars in needed)} in {folder}, checksums correct"
 
 
 def _memory() -> Finding:
