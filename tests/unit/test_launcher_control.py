@@ -139,7 +139,10 @@ _LOOP_OF_35 = ["o.a.s.MicroBatchExecution.$anonfun$runActivatedStream$1", "o.a.s
         (["o.a.s.SQLExecution$.withNewExecutionId", "o.a.s.MicroBatchExecution.runBatch", *_LOOP], Place.ADDING_BATCH),
         (["o.a.s.ProgressContext.finishTrigger", *_LOOP], Place.ELSEWHERE),
         (["Array(java.lang.Thread.sleep(Native Method)", *_LOOP], Place.BETWEEN_TRIGGERS),
-        (["java.base@21/java.lang.Thread.sleep0", "java.base@21/java.lang.Thread.sleep", *_LOOP], Place.BETWEEN_TRIGGERS),
+        (
+            ["java.base@21/java.lang.Thread.sleep0", "java.base@21/java.lang.Thread.sleep", *_LOOP],
+            Place.BETWEEN_TRIGGERS,
+        ),
         (["Array(java.lang.Thread.sleep(Native Method)", "o.a.k.KafkaConsumer.poll", *_LOOP], Place.ELSEWHERE),
         (["Array(java.lang.Thread.sleep(Native Method)", *_LOOP_OF_35], Place.BETWEEN_TRIGGERS),
         (["o.a.s.ProgressReporter.finishTrigger", *_LOOP_OF_35], Place.ELSEWHERE),

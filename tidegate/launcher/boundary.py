@@ -5,9 +5,9 @@ after the restart, sinks included. Spark can end cleanly, but only for `Trigger.
 state to TERMINATED and leaves its loop when the batch is done. This module sets the same state from outside.
 
 That is not safe at every moment: `runBatch` interrupts itself if it finds the state TERMINATED after it has logged the
-offsets and before it has run them (MicroBatchExecution of Spark 3.5 to 4.2). The stack of the query's thread shows where the
-query is. The engine holds `awaitProgressLock` while it logs offsets and commits, so holding that lock keeps the query
-from moving on while we look:
+offsets and before it has run them (MicroBatchExecution of Spark 3.5 to 4.2). The stack of the query's thread shows
+where the query is. The engine holds `awaitProgressLock` while it logs offsets and commits, so holding that lock keeps
+the query from moving on while we look:
 
     between triggers    nothing is logged       set TERMINATED; `stop()` may wake the query at once
     adding the batch    past the check          set TERMINATED; the batch commits, then the query ends

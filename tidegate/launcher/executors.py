@@ -1,7 +1,7 @@
 """The executors of a Spark application, seen and changed from inside its driver.
 
-All calls go through py4j to classes of Spark that Python has no names for. They were tried on Spark 3.5 to 4.2. With dynamic
-allocation on, Spark's standalone backend grants an application as many executors as it asks for, up to
+All calls go through py4j to classes of Spark that Python has no names for. They were tried on Spark 3.5 and 4.2. With
+dynamic allocation on, Spark's standalone backend grants an application as many executors as it asks for, up to
 `spark.cores.max`, and replaces those that die. The allocation manager must be kept from deciding by itself: the
 actuator starts the application with the same minimum and maximum and an idle timeout that never passes.
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from tidegate.stack.errors import StackError
 from tidegate.stack.fetch import Artifact, fetch_with_ivy, fetch_with_maven
 from tidegate.stack.java import Java
+from tidegate.stack.versions import known
 
 LOCK = Path(__file__).with_name("jars.lock")
 Progress = Callable[[str], None]
@@ -90,7 +91,8 @@ def spark_version() -> str:
 def spark_kafka() -> JarSet:
     """Return the Kafka connector for the installed pyspark. Raises StackError if none is known for its version."""
     version = spark_version()
-    connector = CONNECTORS.get(".".join(version.split(".")[:2]))
+    found = known(version)
+    connector = None if found is None else CONNECTORS[found.minor]
     if connector is None:
         raise StackError(f"pyspark {version} is installed, but Tidegate runs on Spark {', '.join(CONNECTORS)}")
     return connector
