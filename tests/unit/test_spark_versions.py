@@ -76,7 +76,7 @@ def test_the_doctor_names_the_spark_of_each_job(monkeypatch: pytest.MonkeyPatch)
     assert len(asked) == 4
     told = {line.what: (line.verdict, line.found, line.remedy) for line in lines}
     assert told["Spark of a, b"][0] == "ok"
-    assert "3.5.7 at http://old:6066. Spark 3.5 lacks: the event log has no exit code" in told["Spark of a, b"][1]
+    assert "3.5.7 at http://old:6066. Spark 3.5 lacks: jobs in Scala or Java" in told["Spark of a, b"][1]
     assert told["Spark of c"][:2] == ("ok", "4.2.0 at http://new:6066")
     assert told["Spark of d"] == (
         "warn",
