@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("version", SPARK_VERSIONS, ids=lambda version: version.minor)
 def test_every_version_is_pinned_and_recorded(version: SparkVersion) -> None:
-    """The release that was tried is the one that is installed with checksums, has a connector, and has event logs."""
+    """The release that was tried is pinned and has a connector; the oldest and the newest have event logs."""
     lock = ROOT / ("requirements.lock" if version.minor == "4.2" else f"deploy/requirements/spark-{version.minor}.lock")
     assert f"pyspark=={version.tried} " in lock.read_text()
     connector = CONNECTORS[version.minor].artifacts[0]
     assert (connector.name, connector.version) == (f"spark-sql-kafka-0-10_{version.scala}", version.tried)
-    assert (VERSIONS / version.tried).is_dir()
+    assert (VERSIONS / version.tried).is_dir() is (version.minor in ("3.5", "4.2"))
 
 
 def test_a_release_is_found_by_its_version() -> None:

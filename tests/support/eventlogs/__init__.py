@@ -21,6 +21,11 @@ def recorded(name: str = "standalone") -> list[bytes]:
     return (HERE / f"{name}.ndjson").read_bytes().splitlines(keepends=True)
 
 
+def versions_of(job: str) -> list[str]:
+    """Return the releases of Spark on which a job was recorded, oldest first."""
+    return sorted(path.parent.name for path in VERSIONS.glob(f"*/{job}.zstd"))
+
+
 def of_version(version: str, job: str) -> list[bytes]:
     """Return the lines of a job's log as a version of Spark wrote them, each with its newline."""
     packed = (VERSIONS / version / f"{job}.zstd").read_bytes()

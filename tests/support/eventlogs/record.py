@@ -1,6 +1,6 @@
 """Records the event logs of `versions/`: the same jobs on a real Kafka and a real Spark, of the version installed.
 
-    PYTHONPATH=.tidegate/spark-3.5 .venv/bin/python -m tests.support.eventlogs.record
+    PYTHONPATH=.tidegate/spark-3.5 .venv/bin/python -m tests.support.eventlogs.record [JOB ...]
 
 Every job reads the same records in batches of the same size, so that all versions must give the same figures. The first
 job runs on a standalone cluster, the others on `local[2]`. Query plans, class paths, addresses and the machine's paths
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -125,8 +126,8 @@ JOBS: tuple[Callable[[Sources], None], ...] = (stateless, rocksdb, queries, join
 
 
 def main() -> None:
-    """Record every job on the installed Spark."""
-    version = spark_version()
+    """Record the jobs that are named, or all of them, on the installed Spark."""
+    version, names = spark_version(), sys.argv[1:]
     target = VERSIONS / version
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tidegate-record-") as name:
@@ -134,7 +135,7 @@ def main() -> None:
         info = up(folder / "stack", redis=False, worker_slots=2, tied=True)
         try:
             _fill(info)
-            for job in JOBS:
+            for job in (job for job in JOBS if not names or job.__name__ in names):
                 log = _run(job, info, folder / job.__name__)
                 lines = [_trimmed(line, folder) for line in log]
                 packed = zstandard.ZstdCompressor(level=19).compress(b"".join(lines))
