@@ -28,7 +28,7 @@ def test_every_version_is_pinned_and_recorded(version: SparkVersion) -> None:
     assert f"pyspark=={version.tried} " in lock.read_text()
     connector = CONNECTORS[version.minor].artifacts[0]
     assert (connector.name, connector.version) == (f"spark-sql-kafka-0-10_{version.scala}", version.tried)
-    assert (VERSIONS / version.tried).is_dir() is (version.minor in ("3.5", "4.2"))
+    assert (VERSIONS / version.tried).is_dir() or version.minor not in ("3.5", "4.2")
 
 
 def test_a_release_is_found_by_its_version() -> None:

@@ -48,7 +48,7 @@ def _reading(version: str, job: str) -> Reading:
 @pytest.mark.parametrize("version", ["3.5.7", "4.2.0"])
 def test_the_jobs_are_recorded_on_the_oldest_and_the_newest_version(version: str) -> None:
     """No recording is lost."""
-    assert {job for job in BATCHES if version in versions_of(job)} >= {"stateless", "rocksdb"}
+    assert {job for job in BATCHES if version in versions_of(job)} == set(BATCHES)
 
 
 @pytest.mark.parametrize(("version", "job"), [(version, job) for job in BATCHES for version in versions_of(job)])
@@ -93,9 +93,8 @@ def test_skew_shows_in_the_tasks(version: str) -> None:
     (stage,) = [stage for stage in _reading(version, "skew").stages if stage.tasks == 4]
     assert "MicroBatchScan" in stage.name
     assert stage.runs == 2
-    # 170 and 10 records of 5 ms, and whatever else a task does
-    assert stage.slowest_task_seconds > 0.85
-    assert stage.median_task_seconds < stage.slowest_task_seconds / 2
+    # 170 and 10 records of 5 ms; the rest, such as the start of Python, all tasks have
+    assert stage.slowest_task_seconds - stage.median_task_seconds > 0.8
 
 
 @on_versions_with("failing")
