@@ -9,9 +9,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
+SPARK ?= 3.5
+OTHER_SPARK := .tidegate/spark-$(SPARK)
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s test-yarn faults check docs bench compiled lab up down lock schemas setup prometheus browser
+.PHONY: help demo test test-docker test-k8s test-yarn spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +34,15 @@ test-k8s: $(INSTALLED)  ## tests on the Kubernetes cluster of KUBECONFIG, whose 
 
 test-yarn: setup  ## tests on a YARN of their own on this machine: jobs changed in every way
 	TIDEGATE_TEST_YARN=1 $(BIN)/python -m pytest tests/yarn $(ARGS)
+
+spark: $(OTHER_SPARK)/.installed  ## another version of Spark, in .tidegate: SPARK=3.5 (the default), 4.0 or 4.1
+	PYTHONPATH=$(CURDIR)/$(OTHER_SPARK) $(BIN)/python -m tidegate.stack.setup
+
+ON_SPARK := $(addprefix tests/integration/test_,launcher.py launcher_event_log.py main_class.py starts.py actuator.py \
+	actuator_resize.py handover.py)
+
+test-spark: spark  ## the tests of launcher and actuator on that version of Spark: start, resize, hand over, stop
+	PYTHONPATH=$(CURDIR)/$(OTHER_SPARK) $(BIN)/python -m pytest -m "not slow" $(ON_SPARK) $(ARGS)
 
 faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
 	$(BIN)/python -m pytest tests/faults $(ARGS)
@@ -85,6 +96,8 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra console-service -o deploy/requirements/console.lock
 	for service in operator keda; do \
 		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
+	for version in 3.5.7 4.0.0 4.1.1; do \
+		echo "pyspark==$$version" | $(COMPILE) - -o deploy/requirements/spark-$${version%.*}.lock; done
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
 		| $(COMPILE) - -o deploy/requirements/build.lock
 
@@ -129,4 +142,12 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@echo "installing the packages of requirements.lock (the first time: some minutes)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Only pyspark, in a folder that goes before the environment's own on the import path.
+.tidegate/spark-%/.installed: deploy/requirements/spark-%.lock | $(INSTALLED)
+	@echo "installing Spark $* (a minute)"
+	@rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --use-pep517 --require-hashes \
+		--target $(@D) -r $<
 	@touch $@

@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: the commands, the settings, the fields of every event, and the audit's checks.
+"""Writes docs/reference/ from the code: commands, settings, fields of every event, checks of the audit, versions.
 
 python -m tools.reference_pages             writes the pages
 python -m tools.reference_pages --check     says which pages are stale, and exits with 1
@@ -25,6 +25,7 @@ from tidegate.console.settings import ConsoleSettings
 from tidegate.events.topics import TOPICS
 from tidegate.replay.audit.checks import Hop, all_checks
 from tidegate.runtime.settings import PREFIX, ServiceSettings
+from tidegate.stack.versions import SPARK_VERSIONS
 from tools.schemas import json_schema
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -45,6 +46,7 @@ def pages() -> dict[str, str]:
         "commands.md": commands_page(),
         "events.md": events_page(),
         "settings.md": settings_page(),
+        "spark-versions.md": spark_versions_page(),
     }
 
 
@@ -64,6 +66,26 @@ def checks_page() -> str:
             if check.hop is hop:
                 facts = (check.severity.value, check.invariant or "", check.needs.value if check.needs else "")
                 lines.append(f"| {_cell(check.title)} | {_cell(check.meaning)} | {' | '.join(facts)} |")
+    return "\n".join(lines) + "\n"
+
+
+def spark_versions_page() -> str:
+    """Return the page of Spark's versions."""
+    lines = [
+        "# Versions of Spark",
+        "",
+        "Made from `tidegate/stack/versions.py`. A job may run on any of these versions; `tidegate doctor` says which",
+        "one its cluster has. [Jobs on Spark 3.5](../how-to/spark-3.5.md) says how to try another version here.",
+        "",
+        "| Spark | tested with | Scala | Java | Python of the job | what the tests run on it |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *(f"| {v.minor} | {v.tried} | {v.scala} | {v.java} | {v.python} | {_cell(v.tests)} |" for v in SPARK_VERSIONS),
+        "",
+        "## What a version lacks",
+        "",
+    ]
+    for version in SPARK_VERSIONS:
+        lines += [f"- **Spark {version.minor}**: {_cell('; '.join(version.lacks) or 'nothing')}."]
     return "\n".join(lines) + "\n"
 
 

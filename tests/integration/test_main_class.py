@@ -21,7 +21,12 @@ from tidegate.events.job import Application, JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
+from tidegate.stack.jars import spark_version
 from tidegate.stack.java import find_java
+
+pytestmark = pytest.mark.skipif(
+    spark_version().startswith("3."), reason="jobs in Scala or Java need Spark 4.0 or later"
+)
 
 
 @pytest.fixture(scope="module")

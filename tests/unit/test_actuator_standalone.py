@@ -123,6 +123,7 @@ def test_the_drivers_jvm_gets_the_options_of_the_spec() -> None:
     properties = json.loads(asked[0].content)["sparkProperties"]
     assert properties["spark.driver.extraJavaOptions"] == "-Xss4m -Dx=y"
     assert "spark.executor.extraJavaOptions" not in properties
+    assert "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED" in properties["spark.driver.defaultJavaOptions"].split()
 
 
 def test_missing_addresses_are_named() -> None:

@@ -127,6 +127,7 @@ def test_a_script_keeps_its_own_options(tmp_path: Path) -> None:
 
 
 _LOOP = ["o.a.s.MicroBatchExecution.executeOneBatch", "o.a.s.ProcessingTimeExecutor.execute"]
+_LOOP_OF_35 = ["o.a.s.MicroBatchExecution.$anonfun$runActivatedStream$1", "o.a.s.ProcessingTimeExecutor.execute"]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,16 @@ _LOOP = ["o.a.s.MicroBatchExecution.executeOneBatch", "o.a.s.ProcessingTimeExecu
         (["o.a.s.MicroBatchExecution.runBatch", *_LOOP], Place.ELSEWHERE),
         (["o.a.s.SQLExecution$.withNewExecutionId", "o.a.s.MicroBatchExecution.runBatch", *_LOOP], Place.ADDING_BATCH),
         (["o.a.s.ProgressContext.finishTrigger", *_LOOP], Place.ELSEWHERE),
+        (["Array(java.lang.Thread.sleep(Native Method)", *_LOOP], Place.BETWEEN_TRIGGERS),
+        (
+            ["java.base@21/java.lang.Thread.sleep0", "java.base@21/java.lang.Thread.sleep", *_LOOP],
+            Place.BETWEEN_TRIGGERS,
+        ),
+        (["Array(java.lang.Thread.sleep(Native Method)", "o.a.k.KafkaConsumer.poll", *_LOOP], Place.ELSEWHERE),
+        (["Array(java.lang.Thread.sleep(Native Method)", *_LOOP_OF_35], Place.BETWEEN_TRIGGERS),
+        (["o.a.s.ProgressReporter.finishTrigger", *_LOOP_OF_35], Place.ELSEWHERE),
+        (["o.a.s.MicroBatchExecution.$anonfun$runActivatedStream$2", *_LOOP_OF_35], Place.ELSEWHERE),
+        (["o.a.s.SQLExecution$.with", "o.a.s.MicroBatchExecution.runBatch", *_LOOP_OF_35], Place.ADDING_BATCH),
         (["o.a.s.StreamExecution.runStream"], Place.ELSEWHERE),
         ([], Place.ELSEWHERE),
     ],

@@ -206,6 +206,22 @@ def _jvm_job(**application: Any) -> JobSpec:
     return spec.model_copy(update={"application": Application.model_validate(known)})
 
 
+def test_a_main_class_is_refused_where_it_cannot_be_fenced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark 3.5 has no place for the gate: the launcher ends before anything runs, and says which version is needed."""
+    (tmp_path / "job.jar").write_bytes(b"")
+    monkeypatch.setattr("tidegate.launcher.launch.SPARK_VERSION", "3.5.7")
+    words = ["--control-dir", str(tmp_path), "--job-id", "j", "--epoch", "1", "--parallelism", "2"]
+    with pytest.raises(SystemExit) as raised:
+        parse([*words, "--main-class", "x.Job", str(tmp_path / "job.jar")])
+    assert raised.value.code == 2
+    assert (
+        "--main-class x.Job: jobs in Scala or Java need Spark 4.0 or later, and this is 3.5.7"
+        in capsys.readouterr().err
+    )
+
+
 def test_the_jar_is_on_the_class_path() -> None:
     """Of the driver and the executors, before the jars that it needs; the class is told to the launcher."""
     words = Submission(_jvm_job(jars=("/jobs/lib.jar",), args=("in",)), Token(7), 2).submit_args("spark://m")

@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.stack.errors import StackError
 from tidegate.stack.fetch import Artifact
-from tidegate.stack.jars import JAR_SETS, JarSet, ensure_jars, read_lock, spark_home, write_lock
+from tidegate.stack.jars import JAR_SETS, JarSet, ensure_jars, read_lock, spark_home, spark_kafka, write_lock
 from tidegate.stack.java import Java
 
 JAVA = Java(Path("/nowhere"), "17")
@@ -140,6 +140,6 @@ def test_the_committed_lock_covers_exactly_the_sets_in_use() -> None:
 def test_the_connector_doubles_nothing_that_pyspark_ships() -> None:
     """No library is on Spark's class path in two versions."""
     shipped = {jar.name.rpartition("-")[0] for jar in (spark_home() / "jars").glob("*.jar")}
-    added = {jar.rpartition("-")[0] for jar in read_lock()["spark-kafka-4.2.0"]}
+    added = {jar.rpartition("-")[0] for jar in read_lock()[spark_kafka().name]}
     assert len(added) == 4
     assert not added & shipped

@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,18 +18,33 @@ from confluent_kafka.admin import AdminClient
 
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
 from tidegate.cli.problems import NO, problem_of
-from tidegate.client import ClientSettings, Unreachable, check_reachable
+from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs
+from tidegate.events.job import JobSpec
 from tidegate.events.topics import TOPICS
 from tidegate.runtime.kafka import check_topics, ensure_topics
 from tidegate.runtime.settings import without_login
 from tidegate.stack import StackError, StackInfo, status
-from tidegate.stack.jars import JAR_SETS, cache_root, checksums, differences, read_lock
+from tidegate.stack.jars import (
+    KAFKA,
+    cache_root,
+    checksums,
+    differences,
+    read_lock,
+    spark_home,
+    spark_kafka,
+    spark_version,
+)
 from tidegate.stack.java import find_java
 from tidegate.stack.redis import find_redis
+from tidegate.stack.versions import SPARK_VERSIONS, known
 from tidegate.terminal import stdout, styled, table
 
 DEMO_MEMORY_GB = 4.0
 """What the demo's Kafka, Redis, Spark master, worker, driver and executors need together."""
+
+
+_NAMED = 3
+"""How many jobs of one master a line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +87,7 @@ def here(*, embedded: bool) -> Iterator[Finding]:
     if not embedded:
         return
     yield _probe("Java", _java, "install Java 17 or newer, or set JAVA_HOME")
+    yield _spark()
     yield _probe("jars", _jars, "run `tidegate up`, which downloads them")
     yield _probe("Redis server", _redis_server, "install redis-server")
     yield _memory()
@@ -99,6 +116,8 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     yield _redis(settings)
     if info is not None:
         yield _probe("Spark master", lambda: _master(info), f"see its log in {info.log_dir}")
+    with suppress(Unreachable, NoSuchTopic):  # the lines above say so
+        yield from _spark_of_jobs(current_specs(settings))
 
 
 def _python() -> Finding:
@@ -113,6 +132,13 @@ def _java() -> str:
     return f"{java.version} in {java.home}"
 
 
+def _spark() -> Finding:
+    try:
+        return spark_finding("Spark of the embedded stack", spark_version(), str(spark_home()))
+    except StackError as error:
+        return Finding("fail", "Spark of the embedded stack", str(error), "pip install 'tidegate[replay]'")
+
+
 def _redis_server() -> str:
     server = find_redis()
     return f"{server.version} at {server.executable}"
@@ -120,10 +146,11 @@ def _redis_server() -> str:
 
 def _jars() -> str:
     locked, folder = read_lock(), cache_root() / "jars"
-    wrong = [phrase for jars in JAR_SETS for phrase in differences(locked[jars.name], checksums(folder / jars.name))]
+    needed = (KAFKA, spark_kafka())
+    wrong = [phrase for jars in needed for phrase in differences(locked[jars.name], checksums(folder / jars.name))]
     if wrong:
         raise StackError(f"{folder}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""))
-    return f"{sum(len(locked[jars.name]) for jars in JAR_SETS)} in {folder}, checksums correct"
+    return f"{sum(len(locked[jars.name]) for jars in needed)} in {folder}, checksums correct"
 
 
 def _memory() -> Finding:
@@ -184,6 +211,33 @@ def _redis(settings: ClientSettings) -> Finding:
 def _master(info: StackInfo) -> str:
     seen = httpx.get(f"{info.spark_ui}/json/", timeout=5).raise_for_status().json()
     return f"{seen['status']}, {len(seen['workers'])} workers, {seen['coresused']} of {seen['cores']} slots in use"
+
+
+def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
+    """Name the version of Spark that each master has, with its jobs, and what that version lacks."""
+    jobs: dict[str, list[str]] = {}
+    for spec in specs.values():
+        if spec.application.rest_url is not None:
+            jobs.setdefault(spec.application.rest_url.rstrip("/"), []).append(spec.job_id)
+    for url, names in sorted(jobs.items()):
+        what = f"Spark of {', '.join(sorted(names)[:_NAMED])}" + (" and others" if len(names) > _NAMED else "")
+        try:
+            # an answer about a driver that is not there names the version all the same
+            answer = httpx.get(f"{url}/v1/submissions/status/none", timeout=5).json()
+            yield spark_finding(what, str(answer["serverSparkVersion"]), url)
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            said = f"{url}: {type(error).__name__}: {error}"
+            yield Finding("warn", what, said, "start its master, or correct application.rest_url")
+
+
+def spark_finding(what: str, version: str, where: str) -> Finding:
+    """Return the line about one Spark: its version, and what Tidegate can not do with it."""
+    found, seen = known(version), f"{version} at {where}"
+    if found is None:
+        return Finding("warn", what, seen, f"Tidegate is tested on Spark {', '.join(v.minor for v in SPARK_VERSIONS)}")
+    if not found.lacks:
+        return Finding("ok", what, seen)
+    return Finding("ok", what, f"{seen}. Spark {found.minor} lacks: {'; '.join(found.lacks)}")
 
 
 def _probe(what: str, look: Callable[[], str], remedy: str) -> Finding:

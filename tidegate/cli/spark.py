@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
 from tidegate.replay.source import start_session
-from tidegate.stack.jars import SPARK_KAFKA, ensure_jars
+from tidegate.stack.jars import ensure_jars, spark_kafka
 from tidegate.stack.java import ensure_java
 from tidegate.terminal import stderr
 
@@ -47,7 +47,7 @@ def session(master: str, *, with_kafka: bool = False) -> Iterator[SparkSession]:
 
 def connector_jars() -> list[Path]:
     """Return the jars of Spark's Kafka connector; fetch them if they are missing."""
-    return ensure_jars(SPARK_KAFKA, ensure_java(_say), _say)
+    return ensure_jars(spark_kafka(), ensure_java(_say), _say)
 
 
 def prepare_java() -> None:

@@ -27,7 +27,7 @@ import scala.runtime.BoxedUnit;
  * a place for the checkpoint. A launcher that does not answer has refused.
  *
  * The launcher compiles this file in the driver with Janino, which Spark brings along for its own generated code. So
- * there are no lambdas in it and no type arguments, and it names only what Spark 3.5 to 4.2 have.
+ * there are no lambdas in it and no type arguments, and it names only what Spark 4.0 to 4.2 have.
  */
 public final class Gate extends AbstractFunction1 implements SparkSessionExtensionsProvider {
     private static final int BEFORE_SPARKS_OWN_HOOKS = 100;

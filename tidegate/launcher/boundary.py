@@ -5,9 +5,9 @@ after the restart, sinks included. Spark can end cleanly, but only for `Trigger.
 state to TERMINATED and leaves its loop when the batch is done. This module sets the same state from outside.
 
 That is not safe at every moment: `runBatch` interrupts itself if it finds the state TERMINATED after it has logged the
-offsets and before it has run them (MicroBatchExecution of Spark 4.2). The stack of the query's thread shows where the
-query is. The engine holds `awaitProgressLock` while it logs offsets and commits, so holding that lock keeps the query
-from moving on while we look:
+offsets and before it has run them (MicroBatchExecution of Spark 3.5 to 4.2). The stack of the query's thread shows
+where the query is. The engine holds `awaitProgressLock` while it logs offsets and commits, so holding that lock keeps
+the query from moving on while we look:
 
     between triggers    nothing is logged       set TERMINATED; `stop()` may wake the query at once
     adding the batch    past the check          set TERMINATED; the batch commits, then the query ends
@@ -38,6 +38,10 @@ _LOCK_MILLISECONDS = 500
 """How long to wait for a query that holds its lock itself: it asks its sources for new records, or commits."""
 
 
+_TRIGGER = ("MicroBatchExecution.executeOneBatch", "MicroBatchExecution.$anonfun$runActivatedStream$")
+"""What a query does at each trigger. Spark 3.5 does all of it in functions without a name of their own."""
+
+
 class Place(Enum):
     """Where a query's thread is in its loop."""
 
@@ -58,10 +62,16 @@ def place_of(frames: list[str]) -> Place:
     if any_frame("MicroBatchExecution.runBatch"):
         # only the sink is called inside an SQL execution; planning and committing are not
         return Place.ADDING_BATCH if any_frame(".SQLExecution$.") else Place.ELSEWHERE
-    if any_frame("MicroBatchExecution.executeOneBatch"):
+    if any(map(any_frame, _TRIGGER)) and not _sleeps(frames):
         return Place.ELSEWHERE
     # before the loop, while it creates sources and reads the logs, the stack has no TriggerExecutor
     return Place.BETWEEN_TRIGGERS if any_frame("Executor.execute") else Place.ELSEWHERE
+
+
+def _sleeps(frames: list[str]) -> bool:
+    """Whether a query has found no new data: then it sleeps for a moment, and looks at its state."""
+    callers = [frame for frame in frames if "java.lang.Thread.sleep" not in frame]
+    return len(callers) < len(frames) and "MicroBatchExecution." in callers[0]
 
 
 def stop_at_boundary(query: Any, deadline: float, extension: Callable[[], float] = lambda: 0.0) -> bool:

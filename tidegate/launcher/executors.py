@@ -1,7 +1,7 @@
 """The executors of a Spark application, seen and changed from inside its driver.
 
-All calls go through py4j to classes of Spark that Python has no names for. They were tried on Spark 4.2. With dynamic
-allocation on, Spark's standalone backend grants an application as many executors as it asks for, up to
+All calls go through py4j to classes of Spark that Python has no names for. They were tried on Spark 3.5 and 4.2. With
+dynamic allocation on, Spark's standalone backend grants an application as many executors as it asks for, up to
 `spark.cores.max`, and replaces those that die. The allocation manager must be kept from deciding by itself: the
 actuator starts the application with the same minimum and maximum and an idle timeout that never passes. On Kubernetes
 and YARN, an application may ask for executors without dynamic allocation, and Spark replaces those that die.
@@ -118,8 +118,8 @@ class SparkExecutors:
         drops what Spark tracks of the running batch's commits.
         """
         state = self._jvm.org.apache.spark.sql.execution.streaming.state
-        conf = self._jvm.org.apache.spark.sql.internal.SQLConf.get()
-        coordinator = state.StateStoreCoordinatorRef.forDriver(self._spark.env(), conf)
+        # `forDriver`, which makes a coordinator if there is none, has other arguments in each version of Spark
+        coordinator = state.StateStoreCoordinatorRef.forExecutor(self._spark.env())
         coordinator.deactivateInstances(self._jvm.java.util.UUID.fromString(run_id))
 
 

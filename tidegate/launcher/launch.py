@@ -17,6 +17,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyspark.version import __version__ as SPARK_VERSION  # noqa: N812 - a constant
+
 from tidegate.launcher.control import Control, Token, utc_now
 from tidegate.launcher.main_class import MainClass
 from tidegate.launcher.program import Program
@@ -26,6 +28,8 @@ from tidegate.launcher.starts import FENCED, Fenced
 
 PATIENCE_SECONDS = 120.0
 """For how long a driver waits for an API server before a write to its ConfigMap, or a look at its fence, fails."""
+_OLDEST_FOR_MAIN_CLASSES = 4
+"""The first version of Spark whose analyzer can be given a rule that sees a start before its checkpoint is touched."""
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -49,6 +53,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not Path(found.script).is_file():
         kind = "script" if found.main_class is None else "jar"
         parser.error(f"{kind} {found.script!r}: there is no such file on this machine")
+    if found.main_class is not None and int(SPARK_VERSION.partition(".")[0]) < _OLDEST_FOR_MAIN_CLASSES:
+        said = f"jobs in Scala or Java need Spark {_OLDEST_FOR_MAIN_CLASSES}.0 or later, and this is {SPARK_VERSION}"
+        parser.error(f"--main-class {found.main_class}: {said}")
     if found.handover and found.main_class is not None:
         parser.error(f"--handover: the main class {found.main_class} cannot take over from another driver")
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ from pathlib import Path
 from tidegate.stack.errors import StackError
 from tidegate.stack.fetch import Artifact, fetch_with_ivy, fetch_with_maven
 from tidegate.stack.java import Java
+from tidegate.stack.versions import known
 
 LOCK = Path(__file__).with_name("jars.lock")
 Progress = Callable[[str], None]
@@ -42,18 +44,31 @@ KAFKA = JarSet(
     ),
     transitive=True,
 )
-# What pyspark 4.2.0 does not ship: lz4, snappy, zstd, slf4j and log4j are among its own jars.
-SPARK_KAFKA = JarSet(
-    "spark-kafka-4.2.0",
-    (
-        Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-        Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-        Artifact("org.apache.kafka", "kafka-clients", "3.9.2"),
-        Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
-    ),
-    transitive=False,
-)
-JAR_SETS = (KAFKA, SPARK_KAFKA)
+
+
+def _connector(spark: str, scala: str, tokens: str, clients: str, pool: str) -> JarSet:
+    """Return what a pyspark does not ship of the Kafka connector: lz4, snappy, zstd and slf4j are among its jars."""
+    return JarSet(
+        f"spark-kafka-{spark}",
+        (
+            Artifact("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", spark),
+            Artifact("org.apache.spark", f"spark-token-provider-kafka-0-10_{scala}", tokens),
+            Artifact("org.apache.kafka", "kafka-clients", clients),
+            Artifact("org.apache.commons", "commons-pool2", pool),
+        ),
+        transitive=False,
+    )
+
+
+CONNECTORS = {
+    "3.5": _connector("3.5.7", "2.12", "3.5.7", "3.4.1", "2.11.1"),
+    "4.0": _connector("4.0.0", "2.13", "4.0.0", "3.9.0", "2.12.0"),
+    "4.1": _connector("4.1.1", "2.13", "4.1.1", "3.9.1", "2.12.1"),
+    "4.2": _connector("4.2.0", "2.13", "4.0.0", "3.9.2", "2.13.1"),
+}
+"""The Kafka connector by version of Spark."""
+JAR_SETS = (KAFKA, *CONNECTORS.values())
+_CORE = re.compile(r"spark-core_[\d.]+-(\d+\.\d+\.\d+.*)\.jar")
 
 
 def spark_home() -> Path:
@@ -62,6 +77,25 @@ def spark_home() -> Path:
     if spec is None or spec.origin is None:
         raise StackError("pyspark is not installed: pip install 'tidegate[replay]'")
     return Path(spec.origin).parent
+
+
+def spark_version() -> str:
+    """Return the version of the installed pyspark, such as `3.5.7`, by its jars."""
+    found = (_CORE.fullmatch(jar.name) for jar in (spark_home() / "jars").glob("spark-core_*.jar"))
+    version = next((match[1] for match in found if match is not None), None)
+    if version is None:
+        raise StackError(f"{spark_home()} has no jars/spark-core_….jar: install pyspark again")
+    return version
+
+
+def spark_kafka() -> JarSet:
+    """Return the Kafka connector for the installed pyspark. Raises StackError if none is known for its version."""
+    version = spark_version()
+    found = known(version)
+    connector = None if found is None else CONNECTORS[found.minor]
+    if connector is None:
+        raise StackError(f"pyspark {version} is installed, but Tidegate runs on Spark {', '.join(CONNECTORS)}")
+    return connector
 
 
 def cache_root(environ: Mapping[str, str] = os.environ) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.stack.jars import KAFKA, SPARK_KAFKA, ensure_jars, spark_home
+from tidegate.stack.jars import KAFKA, ensure_jars, spark_home, spark_kafka
 from tidegate.stack.java import Java, ensure_java
 from tidegate.stack.redis import RedisServer, find_redis
 
@@ -30,5 +30,5 @@ def prepare(on_progress: Callable[[str], None]) -> Toolbox:
         redis=find_redis(),
         spark_home=spark_home(),
         kafka_jars=tuple(ensure_jars(KAFKA, java, on_progress)),
-        connector_jars=tuple(ensure_jars(SPARK_KAFKA, java, on_progress)),
+        connector_jars=tuple(ensure_jars(spark_kafka(), java, on_progress)),
     )

@@ -20,6 +20,21 @@ _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
 _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
 _OF_THE_DRIVERS_JVM = ("extraClassPath", "extraLibraryPath", "defaultJavaOptions", "extraJavaOptions")
 """Settings that take effect when a JVM starts. The worker starts the driver's: the inner `spark-submit` is too late."""
+_DEFAULTS = "spark.driver.defaultJavaOptions"
+_OPENED = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
+    *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
+    *("sun.security.action", "sun.util.calendar"),
+)
+_OPEN_JAVA = " ".join(
+    [
+        "-XX:+IgnoreUnrecognizedVMOptions",  # Java 8
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+        "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+    ]
+)
+"""What Spark needs of Java 17. The gateway of Spark 3.5 leaves it out (JavaModuleOptions); later ones add it too."""
 
 
 class Standalone:
@@ -38,7 +53,7 @@ class Standalone:
             f"{_rest(submission.spec)}/v1/submissions/create",
             {
                 "action": "CreateSubmissionRequest",
-                "clientSparkVersion": "4.2.0",
+                "clientSparkVersion": "3.5.0",  # the master only asks that there is one
                 "appResource": LAUNCHER.as_uri(),
                 "mainClass": "org.apache.spark.deploy.SparkSubmit",
                 "appArgs": self.arguments(submission),
@@ -50,6 +65,7 @@ class Standalone:
                     "spark.driver.cores": app.conf.get("spark.driver.cores", "1"),
                     "spark.driver.supervise": "false",
                     **{name: app.conf[name] for name in names if name in app.conf},
+                    _DEFAULTS: f"{_OPEN_JAVA} {app.conf.get(_DEFAULTS, '')}".rstrip(),
                 },
             },
         )

@@ -10,6 +10,7 @@ from typing import Any
 import zstandard
 
 HERE = Path(__file__).parent
+VERSIONS = HERE / "versions"
 APP_ID = "app-20261121143331-0000"
 """Of `standalone.ndjson`, whose job is `recorded` and whose topic is `rec`."""
 MASTER = (HERE / "master.json").read_bytes()
@@ -18,6 +19,17 @@ MASTER = (HERE / "master.json").read_bytes()
 def recorded(name: str = "standalone") -> list[bytes]:
     """Return the lines of a recording, each with its newline."""
     return (HERE / f"{name}.ndjson").read_bytes().splitlines(keepends=True)
+
+
+def versions_of(job: str) -> list[str]:
+    """Return the releases of Spark on which a job was recorded, oldest first."""
+    return sorted(path.parent.name for path in VERSIONS.glob(f"*/{job}.zstd"))
+
+
+def of_version(version: str, job: str) -> list[bytes]:
+    """Return the lines of a job's log as a version of Spark wrote them, each with its newline."""
+    packed = (VERSIONS / version / f"{job}.zstd").read_bytes()
+    return zstandard.ZstdDecompressor().decompress(packed).splitlines(keepends=True)
 
 
 def as_app(lines: Iterable[bytes], *, app_id: str = APP_ID, job_id: str = "recorded", later: int = 0) -> list[bytes]:

@@ -1,0 +1,58 @@
+"""The versions of Spark that Tidegate works with, and what each of them lacks. Documentation and `doctor` say the same.
+
+`docs/reference/spark-versions.md` is made from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SparkVersion:
+    """One minor version of Spark."""
+
+    minor: str
+    tried: str
+    """The release that the tests use."""
+    scala: str
+    java: str
+    python: str
+    tests: str
+    """What the tests run on it."""
+    lacks: tuple[str, ...] = ()
+    """What does not work as on the newest version, and what follows."""
+
+
+_NO_EXIT_CODE = (
+    "the event log has no exit code: a driver that fails outside its queries is measured as `stopped`, not `failed`"
+)
+_NO_MAIN_CLASS = (
+    "jobs in Scala or Java (`application.main_class`) are refused: Spark 3.5 has no place where a start can be fenced "
+    "before it touches the checkpoint"
+)
+_COMMANDS = (
+    "Tidegate's own Spark programs (`replay`, `archive`, `audit`, `backtest`) are tested on Spark 4.2 only: run them "
+    "with the pyspark that `tidegate[replay]` installs"
+)
+_SAME_CALLS = "nothing yet: what the launcher calls was only compared with Spark's classes"
+SPARK_VERSIONS = (
+    SparkVersion(
+        minor="3.5",
+        tried="3.5.7",
+        scala="2.12",
+        java="8, 11, 17",
+        python="3.10 and 3.11",
+        tests="event logs; on a standalone cluster: start, resize in place, hand over, restart, stop",
+        lacks=(_NO_MAIN_CLASS, _NO_EXIT_CODE, _COMMANDS),
+    ),
+    SparkVersion("4.0", "4.0.0", "2.13", "17, 21", "3.10 to 3.13", _SAME_CALLS, (_COMMANDS,)),
+    SparkVersion("4.1", "4.1.1", "2.13", "17, 21", "3.10 to 3.14", _SAME_CALLS, (_COMMANDS,)),
+    SparkVersion("4.2", "4.2.0", "2.13", "17, 21", "3.10 to 3.14", "everything"),
+)
+
+
+def known(version: str) -> SparkVersion | None:
+    """Return what is known of a release such as `3.5.7`; None if it is of no version in the table."""
+    minor = ".".join(version.split(".")[:2])
+    return next((one for one in SPARK_VERSIONS if one.minor == minor), None)
