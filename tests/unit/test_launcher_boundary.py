@@ -106,7 +106,9 @@ def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at:
     assert (engine.stopped_at is not None) is ended
 
 
-CONSTRUCTING = "MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
+CONSTRUCTING = "ReentrantLock.lock, MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
+CONSTRUCTED = "ReentrantLock.unlock, MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
+"""It has given its lock away, and has not come further yet: it is about to run the batch."""
 COMMITTING = "ReentrantLock.lock, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
 
@@ -201,6 +203,18 @@ def test_queries_go_on_if_one_comes_to_no_boundary(clock: Clock) -> None:
     assert len(short.commits) >= 5
     assert not short.held
     assert not long.held
+
+
+def test_a_query_that_has_just_given_its_lock_away_is_about_to_run(clock: Clock) -> None:
+    """Whoever gets that lock waits for the next boundary, although the query is still where it constructs batches."""
+    query = BusyQuery(clock, 0.5, 0.0)
+    stacks = iter([CONSTRUCTED] * 3)
+    query._stack = lambda: next(stacks, "") or BusyQuery._stack(query)  # type: ignore[method-assign]
+    query.waits = ""
+    query.ends_at = 0.5
+    commits: list[int] = []
+    assert between_batches([query], 30.0, lambda: commits.append(len(query.commits)), NEVER) is not None
+    assert commits == [1], "after the batch that was about to run"
 
 
 NEVER = threading.Event()

@@ -18,9 +18,10 @@ before we set it. Then the state goes back to ACTIVE, and we look again. All cal
 thread, which py4j ties to one thread of the JVM.
 
 `between_batches` uses the same lock to do something while no query runs a batch, and ends none. A query that is about
-to construct its next batch waits for the lock, so it stays between two batches. One that is about to commit its batch
-waits too: it is let go, and since the lock is fair, the lock comes back just after the commit. Several queries are held
-one by one, each at its own boundary.
+to construct its next batch waits for the lock, so it stays between two batches. One that has just constructed it and
+given the lock away does not wait: it runs the batch. One that is about to commit its batch waits too: it is let go, and
+since the lock is fair, the lock comes back just after the commit. Several queries are held one by one, each at its own
+boundary.
 """
 
 from __future__ import annotations
@@ -195,10 +196,11 @@ class _Lane:
             if not self._held:
                 return False
             stack = _frames(self._thread, self._describe)
-            # one that constructs its next batch cannot have started it: it waits for the lock
-            if place_of(stack) in (Place.BETWEEN_TRIGGERS, Place.CONSTRUCTING):
+            place, waits = place_of(stack), any("ReentrantLock.lock" in frame for frame in stack)
+            # one that constructs its next batch and does not wait may have had the lock, and then runs the batch
+            if place is Place.BETWEEN_TRIGGERS or (place is Place.CONSTRUCTING and waits):
                 return True
-            if not any("ReentrantLock.lock" in frame for frame in stack):
+            if not waits:
                 return False
             self.let_go()
         return False

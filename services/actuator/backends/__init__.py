@@ -31,6 +31,9 @@ _DECOMMISSION = {
     "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor that leaves waits for it
 }
 """With which executors leave without a failed task."""
+_FORGET_PODS = {"spark.dynamicAllocation.executorIdleTimeout": "5s"}
+"""How old a pod without a node must be before Spark deletes it when fewer executors are wanted; without dynamic
+allocation it means nothing else (ExecutorPodsAllocator)."""
 
 
 class DriverState(StrEnum):
@@ -109,7 +112,7 @@ class Submission:
             return {"spark.cores.max": str(self.parallelism), fixed: "false", **instances}
         most = {"spark.cores.max": str(max(self.spec.scaling.max_parallelism, self.parallelism))}
         if asks_freely:
-            return {**most, **instances, fixed: "false", **_DECOMMISSION}
+            return {**most, **instances, fixed: "false", **_FORGET_PODS, **_DECOMMISSION}
         return {
             **most,
             "spark.executor.instances": executors,
