@@ -53,7 +53,7 @@ def examples() -> list[DocsExample]:
             last: DocsExample | None = None
             for line in text.splitlines():
                 if line.startswith("$ "):
-                    words = shlex.split(line[2:].partition(" > ")[0])
+                    words = shlex.split(line[2:].partition(" > ")[0], comments=True)
                     last = DocsExample(page, words[1:]) if words[0] == "tidegate" else None
                     found += [last] if last else []
                 elif last is not None:

@@ -130,11 +130,12 @@ def test_a_driver_in_a_pod_says_the_name_of_its_pod(tmp_path: Path, monkeypatch:
         ("k8s://https://k:443", {}, None),
         ("spark://m:7077", {"spark.decommission.enabled": "true"}, None),
         ("spark://m:7077", {"spark.decommission.enabled": "true", "spark.dynamicAllocation.enabled": "true"}, 3),
-        ("yarn", {"spark.decommission.enabled": "true"}, None),
+        ("yarn", {"spark.decommission.enabled": "true"}, 3),
+        ("local[4]", {"spark.decommission.enabled": "true"}, None),
     ],
 )
 def test_where_executors_can_be_changed(master: str, conf: dict[str, str], limit: int | None) -> None:
-    """On Kubernetes Spark takes requests at any time; on a standalone cluster only with dynamic allocation."""
+    """On Kubernetes and YARN Spark takes requests at any time; on a standalone cluster only with dynamic allocation."""
     conf = {"spark.cores.max": "6", "spark.executor.cores": "2", **conf}
     java = types.SimpleNamespace(sc=lambda: None)
     context = types.SimpleNamespace(_jvm=None, _jsc=java, applicationId="a", _conf=conf, master=master)
