@@ -106,6 +106,34 @@ def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at:
     assert (engine.stopped_at is not None) is ended
 
 
+class SleepyEngine(Engine):
+    """It finds no new data, sleeps for a moment, and looks at its state; to end, it needs the lock."""
+
+    def __init__(self) -> None:
+        super().__init__(batch_ends_at=1e9)
+        self.held = False
+        lock = types.SimpleNamespace(lock=lambda: self._hold(True), unlock=lambda: self._hold(False))
+        self.awaitProgressLock = lambda: lock
+
+    def _hold(self, held: bool) -> None:
+        self.held = held
+
+    def queryExecutionThread(self) -> Any:
+        ends = self._state == "TERMINATED"
+        frames = "ReentrantLock.lock, StreamExecution.runStream" if self.held else ""
+        sleeps = "java.lang.Thread.sleep, MicroBatchExecution.executeOneBatch, TriggerExecutor.execute"
+        alive = self.held or not ends
+        return types.SimpleNamespace(isAlive=lambda: alive, getStackTrace=lambda: frames if ends else sleeps)
+
+
+def test_a_query_that_ends_at_once_gets_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may wake up before we look again, and is then out of its loop, waiting for the lock that we hold."""
+    engine = SleepyEngine()
+    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
+    assert not engine.held
+
+
 CONSTRUCTING = "ReentrantLock.lock, MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
 CONSTRUCTED = "ReentrantLock.unlock, MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
 """It has given its lock away, and has not come further yet: it is about to run the batch."""

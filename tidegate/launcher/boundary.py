@@ -66,7 +66,12 @@ def place_of(frames: list[str]) -> Place:
     if any(map(any_frame, _TRIGGER)) and not _sleeps(frames):
         return Place.ELSEWHERE
     # before the loop, while it creates sources and reads the logs, the stack has no TriggerExecutor
-    return Place.BETWEEN_TRIGGERS if any_frame("Executor.execute") else Place.ELSEWHERE
+    return Place.BETWEEN_TRIGGERS if _loops(frames) else Place.ELSEWHERE
+
+
+def _loops(frames: list[str]) -> bool:
+    """Whether a query is in its loop: it has not ended, and no longer creates its sources and reads its logs."""
+    return any("Executor.execute" in frame for frame in frames)
 
 
 def _sleeps(frames: list[str]) -> bool:
@@ -280,11 +285,13 @@ def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
     if place is not Place.BETWEEN_TRIGGERS or not state.compareAndSet(active, terminated):
         return False
     while True:
-        place = place_of(_stack(engine))
+        stack = _stack(engine)
+        place = place_of(stack)
         if place is Place.CONSTRUCTING:  # it checked the state just before we set it
             state.compareAndSet(terminated, active)
             return False
-        if place is Place.BETWEEN_TRIGGERS or not engine.queryExecutionThread().isAlive():
+        # one that has left its loop needs the lock to end
+        if place is Place.BETWEEN_TRIGGERS or not _loops(stack):
             return True
 
 
