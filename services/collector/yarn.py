@@ -104,7 +104,7 @@ def _app(spec: JobSpec, app: Object) -> App:
         {
             "id": app["id"],
             "name": app["name"],
-            "cores": (containers(dict(app)) or 0) * cores,
+            "cores": (containers(app) or 0) * cores,
             "state": RUNNING if state == RUNNING else "WAITING" if state in PENDING else over,
             "starttime": app["startedTime"],
         }

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.wait import wait_until
-from tidegate.runtime.yarn import ResourceManager, RmUnreachable
+from tidegate.runtime.yarn import LIVE, ResourceManager, RmUnreachable
 from tidegate.stack.fetch import Artifact
 from tidegate.stack.jars import JarSet, class_path, ensure_jars, spark_home
 from tidegate.stack.java import ensure_java
@@ -115,10 +115,9 @@ def spark_conf(folder: Path) -> dict[str, str]:
 
 def _end_applications(manager: ResourceManager, url: str) -> None:
     """End what a failed test has left."""
-    live = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
-    for application in manager.applications(url, states=live):
+    for application in manager.applications(url, states=LIVE):
         manager.kill(url, application)
-    assert wait_until(lambda: not manager.applications(url, states=live), 60)
+    assert wait_until(lambda: not manager.applications(url, states=LIVE), 60)
 
 
 def _write_settings(folder: Path, ports: list[int]) -> None:

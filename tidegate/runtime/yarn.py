@@ -5,6 +5,7 @@ Documented as "ResourceManager REST API's" of Hadoop 3. A standby ResourceManage
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ResourceManager:
         return answer
 
 
-def containers(application: dict[str, Any]) -> int | None:
+def containers(application: Mapping[str, Any]) -> int | None:
     """Return how many containers an application has besides its driver's; None if the ResourceManager hides it."""
     running = int(application.get("runningContainers", -1))
     return None if running < 0 else max(0, running - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -181,6 +182,14 @@ class Backend(Protocol):
 
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
         """Return the end of the log of a run's driver, at most `LOG_BYTES`; an empty text if there is none."""
+
+
+@cache
+def launcher_files() -> dict[str, str]:
+    """Return the text of each file of the launcher, by its path below the folder that makes `tidegate` importable."""
+    package = LAUNCHER.parent.parent
+    paths = [package / "__init__.py", *sorted(path for path in LAUNCHER.parent.iterdir() if path.is_file())]
+    return {f"tidegate/{path.relative_to(package)}": path.read_text(encoding="utf-8") for path in paths}
 
 
 def _uri(path: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from services.actuator.backends import LAUNCHER, Submission
+from services.actuator.backends import LAUNCHER, Submission, launcher_files
 from tidegate.events.job import Application, KubernetesPods
 from tidegate.launcher.config_map import JOB_LABEL, LABELS, object_name
 from tidegate.launcher.facts import SUBMISSION_ID
@@ -27,6 +27,8 @@ CONTAINER = "spark-kubernetes-driver"
 RUN_LABEL = "tidegate.dev/run"
 _ADDRESS = "SPARK_DRIVER_BIND_ADDRESS"
 _LAUNCHER_DIR = "/opt/tidegate"
+_KEYS = {"tidegate/__init__.py": "tidegate.py"}
+"""Files whose key in the ConfigMap is not their name: two have the same."""
 
 
 def run_name(submission: Submission) -> str:
@@ -89,10 +91,7 @@ def driver_pod(submission: Submission) -> dict[str, Any]:
 @cache
 def launcher_code() -> dict[str, Any]:
     """Return the ConfigMap that holds the launcher's code."""
-    files = {
-        path.name: path.read_text(encoding="utf-8") for path in sorted(LAUNCHER.parent.iterdir()) if path.is_file()
-    }
-    files["tidegate.py"] = (LAUNCHER.parent.parent / "__init__.py").read_text(encoding="utf-8")
+    files = {_KEYS.get(path, path.rpartition("/")[2]): text for path, text in launcher_files().items()}
     digest = hashlib.sha256("\0".join(part for item in files.items() for part in item).encode()).hexdigest()[:12]
     return {
         "apiVersion": "v1",
@@ -113,7 +112,7 @@ def pods_of(app: Application) -> KubernetesPods:
 
 def _items(code: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return where each file of the launcher is below the mount."""
-    inside = {name: f"tidegate/launcher/{name}" for name in code["data"]} | {"tidegate.py": "tidegate/__init__.py"}
+    inside = {name: f"tidegate/launcher/{name}" for name in code["data"]} | {key: path for path, key in _KEYS.items()}
     return [{"key": name, "path": path} for name, path in inside.items()]
 
 

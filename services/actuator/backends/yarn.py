@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from services.actuator.backends import (
     BackendUnreachable,
     DriverState,
     Submission,
+    launcher_files,
 )
 from services.actuator.backends.spark_submit import environment, spark_submit
 from tidegate.events.job import JobSpec
@@ -187,8 +188,8 @@ class Yarn:
 
 def launcher_code(folder: Path) -> Path:
     """Return an archive of the launcher's code in a folder; next to it is the script that starts it."""
-    files = _launcher_files()
-    digest = hashlib.sha256(b"\0".join(part for name, text in files for part in (name.encode(), text))).hexdigest()
+    files = launcher_files()
+    digest = hashlib.sha256("\0".join(part for file in files.items() for part in file).encode()).hexdigest()
     archive = folder / f"tidegate_launcher_{digest[:12]}.zip"
     if archive.is_file():
         return archive
@@ -196,20 +197,13 @@ def launcher_code(folder: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / archive.name
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as into:
-            for name, text in files:
+            for name, text in files.items():
                 into.writestr(name, text)
         made.with_suffix(".py").write_text(_START, encoding="utf-8")
         for file in (made.with_suffix(".py"), made):  # whoever sees the archive finds the script
             file.chmod(0o644)
             file.replace(folder / file.name)
     return archive
-
-
-@cache
-def _launcher_files() -> tuple[tuple[str, bytes], ...]:
-    package = LAUNCHER.parent.parent
-    paths = [package / "__init__.py", *sorted(path for path in LAUNCHER.parent.iterdir() if path.is_file())]
-    return tuple((f"tidegate/{path.relative_to(package)}", path.read_bytes()) for path in paths)
 
 
 def _conf(submission: Submission, tag: str, code: Path) -> dict[str, str]:
