@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from services.operator.app import Operator, TopicRequests
-from tests.support.fake_streaming_jobs import FakeStreamingJobs
+from tests.support.fake_streaming_jobs import FIELDS, FakeStreamingJobs
 from tests.support.fleets import decision
 from tests.support.wait import wait_until
 from tidegate.cli import app
@@ -21,16 +21,6 @@ from tidegate.fleet.feed import Feed
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
 from tidegate.runtime.kafka import Publisher, ensure_topics
-
-SPEC: dict[str, Any] = {
-    "sources": ["in"],
-    "application": {
-        "script": "/jobs/rates.py",
-        "checkpoint_location": "/checkpoints/rates",
-        "event_log_dir": "/events",
-        "control_dir": "/control",
-    },
-}
 
 
 @pytest.fixture
@@ -83,7 +73,7 @@ def test_an_object_and_the_command_are_two_ways_to_the_same_job(
 ) -> None:
     """Applied, scaled, paused by command, decided on and deleted: topic and status agree at every step."""
     where = ["--bootstrap-servers", settings.bootstrap_servers, "--topic-prefix", settings.topic_prefix]
-    cluster.apply("rates", SPEC)
+    cluster.apply("rates", FIELDS)
     status_of(operator, cluster, version=1)
     cluster.scale("rates", 6)
     status_of(operator, cluster, version=2, appliedSlots=6)

@@ -13,6 +13,17 @@ from tidegate.events.job import JobSpec
 from tidegate.fleet.fleet import Fleet
 from tidegate.launcher.kubernetes import ApiError
 
+FIELDS: dict[str, Any] = {
+    "sources": ["in"],
+    "application": {
+        "script": "/jobs/rates.py",
+        "checkpoint_location": "/checkpoints/rates",
+        "event_log_dir": "/events",
+        "control_dir": "/control",
+    },
+}
+"""The `spec` of an object: a job on a standalone cluster."""
+
 
 class FakeStreamingJobs:
     """The objects of one namespace; a change of `spec` is a new generation, and every change a new version."""

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from services.operator.app import Operator, TopicsLost
 from services.operator.status import camel, changes
 from tests.support.events import result
-from tests.support.fake_streaming_jobs import FakeJobs, FakeStreamingJobs
+from tests.support.fake_streaming_jobs import FIELDS, FakeJobs, FakeStreamingJobs
 from tests.support.fleets import decision
 from tidegate.events.decision import Decision, Status, TrailEntry
 from tidegate.events.job import JobSpec, Mode, SpecChange
@@ -23,15 +23,6 @@ from tidegate.runtime.health import Health
 from tools import crd
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-FIELDS: dict[str, Any] = {
-    "sources": ["in"],
-    "application": {
-        "script": "/jobs/rates.py",
-        "checkpoint_location": "/checkpoints/rates",
-        "event_log_dir": "/events",
-        "control_dir": "/control",
-    },
-}
 
 
 class Time:
