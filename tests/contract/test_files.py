@@ -232,6 +232,7 @@ class TestWebHdfs:
         ("hdfs://nn/ck", {"hdfs": {"url": "nn:9870"}}, "url 'nn:9870' of TIDEGATE_FILES must be like"),
         ("hdfs://nn/ck", {"hdfs://nn": {"token": "t", "user": "u"}}, "must not set user"),
         ("nfs://nn/ck", {}, "use a path, a file: or hdfs: URI"),
+        ("hdfs:/ck", {}, "must be like hdfs://host:port/path"),
         ("file://elsewhere/ck", {}, "a path of this machine, not of elsewhere"),
     ],
 )
