@@ -41,12 +41,8 @@ def audit_run(environment: Environment) -> Audited:
     )
     command = [sys.executable, "-m", "tidegate", "audit", "--json", str(told), "--html", str(page)]
     command += ["--bootstrap-servers", info.bootstrap_servers, "--topic-prefix", environment.prefix]
-    command += [
-        "--event-logs",
-        str(_local(environment.event_log_dir, environment.folder / "events")),
-        "--redis",
-        info.redis_url,
-    ]
+    event_logs = _local(environment.event_log_dir, environment.folder / "events")
+    command += ["--event-logs", str(event_logs), "--redis", info.redis_url]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TIDEGATE_"))}
     env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     env |= {"TIDEGATE_REDIS_PASSWORD": info.redis_password, "TIDEGATE_REDIS_PREFIX": environment.redis_prefix}
