@@ -1,6 +1,6 @@
 """The control files of a job in a folder that is on neither side's machine, such as one in HDFS.
 
-The actuator reaches it through WebHDFS (`tidegate/runtime/files.py`), the driver through its JVM (`hadoop.py`). Both
+The actuator reaches it through WebHDFS (`tidegate/remote/files.py`), the driver through its JVM (`hadoop.py`). Both
 write a file under another name and rename it, so a reader sees a whole file or none. HDFS renames without overwriting
 in one step: of several who create a file, one succeeds.
 

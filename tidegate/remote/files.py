@@ -244,7 +244,7 @@ class Files:
         extra = "tidegate[hdfs]" if scheme == "hdfs" else "fsspec"
         try:
             if scheme == "hdfs":
-                from tidegate.runtime.webhdfs import open_hdfs  # noqa: PLC0415 - needs the extra `hdfs`
+                from tidegate.remote.webhdfs import open_hdfs  # noqa: PLC0415 - needs the extra `hdfs`
 
                 return open_hdfs(authority, **options)
             import fsspec  # noqa: PLC0415 - only for places that are not on this machine
