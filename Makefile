@@ -91,8 +91,9 @@ schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI do
 
 lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
-	for service in collector decider actuator; do \
-		$(COMPILE) pyproject.toml --extra $$service --extra traces -o deploy/requirements/$$service.lock; done
+	$(COMPILE) pyproject.toml --extra decider --extra traces -o deploy/requirements/decider.lock
+	for service in collector actuator; do \
+		$(COMPILE) pyproject.toml --extra $$service --extra hdfs --extra traces -o deploy/requirements/$$service.lock; done
 	$(COMPILE) pyproject.toml --extra console-service -o deploy/requirements/console.lock
 	for service in operator keda; do \
 		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done

@@ -23,6 +23,7 @@ from services.actuator.checkpoint import read_checkpoints
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.runtime.files import Place
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo
@@ -195,7 +196,7 @@ class Commits:
         return newest
 
 
-def _end(offsets: Path) -> int:
+def _end(offsets: Place) -> int:
     """Return the end offsets of a batch, added up: one line per source after the version and the metadata."""
     try:
         _, _, *sources = offsets.read_text("utf-8").splitlines()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from services.actuator.checkpoint import CheckpointError, local_path
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
+from tidegate.runtime.files import WITHOUT_OPTIONS, Files, FilesError
 
 CODES: dict[str, str] = {
     "NO_SUCH_JOB": "there is no job of that id",
@@ -42,7 +42,13 @@ CODES: dict[str, str] = {
 
 
 def refusal(
-    command: ScalingCommand, spec: JobSpec | None, *, epoch: int, backends: frozenset[str], now: datetime
+    command: ScalingCommand,
+    spec: JobSpec | None,
+    *,
+    epoch: int,
+    backends: frozenset[str],
+    now: datetime,
+    files: Files = WITHOUT_OPTIONS,
 ) -> tuple[str, str] | None:
     """Return a code and a sentence if the command may not start. `epoch` is the highest accepted for the job so far."""
     if spec is None:
@@ -60,9 +66,9 @@ def refusal(
     if spec.application.backend not in backends:
         return "NO_BACKEND", f"This actuator has no {spec.application.backend} backend."
     try:
-        local_path(spec.application.checkpoint_location)
-    except CheckpointError as error:
-        return "UNREADABLE_CHECKPOINT", str(error)
+        files.place(spec.application.checkpoint_location)
+    except FilesError as error:
+        return "UNREADABLE_CHECKPOINT", f"The checkpoint cannot be read: {error}."
     if command.kind is CommandKind.STOP:
         return _refused_stop(command, spec)
     if not spec.running:

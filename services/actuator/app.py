@@ -23,6 +23,7 @@ from tidegate.events.wire import Wire
 from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
+from tidegate.runtime.files import Files
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher, check_topics, group_consumer
@@ -43,7 +44,7 @@ def build(
     registry = new_registry(ACTUATOR)
     redis_client = redis_client or redis.Redis.from_url(**settings.redis())
     publisher = _OneAtATime(producer or Publisher(settings))
-    api = Api()
+    api, files = Api(), Files(settings.files)
     runner = CommandRunner(
         clock=clock,
         log=CommandLog(),
@@ -58,6 +59,7 @@ def build(
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
         owner=uuid.uuid4().hex,
         control=lambda spec: control_of(spec, api),
+        files=files,
         trace=tracer(settings),
     )
     session = int(settings.session_timeout_seconds * 1000)

@@ -1,19 +1,21 @@
-"""Reads a streaming query's checkpoint on a file system: newest offset, newest commit, query id.
+"""Reads a streaming query's checkpoint wherever it is: newest offset, newest commit, query id.
 
 Spark writes `offsets/<n>` before batch n runs and `commits/<n>` after it. Nothing here ever writes to a checkpoint.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from statistics import median
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
+from tidegate.runtime.files import WITHOUT_OPTIONS, Entry, Files, Place, scan
 
 _PACE_COMMITS = 20
 
@@ -26,7 +28,7 @@ class CheckpointError(RuntimeError):
 class QueryCheckpoint:
     """One query's checkpoint at one moment. Batch ids are None before the first."""
 
-    path: Path
+    path: Place
     name: str
     """The name of its folder, as in a `CheckpointMark`."""
     query_id: str | None
@@ -57,41 +59,36 @@ class QueryCheckpoint:
         return (min(newer), self.commit_times[min(newer)]) if newer else None
 
 
-def local_path(location: str) -> Path:
-    """Return the local path of a checkpoint location; raise `CheckpointError` for one on another file system."""
-    parts = urlsplit(location)
-    if parts.scheme == "":
-        return Path(location)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    raise CheckpointError(
-        f"checkpoint_location {location!r} cannot be read: it must be a path or a file: URI, not {parts.scheme}:"
-    )
-
-
-def read_checkpoints(location: str) -> list[QueryCheckpoint]:
+def read_checkpoints(location: str, files: Files = WITHOUT_OPTIONS) -> list[QueryCheckpoint]:
     """Return the checkpoint of every query of a job: the location itself, and each folder in it, if it is one."""
-    root = local_path(location)
+    root = files.place(location)
+    inside = _folders(root)
     found = [_read(root, root.name)] if _is_checkpoint(root) else []
     prefix = f"{root.name}/" if found else ""
-    if root.is_dir():
-        found += [_read(path, prefix + path.name) for path in sorted(root.iterdir()) if _is_checkpoint(path)]
-    return found
+    return found + [_read(root / name, prefix + name) for name in inside if _is_checkpoint(root / name)]
 
 
 def holds(location: str, reported: str) -> bool:
     """Return whether `read_checkpoints(location)` finds a checkpoint that Spark reports at `reported`."""
-    if not reported.startswith(("/", "file:")):
+    where, told = urlsplit(location), urlsplit(reported)
+    if where.scheme in ("", "file"):
+        if not reported.startswith(("/", "file:")):
+            return False
+        # what Spark reports is not percent-encoded
+        path = Path("/" + reported.removeprefix("file:").lstrip("/"))
+        root = WITHOUT_OPTIONS.place(location)
+        assert isinstance(root, Path)  # noqa: S101 - by its scheme
+        return any(at in (folder, folder.parent) for at, folder in ((root, path), (root.resolve(), path.resolve())))
+    # without an authority, a URI means that of Hadoop's settings
+    if told.scheme != where.scheme or (where.netloc and told.netloc and where.netloc != told.netloc):
         return False
-    # what Spark reports is not percent-encoded
-    path = Path("/" + reported.removeprefix("file:").lstrip("/"))
-    root = local_path(location)
-    return any(at in (folder, folder.parent) for at, folder in ((root, path), (root.resolve(), path.resolve())))
+    folder = PurePosixPath(_path_of(reported))
+    return PurePosixPath(_path_of(location)) in (folder, folder.parent)
 
 
-def read_mark(location: str) -> tuple[CheckpointMark, bool]:
+def read_mark(location: str, files: Files = WITHOUT_OPTIONS) -> tuple[CheckpointMark, bool]:
     """Return the newest commits of a job's queries, as a result carries them, and whether every batch is committed."""
-    checkpoints = read_checkpoints(location)
+    checkpoints = read_checkpoints(location, files)
     times = [max(c.commit_times.values()) for c in checkpoints if c.commit_times]
     mark = CheckpointMark(
         queries={c.name: QueryCommit(query_id=c.query_id, batch_id=c.newest_commit) for c in checkpoints},
@@ -110,30 +107,34 @@ def committed_since(before: CheckpointMark, now: CheckpointMark) -> int | None:
     return None
 
 
-def _is_checkpoint(path: Path) -> bool:
-    return (path / "metadata").is_file() or (path / "offsets").is_dir()
+def _is_checkpoint(path: Place) -> bool:
+    found = {entry.name: entry for entry in _entries(path)}
+    return ("metadata" in found and found["metadata"].is_file()) or ("offsets" in found and found["offsets"].is_dir())
 
 
-def _read(path: Path, name: str) -> QueryCheckpoint:
-    # commits come first: a batch that starts in between makes the checkpoint look unclean, never clean
-    times = {}
-    for batch_id in _batches(path / "commits"):
-        try:
-            times[batch_id] = (path / "commits" / str(batch_id)).stat().st_mtime
-        except FileNotFoundError:  # Spark removes old commits
-            continue
-    newest_offset = max(_batches(path / "offsets"), default=None)
-    return QueryCheckpoint(path, name, _query_id(path), newest_offset, max(times, default=None), times)
+def _folders(path: Place) -> list[str]:
+    return sorted(entry.name for entry in _entries(path) if entry.is_dir())
 
 
-def _batches(folder: Path) -> list[int]:
+def _entries(path: Place) -> list[Entry]:
     try:
-        return [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()]
-    except FileNotFoundError:
+        return list(scan(path))
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _query_id(path: Path) -> str | None:
+def _read(path: Place, name: str) -> QueryCheckpoint:
+    # commits come first: a batch that starts in between makes the checkpoint look unclean, never clean
+    times = {}
+    for entry in _entries(path / "commits"):
+        if entry.name.isdigit():
+            with contextlib.suppress(FileNotFoundError):  # Spark removes old commits
+                times[int(entry.name)] = entry.stat().st_mtime
+    offsets = [int(entry.name) for entry in _entries(path / "offsets") if entry.name.isdigit()]
+    return QueryCheckpoint(path, name, _query_id(path), max(offsets, default=None), max(times, default=None), times)
+
+
+def _query_id(path: Place) -> str | None:
     file = path / "metadata"
     try:
         text = file.read_text(encoding="utf-8")
@@ -143,3 +144,8 @@ def _query_id(path: Path) -> str | None:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"{file}: expected a JSON object with `id`, found {text[:80]!r}") from None
+
+
+def _path_of(uri: str) -> str:
+    """Return the path of a URI of Hadoop's, which is not percent-encoded."""
+    return "/" + uri.partition("://")[2].partition("/")[2]

@@ -35,6 +35,7 @@ from services.actuator.event_logs import runs_query
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.failure import explanation, last_errors, secrets_of
+from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 
 NO_ANSWER = (BackendUnreachable, BackendRefused)
 """What a question to the cluster raises when the cluster does not answer it."""
@@ -57,6 +58,7 @@ class JobDrivers:
     backend: Backend
     control: Control
     log: CommandLog
+    files: Files = WITHOUT_OPTIONS
     _gone: set[str] = field(init=False, default_factory=set)
     """Drivers that were seen to have ended, which never changes."""
 
@@ -140,8 +142,8 @@ class JobDrivers:
 
     def _writes_here(self, application_id: str) -> bool:
         app = self.spec.application
-        queries = {c.query_id for c in read_checkpoints(app.checkpoint_location) if c.query_id is not None}
-        return bool(queries) and runs_query(app.event_log_dir, application_id, queries)
+        queries = {c.query_id for c in read_checkpoints(app.checkpoint_location, self.files) if c.query_id is not None}
+        return bool(queries) and runs_query(app.event_log_dir, application_id, queries, self.files)
 
     def _arrived(self) -> list[dict[str, Any]]:
         """Return what each run wrote about itself, oldest first."""

@@ -9,41 +9,42 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
-from pathlib import Path
 
-from services.actuator.checkpoint import CheckpointError, local_path
+from tidegate.runtime.files import WITHOUT_OPTIONS, Files, Place, names, scan
 from tidegate.sparklog.event_log import FileTail
 
 _READ_BYTES = 1024 * 1024
 """How much of a file is searched, as stored."""
 
 
-def runs_query(event_log_dir: str, application_id: str, query_ids: Collection[str]) -> bool:
+def runs_query(
+    event_log_dir: str, application_id: str, query_ids: Collection[str], files: Files = WITHOUT_OPTIONS
+) -> bool:
     """Return whether an application's log names one of the queries; False if there is no log that can be read."""
     wanted = [query_id.encode() for query_id in query_ids]
-    with contextlib.suppress(CheckpointError, OSError):
-        return any(_names(path, wanted) for path in _files(local_path(event_log_dir), application_id))
+    with contextlib.suppress(OSError):
+        return any(_names(path, wanted) for path in _files(files.place(event_log_dir), application_id))
     return False
 
 
-def _files(folder: Path, application_id: str) -> list[Path]:
+def _files(folder: Place, application_id: str) -> list[Place]:
     """Return the files of an application's log; of a rolled one, the first and the newest."""
-    found: list[Path] = []
-    for path in folder.iterdir():
-        stem = path.name.removeprefix("eventlog_v2_")
+    found: list[Place] = []
+    for entry in scan(folder):
+        stem, path = entry.name.removeprefix("eventlog_v2_"), folder / entry.name
         # after the id, there may be the number of the attempt, a codec, and a mark
         if stem != application_id and not stem.startswith((f"{application_id}_", f"{application_id}.")):
             continue
-        if path.is_dir():
-            rolled = [file for file in path.iterdir() if file.name.startswith("events_")]
-            rolled.sort(key=lambda file: int(file.name.split("_")[1]))
-            found += dict.fromkeys([*rolled[-1:], *rolled[:1]])
+        if entry.is_dir():
+            rolled = [name for name in names(path) if name.startswith("events_")]
+            rolled.sort(key=lambda name: int(name.split("_")[1]))
+            found += [path / name for name in dict.fromkeys([*rolled[-1:], *rolled[:1]])]
         else:
             found.append(path)
     return found
 
 
-def _names(path: Path, wanted: list[bytes]) -> bool:
+def _names(path: Place, wanted: list[bytes]) -> bool:
     """Return whether the start of a log contains one of the words."""
     tail = FileTail(path)
     return any(word in line for line in (*tail.lines(_READ_BYTES), tail.rest) for word in wanted)

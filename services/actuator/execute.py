@@ -33,6 +33,7 @@ from tidegate.events.way import Way
 from tidegate.launcher.control import Control, ControlError
 from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.logs import about
 from tidegate.runtime.poll import poll_until
 from tidegate.runtime.spans import Trace, no_trace, spans_of_result
@@ -68,6 +69,8 @@ class CommandRunner:
     """This process: only one actuator at a time may act for a job."""
     control: Callable[[JobSpec], Control] = control_of
     """Finds the control files of a job."""
+    files: Files = WITHOUT_OPTIONS
+    """Finds checkpoints and event logs."""
     trace: Trace = no_trace
     """Exports the spans of results."""
 
@@ -97,8 +100,8 @@ class CommandRunner:
             return state.phase
         control = self.control(spec)
         fence = JobFence(self.fence, control, spec.job_id, command.epoch, self.owner)
-        task = Task(command, spec, self.clock, fence, cancelled)
-        drivers = JobDrivers(spec, self.backends[spec.application.backend], control, self.log)
+        task = Task(command, spec, self.clock, fence, cancelled, self.files)
+        drivers = JobDrivers(spec, self.backends[spec.application.backend], control, self.log, self.files)
         while next_action(state) is not Action.NOTHING:
             outcome = self._perform(state, task, drivers, taken_over=taken_over)
             taken_over = False
@@ -107,7 +110,8 @@ class CommandRunner:
 
     def _admit(self, command: ScalingCommand, spec: JobSpec | None) -> ActionOutcome:
         epoch = self.log.job(command.job_id).epoch
-        refused = refusal(command, spec, epoch=epoch, backends=frozenset(self.backends), now=self.clock.now())
+        backends, now = frozenset(self.backends), self.clock.now()
+        refused = refusal(command, spec, epoch=epoch, backends=backends, now=now, files=self.files)
         if refused is not None:
             code, sentence = refused
             return ActionOutcome(ActionEvent.REFUSED, sentence, code)

@@ -14,6 +14,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import CheckpointMark
 from tidegate.events.wire import Scalar
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.poll import poll_until
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Task:
     clock: Clock
     fence: JobFence
     cancelled: threading.Event
+    files: Files = WITHOUT_OPTIONS
 
     def check(self) -> None:
         """Raise `Abandoned` if this actuator is to end, or another one has taken the job's fence."""

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -32,6 +31,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
+from tidegate.runtime.files import Files, Place
 from tidegate.runtime.health import Health
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory
@@ -226,7 +226,7 @@ def build(
     offsets: OffsetSource,
     master: MasterSource,
     registry: CollectorRegistry,
-    logs: Callable[[Path], LogSource] | None = None,
+    logs: Callable[[Place], LogSource] | None = None,
 ) -> tuple[Collector, Health]:
     """Return the collector and its health page. `jobs` is given the function that handles unreadable specs."""
     metrics = CollectorMetrics(registry)
@@ -243,7 +243,7 @@ def build(
         metrics.delivered.inc(arrived)
         metrics.undelivered.inc(lost)
 
-    def open_logs(path: Path) -> LogSource:
+    def open_logs(path: Place) -> LogSource:
         return LogDirectory(path, limit_bytes=settings.log_bytes_per_poll, on_broken=metrics.broken_lines.inc)
 
     collector = Collector(
@@ -257,6 +257,7 @@ def build(
             masters=master,
             open_logs=logs or open_logs,
             metrics=metrics,
+            files=Files(settings.files),
         ),
         deliveries=DeliveryQueue(publisher, settings.publish_backlog, delivered),
         metrics=metrics,

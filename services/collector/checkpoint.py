@@ -11,21 +11,20 @@ ended, one line per source after the version and the metadata (Spark's `OffsetSe
 A query that has committed nothing began at the offsets in `sources/<n>/0`: a zero byte, `v1`, and one line as above. A
 progress event comes only with the end of a batch, and the first batch of a job with a backlog may last for minutes.
 
-Nothing here writes. A location that is no path on this machine tells nothing.
+Nothing here writes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
+from tidegate.runtime.files import Place, names
 from tidegate.sparklog.events import PartitionOffsets
 
 
-def checkpoint_offsets(root: Path, topics: Collection[str]) -> PartitionOffsets:
+def checkpoint_offsets(root: Place, topics: Collection[str]) -> PartitionOffsets:
     """Return the lowest committed offset of each partition of `topics` over the queries.
 
     Their checkpoints are `root` or folders in it.
@@ -33,7 +32,7 @@ def checkpoint_offsets(root: Path, topics: Collection[str]) -> PartitionOffsets:
     Raises `OSError` or `ValueError` if a checkpoint is there and cannot be read.
     """
     lowest: dict[str, dict[int, int]] = {}
-    for folder in (root, *_folders(root)):
+    for folder in (root, *(root / name for name in sorted(names(root)))):
         for topic, partition, offset in _committed(folder):
             if topic in topics:
                 of_topic = lowest.setdefault(topic, {})
@@ -41,19 +40,14 @@ def checkpoint_offsets(root: Path, topics: Collection[str]) -> PartitionOffsets:
     return lowest
 
 
-def _folders(root: Path) -> list[Path]:
-    return sorted(entry for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
-
-
-def _committed(folder: Path) -> Iterable[tuple[str, int, int]]:
+def _committed(folder: Place) -> Iterable[tuple[str, int, int]]:
     """Yield (topic, partition, end offset) of a query's newest committed batch, or where its first batch began."""
-    commits = folder / "commits"
-    batches = [int(entry.name) for entry in commits.iterdir() if entry.name.isdigit()] if commits.is_dir() else []
+    batches = [int(name) for name in names(folder / "commits") if name.isdigit()]
     if batches:
         _, _, *sources = (folder / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()
     else:
-        begins = sorted(folder.glob("sources/*/0"))
-        sources = [path.read_bytes().lstrip(b"\0").partition(b"\n")[2].decode() for path in begins]
+        begins = (folder / "sources" / name / "0" for name in sorted(names(folder / "sources")))
+        sources = [path.read_bytes().lstrip(b"\0").partition(b"\n")[2].decode() for path in begins if path.is_file()]
     for line in sources:
         yield from _offsets(json.loads(line) if line.startswith("{") else None)
 
@@ -64,9 +58,3 @@ def _offsets(source: Any) -> Iterable[tuple[str, int, int]]:
         if isinstance(partitions, dict):
             for partition, offset in partitions.items():
                 yield topic, int(partition), int(offset)
-
-
-def local_path(location: str) -> Path:
-    """Return the path of a directory, given as a path or a `file:` URL."""
-    parts = urlsplit(location)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else Path(location)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol, TypeVar
 
-from services.collector.checkpoint import checkpoint_offsets, local_path
+from services.collector.checkpoint import checkpoint_offsets
 from services.collector.master import MasterView
 from services.collector.metrics import CollectorMetrics
 from services.collector.offsets import EndOffsets
@@ -22,6 +21,7 @@ from services.collector.settings import CollectorSettings
 from services.collector.worker import WorkerThread
 from tidegate.events.job import JobSpec
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.files import Files, Place
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.log_directory import JobReading
@@ -59,10 +59,19 @@ class LogSource(Protocol):
         """Follow all wanted jobs; return the readings of those with an interval."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Directory:
-    logs: LogSource
-    worker: WorkerThread
+    """One directory of event logs, opened when it is first read."""
+
+    def __init__(self, open_logs: Callable[[], LogSource], worker: WorkerThread) -> None:
+        self._open = open_logs
+        self._logs: LogSource | None = None
+        self.worker = worker
+
+    def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
+        """Follow the wanted jobs."""
+        if self._logs is None:
+            self._logs = self._open()
+        return self._logs.read(wanted)
 
 
 @dataclass(kw_only=True)
@@ -73,8 +82,9 @@ class Sources:
     clock: Clock
     offsets: OffsetSource
     masters: MasterSource
-    open_logs: Callable[[Path], LogSource]
+    open_logs: Callable[[Place], LogSource]
     metrics: CollectorMetrics
+    files: Files = field(default_factory=Files)
 
     def __post_init__(self) -> None:
         self._kafka_worker = WorkerThread("kafka")
@@ -98,9 +108,9 @@ class Sources:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
         directory = self._directories.get(where)
         if directory is None:
-            directory = _Directory(self.open_logs(local_path(where)), WorkerThread(f"logs {where}"))
+            directory = _Directory(lambda: self.open_logs(self.files.place(where)), WorkerThread(f"logs {where}"))
             self._directories[where] = directory
-        call = directory.worker.call(self.settings.log_timeout_seconds, directory.logs.read, wanted)
+        call = directory.worker.call(self.settings.log_timeout_seconds, directory.read, wanted)
         return await self.bounded("logs", where, call)
 
     async def checkpoints(
@@ -110,7 +120,7 @@ class Sources:
         worker = self._checkpoint_workers.get(where)
         if worker is None:
             worker = self._checkpoint_workers[where] = WorkerThread(f"checkpoints {where}")
-        call = worker.call(self.settings.log_timeout_seconds, _read_checkpoints, topics)
+        call = worker.call(self.settings.log_timeout_seconds, _read_checkpoints, topics, self.files)
         return await self.bounded("checkpoints", where, call)
 
     async def bounded(self, kind: str, place: str, answer: Awaitable[T]) -> T | None:
@@ -144,12 +154,12 @@ class Sources:
             worker.close()
 
 
-def _read_checkpoints(topics: Mapping[str, Collection[str]]) -> dict[str, PartitionOffsets]:
+def _read_checkpoints(topics: Mapping[str, Collection[str]], files: Files) -> dict[str, PartitionOffsets]:
     """Return what can be read; one broken checkpoint must not hide the others."""
     found: dict[str, PartitionOffsets] = {}
     for location, of_job in topics.items():
         try:
-            found[location] = checkpoint_offsets(local_path(location), of_job)
+            found[location] = checkpoint_offsets(files.place(location), of_job)
         except (OSError, ValueError) as error:
             log.warning("cannot read the committed offsets in %s: %s", location, error)
     return found

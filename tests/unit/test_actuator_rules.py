@@ -11,7 +11,7 @@ import yaml
 
 from services.actuator.admission import CODES, refusal
 from services.actuator.backends import Submission
-from services.actuator.checkpoint import CheckpointError, local_path, read_checkpoints, read_mark
+from services.actuator.checkpoint import CheckpointError, read_checkpoints, read_mark
 from tests.support.command_log import command_log
 from tests.support.events import START, job
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -180,8 +180,6 @@ def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "a" / "metadata").write_text("{}")
     with pytest.raises(CheckpointError, match="metadata"):
         read_checkpoints(str(tmp_path / "a"))
-    with pytest.raises(CheckpointError, match="hdfs"):
-        local_path("hdfs://name/ck")
 
 
 def _result(phase: Phase, *, of: str = "c", epoch: int = 7, size: int = 4, **more: Any) -> ActionResult:

@@ -15,7 +15,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.collector.app import Collector, build
-from services.collector.checkpoint import local_path
 from services.collector.master import MasterUnreachable, MasterView, parse_state
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
@@ -28,6 +27,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.wire import Wire
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
+from tidegate.runtime.files import Place
 from tidegate.runtime.health import Health
 from tidegate.runtime.producer import NotDelivered
 from tidegate.sparklog.application_run import Interval
@@ -154,7 +154,7 @@ class HangingLogs:
 class World:
     """A collector with its fakes."""
 
-    def __init__(self, *specs: JobSpec, logs: Callable[[Path], LogSource] | None = None, **settings: Any) -> None:
+    def __init__(self, *specs: JobSpec, logs: Callable[[Place], LogSource] | None = None, **settings: Any) -> None:
         self.clock = HandClock()
         self.jobs = FakeJobs(*specs)
         self.offsets = FakeOffsets()
@@ -309,7 +309,7 @@ def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
     rolling(tmp_path, recorded()[:-2])
     hanging = HangingLogs()
 
-    def open_logs(path: Path) -> LogSource:
+    def open_logs(path: Place) -> LogSource:
         from tidegate.sparklog.log_directory import LogDirectory  # noqa: PLC0415
 
         return hanging if path == Path("/dead") else LogDirectory(path, limit_bytes=1_000_000)
@@ -555,12 +555,3 @@ def test_it_is_healthy_while_the_main_loop_runs(tmp_path: Path) -> None:
         return world.health.alive
 
     assert asyncio.run(play())
-
-
-@pytest.mark.parametrize(
-    ("given", "path"),
-    [("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("hdfs://n/a", "hdfs:/n/a")],
-)
-def test_log_directories_are_paths_or_file_urls(given: str, path: str) -> None:
-    """A path or file URL that Spark accepts is found; the URL of another file system is not."""
-    assert local_path(given) == Path(path)

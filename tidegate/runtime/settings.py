@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, JsonValue, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "TIDEGATE_"
@@ -57,6 +57,10 @@ class ServiceSettings(BaseSettings):
     health_host: str = "127.0.0.1"
     otlp_endpoint: str | None = Field(default=None, pattern="^https?://")
     """Traces go to this OpenTelemetry collector, over HTTP; for example `http://tempo:4318`. Unset, there are none."""
+    files: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    """How to reach file systems other than this machine's, as JSON: options by scheme, or by scheme and authority. For
+    example `{"hdfs": {"url": "http://namenode:9870"}}`. Without it, `hdfs://namenode:8020` is read through port 9870 of
+    that host."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
     @model_validator(mode="before")
@@ -77,7 +81,9 @@ class ServiceSettings(BaseSettings):
 
     def redacted(self) -> dict[str, str]:
         """Return the settings for printing, with stars for secrets."""
-        return {name: without_login(str(getattr(self, name))) for name in type(self).model_fields}
+        shown = {name: without_login(str(getattr(self, name))) for name in type(self).model_fields}
+        options = (f"{place} ({', '.join(sorted(given))})" for place, given in sorted(self.files.items()))
+        return shown | {"files": "; ".join(options)}  # their values may be secrets
 
     def kafka(self) -> dict[str, Any]:
         """Return librdkafka's connection settings; its log lines go through Python's logging, in our format."""

@@ -6,21 +6,23 @@ history server may replace the first n files by `events_<n>_<app>.compact`, whic
 (EventLogFileWriters.scala and EventLogFileCompactor.scala of Spark 4.2.)
 
 Each file is read from the offset where the last read ended. A line or zstd frame that is cut off at the end of the file
-waits for its rest.
+waits for its rest. A log may be on this machine or elsewhere (`tidegate/runtime/files.py`).
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import zstandard
 
+from tidegate.runtime.files import Place, RemotePath, chunks, scan
+
 ROLLING_PREFIX = "eventlog_v2_"
 IN_PROGRESS = ".inprogress"
-CHUNK = 64 * 1024
 MAX_LINE = 64 * 1024 * 1024
 """A longer line is not an event; it is dropped instead of kept in memory."""
 
@@ -40,7 +42,7 @@ def log_stem(name: str) -> str:
 class FileTail:
     """The lines of one growing file, each returned once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         if path.name.removesuffix(IN_PROGRESS).removesuffix(".compact").endswith(_CODECS):
             raise UnreadableLog(
                 f"{path}: only plain and zstd logs can be read; set spark.eventLog.compression.codec=zstd"
@@ -49,38 +51,50 @@ class FileTail:
         self.modified_at = 0.0
         self.offset = 0
         """How many bytes, as stored, have been read."""
+        self.at_end = False
+        """Whether the last read came to the end of the file."""
         self.rest = b""
         """The start of a line whose end is not written yet."""
+        self._lags = isinstance(path, RemotePath) and path.lags
         self._dropping = False
         self._damage: str | None = None
-        self._zstd = ".zstd" in path.suffixes
+        self._zstd = ".zstd" in PurePosixPath(path.name).suffixes
         self._context: zstandard.ZstdDecompressor | None = None
         self._frame: zstandard.ZstdDecompressionObj | None = None
 
-    def grown(self) -> bool:
-        """Whether the file has unread bytes; costs a stat call. Raises `UnreadableLog` if the file shrank."""
+    def lines(self, limit_bytes: int) -> Iterator[bytes]:
+        """Yield the complete lines among the next `limit_bytes` bytes, as stored.
+
+        Raises `UnreadableLog` if the file is damaged or shrank.
+        """
+        self.at_end = False
+        if not self._may_have_grown():
+            self.at_end = True
+            return
+        left, known_since = limit_bytes, self.modified_at
+        for raw in chunks(self.path, self.offset, limit_bytes):
+            if self._lags:  # the listing's date is that of its creation
+                self.modified_at = time.time() if known_since else self.path.stat().st_mtime
+            self.offset += len(raw)
+            left -= len(raw)
+            yield from self._split(self._unpacked(raw) if self._zstd else raw)
+        self.at_end = left > 0
+        if self._frame is None:
+            # Spark's flushes mostly end between frames: keep nothing there, it would be 150 kB per job
+            self._context = None
+
+    def _may_have_grown(self) -> bool:
+        """Whether the file has unread bytes; costs a stat call. Where listings lag behind, only a read can tell."""
         if self._damage is not None:
             raise UnreadableLog(self._damage)
+        if self._lags:
+            return True
         stat = self.path.stat()
         size, self.modified_at = stat.st_size, stat.st_mtime
         if size < self.offset:
             self._damage = f"{self.path}: shrank to {size} bytes after {self.offset} had been read"
             raise UnreadableLog(self._damage)
         return size > self.offset
-
-    def lines(self, limit_bytes: int) -> Iterator[bytes]:
-        """Yield the complete lines among the next `limit_bytes` bytes, as stored."""
-        if not self.grown():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            while limit_bytes > 0 and (raw := file.read(min(CHUNK, limit_bytes))):
-                self.offset += len(raw)
-                limit_bytes -= len(raw)
-                yield from self._split(self._unpacked(raw) if self._zstd else raw)
-        if self._frame is None:
-            # Spark's flushes mostly end between frames: keep nothing there, it would be 150 kB per job
-            self._context = None
 
     def _unpacked(self, raw: bytes) -> bytes:
         """Return what can be unpacked so far. Frames may be cut off anywhere, and closed at each flush or never."""
@@ -115,13 +129,14 @@ class FileTail:
 class ApplicationLog:
     """All files of one application's log as one stream of lines."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
+        self._caught_up = False
         self._rolling = path.is_dir()
         self._index = 0
         self._finished_bytes = 0
         self._tail: FileTail | None = None if self._rolling else FileTail(path)
-        self._files: dict[int, Path] = {}
+        self._files: dict[int, Place] = {}
         self._listed_at: int | None = None
 
     @property
@@ -139,12 +154,13 @@ class ApplicationLog:
 
         Raises `UnreadableLog` or `OSError`; a damaged file is skipped as soon as a newer one exists.
         """
+        self._caught_up = False
         while True:
             newer = self._newer()  # look first: if there is one, the current file no longer grows
             if self._tail is not None:
                 try:
                     yield from self._tail.lines(limit_bytes)
-                    if self._tail.grown():
+                    if not self._tail.at_end:
                         return  # more than the limit
                 except (UnreadableLog, FileNotFoundError):
                     if newer is None:
@@ -152,16 +168,17 @@ class ApplicationLog:
                 if newer is not None and self._tail.rest:
                     yield self._tail.rest  # a line that will never be complete: the parser counts it as broken
             if newer is None:
+                self._caught_up = self._tail is not None
                 return
             self._finished_bytes = self.bytes_read
             self._index = newer
             self._tail = FileTail(self._files[newer])
 
     def caught_up(self) -> bool:
-        """Whether everything written has been read."""
-        return self._tail is not None and self._newer() is None and not self._tail.grown()
+        """Whether the last read came to the end of all that was written."""
+        return self._caught_up
 
-    def renamed(self, path: Path) -> None:
+    def renamed(self, path: Place) -> None:
         """Follow a single file to its final name."""
         if not self._rolling and self._tail is not None:
             self.path = self._tail.path = path
@@ -177,25 +194,25 @@ class ApplicationLog:
             self._tail, self._index = None, indices[-2] - 1
 
     def _newer(self) -> int | None:
-        """Return the index of the file after the current one; costs a stat call if the folder has not changed."""
+        """Return the index of the file after the current one; costs a stat call if a local folder has not changed."""
         if not self._rolling:
             return None
-        changed_at = self.path.stat().st_mtime_ns
-        if changed_at != self._listed_at:
+        changed_at = self.path.stat().st_mtime_ns if isinstance(self.path, Path) else None
+        if changed_at is None or changed_at != self._listed_at:
             self._files = _rolled_files(self.path)
             # folder and first file may appear within one tick of the file system's clock, so do not keep an empty list
             self._listed_at = changed_at if self._files else None
         return min((index for index in self._files if index > self._index), default=None)
 
 
-def _rolled_files(folder: Path) -> dict[int, Path]:
+def _rolled_files(folder: Place) -> dict[int, Place]:
     """Return the files to read by index; a compact file replaces all files up to its own index."""
-    plain: dict[int, Path] = {}
-    compact: dict[int, Path] = {}
-    for entry in folder.iterdir():
+    plain: dict[int, Place] = {}
+    compact: dict[int, Place] = {}
+    for entry in scan(folder):
         match = _ROLLED.match(entry.name)
         if match:
-            (compact if match.group(3) else plain)[int(match.group(1))] = entry
+            (compact if match.group(3) else plain)[int(match.group(1))] = folder / entry.name
     if not compact:
         return plain
     newest = max(compact)

@@ -11,13 +11,12 @@ One thread uses a directory (`worker.py`); what it returns is frozen.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
+from tidegate.runtime.files import Place, scan
 from tidegate.runtime.logs import about
 from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
 from tidegate.sparklog.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, UnreadableLog, log_stem
@@ -51,7 +50,7 @@ class JobReading:
 class _Followed:
     """One log with its run."""
 
-    def __init__(self, path: Path, on_broken: Callable[[], None]) -> None:
+    def __init__(self, path: Place, on_broken: Callable[[], None]) -> None:
         self.log = ApplicationLog(path)
         self.run = ApplicationRun()
         self.complete = False
@@ -98,7 +97,7 @@ class _Followed:
 class LogDirectory:
     """Follows the newest run of each wanted job in one directory."""
 
-    def __init__(self, path: Path, *, limit_bytes: int, on_broken: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, path: Place, *, limit_bytes: int, on_broken: Callable[[], None] = lambda: None) -> None:
         self._path = path
         self._limit = limit_bytes
         self._on_broken = on_broken
@@ -141,31 +140,30 @@ class LogDirectory:
 
     def _find(self, wanted: Collection[str]) -> None:
         """Identify new logs, newest first, and follow renames."""
-        fresh: list[tuple[float, Path]] = []
+        fresh: list[tuple[float, Place]] = []
         listed: set[str] = set()
-        with os.scandir(self._path) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                stem = log_stem(entry.name)
-                listed.add(stem)
-                if self._unwanted.get(stem) in wanted:
-                    self._done.discard(stem)
-                    del self._unwanted[stem]
-                known = self._by_stem.get(stem)
-                if known is not None and known.log.path.name != entry.name:
-                    known.log.renamed(Path(entry.path))
-                elif stem not in self._done and (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
-                    with suppress(FileNotFoundError):  # deleted or renamed since the listing
-                        fresh.append((entry.stat().st_mtime, Path(entry.path)))
+        for entry in scan(self._path):
+            if entry.name.startswith("."):
+                continue
+            stem = log_stem(entry.name)
+            listed.add(stem)
+            if self._unwanted.get(stem) in wanted:
+                self._done.discard(stem)
+                del self._unwanted[stem]
+            known = self._by_stem.get(stem)
+            if known is not None and known.log.path.name != entry.name:
+                known.log.renamed(self._path / entry.name)
+            elif stem not in self._done and (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
+                with suppress(FileNotFoundError):  # deleted or renamed since the listing
+                    fresh.append((entry.stat().st_mtime, self._path / entry.name))
         self._done &= listed
         self._unwanted = {stem: job_id for stem, job_id in self._unwanted.items() if stem in listed}
         self._unnamed = {stem: followed for stem, followed in self._unnamed.items() if stem in listed}
         self._refused = {stem: error for stem, error in self._refused.items() if stem in listed}
-        for _, path in sorted(fresh, reverse=True):
+        for _, path in sorted(fresh, key=lambda each: (each[0], each[1].name), reverse=True):
             self._identify(path, wanted)
 
-    def _identify(self, path: Path, wanted: Collection[str]) -> None:
+    def _identify(self, path: Place, wanted: Collection[str]) -> None:
         stem = log_stem(path.name)
         try:
             followed = self._unnamed.pop(stem, None) or _Followed(path, self._on_broken)

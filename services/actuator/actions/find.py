@@ -29,7 +29,7 @@ def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
 
 def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     kind, live = task.command.kind, drivers.live()
-    mark, clean = read_mark(task.spec.application.checkpoint_location)
+    mark, clean = read_mark(task.spec.application.checkpoint_location, task.files)
     newest = live[-1].submission_id if live else None
     if live and kind is CommandKind.START:
         sentence = f"The job already runs as {newest}; nothing was changed."

@@ -51,13 +51,15 @@ def refuse_writer(task: Task) -> ActionOutcome | None:
 def _changes(task: Task) -> bool:
     """Return whether somebody works on the checkpoint, by two looks at its newest batches."""
     location = task.spec.application.checkpoint_location
-    before = read_checkpoints(location)
+    before = read_checkpoints(location, task.files)
     if not before:
         return False
     pace = max(checkpoint.pace() for checkpoint in before)
     seconds = min(max(2 * pace, SHORTEST_WATCH_SECONDS), LONGEST_WATCH_SECONDS)
     positions = [checkpoint.position for checkpoint in before]
-    return task.until(lambda: [c.position for c in read_checkpoints(location)] != positions, seconds, ASK_SECONDS)
+    return task.until(
+        lambda: [c.position for c in read_checkpoints(location, task.files)] != positions, seconds, ASK_SECONDS
+    )
 
 
 def _refused(task: Task, sentence: str) -> ActionOutcome:

@@ -27,7 +27,7 @@ def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
     if len(first) != 1:
         what = "has ended" if not first else "is not the only one that is left"
         return ActionOutcome(ActionEvent.NOT_RESUMED, f"The first driver {what}.", "NOT_RESUMED")
-    mark, _ = read_mark(task.spec.application.checkpoint_location)
+    mark, _ = read_mark(task.spec.application.checkpoint_location, task.files)
     token = task.fence.take()
     driver = first[0].submission_id
     drivers.control.let_go(HandoverOrder(token, driver))

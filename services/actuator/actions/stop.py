@@ -73,7 +73,7 @@ def stop(
         return ActionOutcome(ActionEvent.WOULD_NOT_STOP, sentence, "STOP_FAILED")
 
     drivers.forget_old_runs()
-    mark, clean = read_mark(task.spec.application.checkpoint_location)
+    mark, clean = read_mark(task.spec.application.checkpoint_location, task.files)
     how = (
         "was killed"
         if killed

@@ -46,7 +46,7 @@ def submit(
     except NO_ANSWER as error:
         return ActionOutcome(ActionEvent.NOT_SUBMITTED, f"Cannot tell what runs: {error}.", "NOT_SUBMITTED")
     if refused is None and before is not None:
-        mark, _ = read_mark(task.spec.application.checkpoint_location)
+        mark, _ = read_mark(task.spec.application.checkpoint_location, task.files)
         refused = refuse_writer(task) if committed_since(before, mark) is not None else None
     if refused is not None:
         return refused

@@ -47,7 +47,7 @@ def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
         if refused is not None:
             return refused
         how = "paused"
-    mark, clean = read_mark(task.spec.application.checkpoint_location)
+    mark, clean = read_mark(task.spec.application.checkpoint_location, task.files)
     task.check()
     drivers.control.let_go(HandoverOrder(token, second.submission_id))
     took = round(task.clock.monotonic() - started, 3)

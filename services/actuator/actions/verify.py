@@ -14,6 +14,7 @@ A run that keeps its checkpoint elsewhere is verified by what its driver says, a
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 from services.actuator.actions.elsewhere import CODE, elsewhere
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress
 from services.actuator.backends import DriverState
-from services.actuator.checkpoint import read_checkpoints
+from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
@@ -34,9 +35,9 @@ from tidegate.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
-"""Between two looks at the control directory and the checkpoint."""
+"""Between two looks at the control directory, and at a checkpoint on this machine."""
 ASK_SECONDS = 0.5
-"""Between two questions to the cluster."""
+"""Between two questions to the cluster, and looks at a checkpoint elsewhere."""
 NO_ANSWER_SECONDS = 60.0
 """How long the cluster may fail to answer before the attempt is given up."""
 UNKNOWN_SECONDS = 30.0
@@ -101,7 +102,8 @@ class StartWatch:
         """Wait until the run has worked or failed."""
         most = self.deadline.most_seconds
         # `look` itself gives up when the time is over, with a reason
-        return self._task.until(self.look, most, LOOK_SECONDS) or ActionOutcome(
+        near = self._task.files.near(self._task.spec.application.checkpoint_location)
+        return self._task.until(self.look, most, LOOK_SECONDS if near else ASK_SECONDS) or ActionOutcome(
             ActionEvent.SILENT, f"The new driver committed no batch within {most:g} s.", "NOT_VERIFIED"
         )
 
@@ -128,7 +130,7 @@ class StartWatch:
         """Return that the run works, if it does, or that its checkpoint is another query's."""
         spec = self._task.spec
         astray = elsewhere(spec, facts)
-        found = _first_commit(spec.application.checkpoint_location, self._before)
+        found = _first_commit(read_checkpoints(spec.application.checkpoint_location, self._task.files), self._before)
         if found is None and astray is not None and progress.committed:
             found = ActionOutcome(ActionEvent.COMMITTED, "The new driver has committed a batch.")
         if found is None and "idle_at" in facts:
@@ -157,9 +159,9 @@ class StartWatch:
             log.info("job %s: run %s starts: %s", self._task.spec.job_id, self._token, progress.text)
 
 
-def _first_commit(checkpoint_location: str, before: CheckpointMark) -> ActionOutcome | None:
+def _first_commit(now: Sequence[QueryCheckpoint], before: CheckpointMark) -> ActionOutcome | None:
     """Return what the checkpoint says about the new run, or None while it has committed nothing."""
-    for checkpoint in read_checkpoints(checkpoint_location):
+    for checkpoint in now:
         known = before.queries.get(checkpoint.name, QueryCommit())
         if known.query_id is not None and checkpoint.query_id != known.query_id:
             sentence = f"{checkpoint.path} belongs to query {checkpoint.query_id}; before, it was {known.query_id}."
