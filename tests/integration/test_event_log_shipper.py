@@ -1,4 +1,4 @@
-"""Event logs on an object store: what a driver logs to its own disk appears there while it grows, as Spark writes it."""
+"""Event logs on an object store: what a driver logs to its own disk grows there, as Spark would write it."""
 
 from __future__ import annotations
 

@@ -159,12 +159,13 @@ public final class EventLogShipper implements Runnable {
                 return false; // Spark is still making the folder
             }
             boolean ended = !status[0].endsWith(IN_PROGRESS); // look first: Spark marks the end when all is written
+            boolean full = fill();
+            dropBacklog();
             if (!announced) {
                 put(status[0], new byte[0]);
                 announced = true;
             }
-            dropBacklog();
-            while (fill()) {
+            for (; full; full = fill()) {
                 put();
                 part = new ByteArrayOutputStream();
                 number++;

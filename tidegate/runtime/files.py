@@ -160,6 +160,15 @@ class RemotePath:
         """Write the whole file if there is none; of several who do that at once, one succeeds."""
         return bool(self._ask("create_file", data))
 
+    def swap(self, was: bytes, data: bytes) -> bool:
+        """Write the whole file if it still holds what it was; only some file systems do that in one step."""
+        if hasattr(self._system, "swap_file"):
+            return bool(self._ask("swap_file", was, data))
+        if self.read_bytes() != was:
+            return False
+        self.replace(data)
+        return True
+
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove the file."""
         try:
@@ -224,8 +233,12 @@ class Files:
 
     def _open(self, scheme: str, authority: str, location: str) -> Any:
         options = {**self._options.get(scheme, {}), **self._options.get(f"{scheme}://{authority}", {})}
-        extra = "tidegate[hdfs]" if scheme == "hdfs" else "fsspec"
+        extra = {"hdfs": "tidegate[hdfs]", "s3": "tidegate[s3]", "s3a": "tidegate[s3]"}.get(scheme, "fsspec")
         try:
+            if scheme in ("s3", "s3a"):
+                from tidegate.runtime.s3 import open_s3  # noqa: PLC0415 - needs the extra `s3`
+
+                return open_s3(**options)
             if scheme == "hdfs":
                 from tidegate.runtime.webhdfs import open_hdfs  # noqa: PLC0415 - needs the extra `hdfs`
 
@@ -237,8 +250,8 @@ class Files:
             raise FilesError(f"{location}: {error}; install it: pip install '{extra}'") from None
         except (ValueError, TypeError) as error:
             raise FilesError(
-                f"{location}: {error}; use a path, a file: or hdfs: URI, or one of a file system of fsspec with its"
-                f" options in TIDEGATE_FILES"
+                f"{location}: {error}; use a path, a file:, hdfs: or s3a: URI, or one of a file system of fsspec with"
+                f" its options in TIDEGATE_FILES"
             ) from None
 
 

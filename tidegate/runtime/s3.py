@@ -17,6 +17,9 @@ from s3fs import S3FileSystem
 
 TIMEOUT_SECONDS = 5.0
 _TRIES = 2
+_OVERTAKEN = (404, 409, 412)
+"""How S3 says that a condition does not hold; 409 if somebody else writes at the same instant."""
+_BEYOND_END = 416
 
 
 class S3(S3FileSystem):  # type: ignore[misc]  # s3fs is untyped
@@ -32,7 +35,7 @@ class S3(S3FileSystem):  # type: ignore[misc]  # s3fs is untyped
             "read_timeout": timeout_seconds,
             "retries": {"total_max_attempts": _TRIES, "mode": "standard"},
         }
-        super().__init__(use_listings_cache=False, config_kwargs=bounds | config, **options)
+        super().__init__(use_listings_cache=False, config_kwargs={**bounds, **config}, **options)
         told = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         at = options.get("endpoint_url") or next((os.environ[name] for name in told if os.environ.get(name)), "AWS")
         self.advice = (
@@ -48,7 +51,10 @@ class S3(S3FileSystem):  # type: ignore[misc]  # s3fs is untyped
         except FileNotFoundError as error:
             raise OSError(str(error)) from error  # a bucket, for there are no folders
         if not found:
-            raise FileNotFoundError(path)
+            bucket, key, _ = self.split_path(path)
+            self.call_s3("head_object", Bucket=bucket, Key=key)  # raises, unless it is a file
+            found = [{"name": path, "type": "file"}]
+            return found if detail else [path]
         found = [info for info in found if str(info["name"]).rstrip("/") != path]
         return found if detail else [info["name"] for info in found]
 
@@ -60,6 +66,14 @@ class S3(S3FileSystem):  # type: ignore[misc]  # s3fs is untyped
                 raise OSError(str(error)) from error
             raise
 
+    async def _cat_file(self, path: str, *args: Any, **kwargs: Any) -> bytes:
+        try:
+            return bytes(await super()._cat_file(path, *args, **kwargs))
+        except OSError as error:
+            if _status(error) == _BEYOND_END:
+                return b""
+            raise
+
     def replace_file(self, path: str, data: bytes) -> None:
         """Write a whole file, whatever was there."""
         self.pipe_file(path, data)
@@ -69,21 +83,30 @@ class S3(S3FileSystem):  # type: ignore[misc]  # s3fs is untyped
         try:
             self.pipe_file(path, data, mode="create")
         except OSError as error:
-            if _status(error) in (409, 412):
+            if _status(error) in _OVERTAKEN:
                 return False
             raise
         return True
 
-    def swap_file(self, path: str, data: bytes, version: str) -> bool:
-        """Write a whole file if its ETag is still `version`."""
+    def swap_file(self, path: str, was: bytes, data: bytes) -> bool:
+        """Write a whole file if it still holds what it was; of several who do that at once, one succeeds."""
         bucket, key, _ = self.split_path(path)
         try:
-            self.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=version)
+            found = sync(self.loop, self._content, bucket, key)
+            if found["Body"] != was:
+                return False
+            self.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=found["ETag"])
         except OSError as error:
-            if _status(error) in (404, 409, 412):
+            if _status(error) in _OVERTAKEN:
                 return False
             raise
         return True
+
+    async def _content(self, bucket: str, key: str) -> dict[str, Any]:
+        """Return a file, and its ETag."""
+        answer = await self._call_s3("get_object", Bucket=bucket, Key=key)
+        async with answer["Body"] as body:
+            return {"Body": await body.read(), "ETag": answer["ETag"]}
 
 
 def _answer(error: BaseException) -> Mapping[str, Any]:
