@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.support.wait import wait_until
 from tidegate.runtime.s3 import open_s3
 from tidegate.stack.component import port_open
 from tidegate.stack.fetch import Artifact
-from tidegate.stack.jars import JarSet, class_path, ensure_jars
+from tidegate.stack.jars import JarSet, class_path, ensure_jars, spark_home
 from tidegate.stack.java import ensure_java
 from tidegate.stack.ports import free_ports
 
@@ -92,13 +93,18 @@ class S3Server:
         return f"s3a://{BUCKET}"
 
     @property
+    def hadoop_conf(self) -> dict[str, str]:
+        """What S3A needs of a server without a domain."""
+        return {"spark.hadoop.fs.s3a.path.style.access": "true"}
+
+    @property
     def spark_conf(self) -> dict[str, str]:
         """What a job's Spark needs; endpoint and credentials are in the environment."""
         jars = class_path(self.spark_jars)
         return {
             "spark.driver.extraClassPath": jars,
             "spark.executor.extraClassPath": jars,
-            "spark.hadoop.fs.s3a.path.style.access": "true",
+            **self.hadoop_conf,
             "spark.sql.streaming.checkpointFileManagerClass": (
                 "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
             ),
@@ -150,3 +156,36 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
+
+
+@contextmanager
+def history_server(s3: S3Server, logs: str) -> Iterator[str]:
+    """Run Spark's history server on a folder of logs; yield its URL."""
+    (port,) = free_ports(1)
+    conf = {
+        **s3.hadoop_conf,
+        "spark.history.fs.logDirectory": logs,
+        "spark.history.ui.port": str(port),
+        "spark.history.fs.update.interval": "2s",
+    }
+    settings = {
+        "JAVA_HOME": str(ensure_java(print).home),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "400m",
+        "SPARK_DIST_CLASSPATH": class_path(s3.spark_jars),
+        "SPARK_HISTORY_OPTS": " ".join(f"-D{name}={value}" for name, value in conf.items()),
+    }
+    process = subprocess.Popen(
+        [str(spark_home() / "bin" / "spark-class"), "org.apache.spark.deploy.history.HistoryServer"],
+        env={**os.environ, **settings},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert wait_until(lambda: port_open(port), _START_SECONDS), "no history server"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
