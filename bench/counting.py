@@ -12,6 +12,7 @@ from services.actuator.backends import Backend
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.launcher.kubernetes import Api
+from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 from tidegate.stack import StackInfo
 
 SCRIPT = Path(__file__).with_name("jobs") / "counts.py"
@@ -22,24 +23,35 @@ class CountingJob(Operator):
     """One run of `jobs/counts.py` after another, changed by commands. Its files are in one folder."""
 
     def __init__(
-        self, folder: Path, cluster: Backend, *, most: int, api: Api | None = None, **application: Any
+        self,
+        folder: Path,
+        cluster: Backend,
+        *,
+        most: int,
+        api: Api | None = None,
+        files: Files = WITHOUT_OPTIONS,
+        **application: Any,
     ) -> None:
         self.folder = folder
-        for name in ("counts", "events", "control"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
         settings: dict[str, Any] = {
             "script": str(SCRIPT),
-            "args": ("--output", str(folder / "counts"), "--checkpoint", str(folder / "ck"), "--rows", str(ROWS)),
             "checkpoint_location": str(folder / "ck"),
             "event_log_dir": str(folder / "events"),
-        }
+        } | application
+        checkpoint = settings["checkpoint_location"]
+        settings.setdefault(
+            "args", ("--output", str(folder / "counts"), "--checkpoint", checkpoint, "--rows", str(ROWS))
+        )
+        for place in (folder / "counts", settings["event_log_dir"], settings.get("control_dir")):
+            if place is not None and "://" not in str(place):
+                Path(place).mkdir(parents=True, exist_ok=True)
         spec = JobSpec(
             job_id="counts",
             sources=("numbers",),
-            application=Application(**(settings | application)),
+            application=Application(**settings),
             scaling=Scaling(min_parallelism=1, max_parallelism=most),
         )
-        super().__init__(spec, cluster, api=api)
+        super().__init__(spec, cluster, api=api, files=files)
 
     def batches(self) -> list[int]:
         """Return the ids of the batches that have written their counts."""
@@ -70,7 +82,9 @@ class CountingJob(Operator):
 class StandaloneCountingJob(CountingJob):
     """The job on a standalone cluster."""
 
-    def __init__(self, info: StackInfo, folder: Path, *, most: int, **application: Any) -> None:
+    def __init__(
+        self, info: StackInfo, folder: Path, *, most: int, files: Files = WITHOUT_OPTIONS, **application: Any
+    ) -> None:
         settings: dict[str, Any] = {
             "master": info.spark_master,
             "rest_url": info.spark_rest,
@@ -83,7 +97,7 @@ class StandaloneCountingJob(CountingJob):
             "control_dir": str(folder / "control"),
         }
         self._standalone = Standalone()
-        super().__init__(folder, self._standalone, most=most, **(settings | application))
+        super().__init__(folder, self._standalone, most=most, files=files, **(settings | application))
 
     def close(self) -> None:
         """End the drivers that still run, and the connections."""

@@ -18,6 +18,7 @@ from tidegate.events.way import Way
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 
 END_SECONDS = 20.0
 """How long drivers may take to end after they were killed."""
@@ -68,9 +69,11 @@ class Operator:
         fence: Fence | None = None,
         publish: Publish | None = None,
         api: Api | None = None,
+        files: Files = WITHOUT_OPTIONS,
     ) -> None:
         self.spec = spec
         self._api = api
+        self.files = files
         self.cluster = cluster
         self.results: list[ActionResult] = []
         self._publish_too = publish
@@ -82,7 +85,8 @@ class Operator:
             {spec.application.backend: cluster},
             self._publish,
             owner=uuid.uuid4().hex,
-            control=lambda spec: control_of(spec, api),
+            control=lambda spec: control_of(spec, api, files),
+            files=files,
         )
         claimed = self.control.newest_claim()
         self._epoch = 0 if claimed is None else claimed[0].epoch
@@ -95,7 +99,7 @@ class Operator:
     @property
     def control(self) -> Control:
         """The job's control files."""
-        return control_of(self.spec, self._api)
+        return control_of(self.spec, self._api, self.files)
 
     def carry_out(self, kind: CommandKind, size: int, way: Way | None = None) -> ActionResult:
         """Carry out a command; return its last result."""

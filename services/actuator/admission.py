@@ -6,6 +6,7 @@ from datetime import datetime
 
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
+from tidegate.launcher.store import CONFIG_MAP
 from tidegate.runtime.files import WITHOUT_OPTIONS, Files, FilesError
 
 CODES: dict[str, str] = {
@@ -19,7 +20,7 @@ CODES: dict[str, str] = {
     "NO_BACKEND": "this actuator has no backend of the kind that the spec names",
     "ALREADY_RUNNING": "the command is a start, and the job already runs",
     "FOREIGN_DRIVER": "the job runs in an application that Tidegate did not start",
-    "UNREADABLE_CHECKPOINT": "the actuator cannot read the job's checkpoint location",
+    "UNREADABLE_CHECKPOINT": "the actuator cannot read the job's checkpoint location or control directory",
     "BROKEN_FILES": "the job's control directory or checkpoint cannot be used",
     "OUTFENCED": "a newer command or another actuator holds the job's fence",
     "STOP_FAILED": "the old driver could not be stopped, or nobody can tell what runs; nothing was started",
@@ -66,9 +67,10 @@ def refusal(
     if spec.application.backend not in backends:
         return "NO_BACKEND", f"This actuator has no {spec.application.backend} backend."
     try:
-        files.place(spec.application.checkpoint_location)
+        for location in (spec.application.checkpoint_location, spec.application.control_place):
+            files.place(location.removeprefix(CONFIG_MAP))
     except FilesError as error:
-        return "UNREADABLE_CHECKPOINT", f"The checkpoint cannot be read: {error}."
+        return "UNREADABLE_CHECKPOINT", f"The job's files cannot be read: {error}."
     if command.kind is CommandKind.STOP:
         return _refused_stop(command, spec)
     if not spec.running:

@@ -58,7 +58,7 @@ def build(
         },
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),
         owner=uuid.uuid4().hex,
-        control=lambda spec: control_of(spec, api),
+        control=lambda spec: control_of(spec, api, files),
         files=files,
         trace=tracer(settings),
     )

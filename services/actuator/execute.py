@@ -51,9 +51,9 @@ Publish = Callable[[ActionResult, str | None], None]
 """Publishes a result, with its trace id, and returns when the broker has acknowledged it."""
 
 
-def control_of(spec: JobSpec, api: Api | None = None) -> Control:
-    """Return the control files of a job; a ConfigMap is reached through `api`."""
-    return Control.at(spec.application.control_place, spec.job_id, api=api)
+def control_of(spec: JobSpec, api: Api | None = None, files: Files = WITHOUT_OPTIONS) -> Control:
+    """Return the control files of a job; a ConfigMap is reached through `api`, a folder elsewhere through `files`."""
+    return Control.at(spec.application.control_place, spec.job_id, api=api, open_folder=files.remote)
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ class TestS3:
 
             def race(number: int, act: Callable[[bytes], bool] = act, start: Any = start, won: Any = won) -> None:
                 start.wait(10)
-                if act(b"first" if number == 0 else str(number).encode()):
+                if act(str(number).encode()):
                     won.append(number)
 
             threads = [threading.Thread(target=race, args=(number,)) for number in range(6)]
@@ -323,6 +323,7 @@ class TestS3:
         ("hdfs://nn/ck", {"hdfs": {"url": "nn:9870"}}, "url 'nn:9870' of TIDEGATE_FILES must be like"),
         ("hdfs://nn/ck", {"hdfs://nn": {"token": "t", "user": "u"}}, "must not set user"),
         ("nfs://nn/ck", {}, "use a path, a file:, hdfs: or s3a: URI"),
+        ("hdfs:/ck", {}, "must be like hdfs://host:port/path"),
         ("file://elsewhere/ck", {}, "a path of this machine, not of elsewhere"),
     ],
 )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
-from tidegate.launcher import config_map
+from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
+from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
+from tidegate.launcher import config_map, file_store
 from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
 from tidegate.launcher.control import Control, ControlError, SizeOrder, Token
 from tidegate.launcher.kubernetes import ApiRefused, ApiUnreachable
 from tidegate.launcher.store import Store, store_at
+from tidegate.runtime.files import Files
 
 
 @pytest.fixture
@@ -25,32 +30,35 @@ def server() -> Iterator[FakeKubernetes]:
         yield server
 
 
-class Stores:
-    """Several stores of one job: of an actuator, another one, and a driver."""
-
-    def __init__(self, kind: str, folder: Path, server: FakeKubernetes | None) -> None:
-        self._place = "configmap:jobs" if kind == "configmap" else str(folder)
-        self._server = server
-
-    def open(self, job_id: str = "rates") -> Store:
-        """Return a store of the job that has seen nothing yet."""
-        return store_at(self._place, job_id, api=None if self._server is None else self._server.api)
+Open = Callable[..., Store]
+"""Opens a store of a job, by default `rates`, that has seen nothing yet: of an actuator, another one, or a driver."""
 
 
-@pytest.fixture(params=["folder", "configmap"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+@pytest.fixture(params=["folder", "configmap", "hdfs", "s3"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """The stores of each kind."""
     with ExitStack() as stack:
-        server = stack.enter_context(fake_kubernetes()) if request.param == "configmap" else None
-        yield Stores(request.param, tmp_path, server)
+        place, more = str(tmp_path), dict[str, Any]()
+        if request.param == "configmap":
+            place, more = "configmap:jobs", {"api": stack.enter_context(fake_kubernetes()).api}
+        elif request.param == "hdfs":
+            url = stack.enter_context(fake_webhdfs()).url
+            place, more = "hdfs://nn:8020/control", {"open_folder": Files({"hdfs": {"url": url}}).remote}
+        elif request.param == "s3":
+            for name, value in ENVIRONMENT.items():
+                monkeypatch.setenv(name, value)
+            url = stack.enter_context(fake_s3()).url
+            place = f"s3a://{BUCKET}/control"
+            more = {"open_folder": Files({"s3a": {"endpoint_url": url}}).remote}
+        yield lambda job_id="rates": store_at(place, job_id, **more)
 
 
 class TestStore:
     """The contract."""
 
-    def test_what_is_written_is_read_by_all(self, stores: Stores) -> None:
+    def test_what_is_written_is_read_by_all(self, stores: Open) -> None:
         """A name that nobody wrote is absent; the last text wins; another job has texts of its own."""
-        ours, theirs = stores.open(), stores.open()
+        ours, theirs = stores(), stores()
         assert ours.read("fence") is None
         assert ours.names() == []
         ours.write("fence", "1")
@@ -59,20 +67,20 @@ class TestStore:
         assert ours.read("fence") == theirs.read("fence", newest=True) == "2"
         assert theirs.read("running-5-1.json", newest=True) == "äöü"
         assert sorted(ours.names()) == ["fence", "running-5-1.json"]
-        assert stores.open("rates-2").names() == []
+        assert stores("rates-2").names() == []
 
-    def test_what_is_removed_is_absent(self, stores: Stores) -> None:
+    def test_what_is_removed_is_absent(self, stores: Open) -> None:
         """Removing what is not there does no harm."""
-        ours = stores.open()
+        ours = stores()
         ours.remove(["fence"])
         for name in ("a", "b", "c"):
             ours.write(name, name)
         ours.remove(["a", "c", "d"])
-        assert ours.names() == stores.open().names() == ["b"]
+        assert ours.names() == stores().names() == ["b"]
 
-    def test_a_swap_needs_what_was_seen(self, stores: Stores) -> None:
+    def test_a_swap_needs_what_was_seen(self, stores: Open) -> None:
         """It writes only if the texts that were seen are still there, and the absent ones absent."""
-        ours, theirs = stores.open(), stores.open()
+        ours, theirs = stores(), stores()
         assert ours.swap({"fence": None}, "fence", "1")
         assert not theirs.swap({"fence": None}, "fence", "x")
         assert theirs.swap({"fence": "1", "size": None}, "fence", "2")
@@ -82,9 +90,9 @@ class TestStore:
         assert ours.swap({"fence": "2", "size": "3"}, "size", "4")
         assert theirs.read("size", newest=True) == "4"
 
-    def test_only_one_creates(self, stores: Stores) -> None:
+    def test_only_one_creates(self, stores: Open) -> None:
         """Of many that create a text at once, one succeeds: a turn in a handover is taken once."""
-        opened = [stores.open() for _ in range(8)]
+        opened = [stores() for _ in range(8)]
         start, won = threading.Barrier(len(opened)), []
 
         def create(number: int) -> None:
@@ -97,17 +105,17 @@ class TestStore:
             thread.start()
         for thread in threads:
             thread.join(20)
-        assert won == [stores.open().read("turn")]
+        assert won == [stores().read("turn")]
 
     @pytest.mark.parametrize("job_id", ["", "..", "a/b", "A", "a..b", "x" * 64])
-    def test_a_job_id_names_a_place_of_its_own(self, stores: Stores, job_id: str) -> None:
+    def test_a_job_id_names_a_place_of_its_own(self, stores: Open, job_id: str) -> None:
         """A job id that is not a plain name is refused before anything is asked."""
         with pytest.raises(ValueError, match="job_id"):
-            stores.open(job_id)
+            stores(job_id)
 
-    def test_claims_go_on_from_the_newest(self, stores: Stores) -> None:
+    def test_claims_go_on_from_the_newest(self, stores: Open) -> None:
         """The fence of an actuator that was overtaken cannot come back, nor its order for a size (I4)."""
-        first, second = Control(stores.open()), Control(stores.open())
+        first, second = Control(stores()), Control(stores())
         assert first.raise_fence(Token(5, 1), "a")
         assert second.order_size(SizeOrder(Token(5, 2), "b", Token(5, 1), 4), "c")
         assert not first.raise_fence(Token(5, 2), "a")
@@ -116,15 +124,15 @@ class TestStore:
         assert first.raise_fence(Token(6, 1), "a")
         assert second.fence(newest=True) == (Token(6, 1), "a")
 
-    def test_old_runs_are_tidied(self, stores: Stores) -> None:
+    def test_old_runs_are_tidied(self, stores: Open) -> None:
         """What a hundred runs leave stays small: a ConfigMap holds 1 MiB."""
-        control = Control(stores.open())
+        control = Control(stores())
         for run in range(1, 31):
             control.write_running(Token(5, run), {"error": "x" * 1000})
             control.write_stopped(Token(5, run), {})
         control.tidy()
         assert control.runs() == [Token(5, run) for run in range(11, 31)]
-        assert len(stores.open().names()) == 40
+        assert len(stores().names()) == 40
 
 
 class TestConfigMap:
@@ -226,6 +234,62 @@ class TestConfigMap:
         server.objects.clear()
         store.write("c", "3")
         assert _store(server).names() == ["c"]
+
+
+class TestHdfs:
+    """What is peculiar to a folder in HDFS."""
+
+    @pytest.fixture
+    def hdfs(self) -> Iterator[FakeWebHdfs]:
+        """A server."""
+        with fake_webhdfs() as server:
+            yield server
+
+    def test_looks_are_bounded(self, hdfs: FakeWebHdfs) -> None:
+        """However often orders are looked for, the NameNode is asked a few times a second, and reads what is new."""
+        ours, theirs = _in(hdfs), _in(hdfs)
+        theirs.write("stop", "1")
+        for name in ("stop", "hold", "go"):
+            ours.read(name)
+        time.sleep(file_store.VIEW_SECONDS)
+        before = len(hdfs.requests)
+        for _ in range(200):
+            assert (ours.read("stop"), ours.read("hold"), ours.read("go")) == ("1", None, None)
+        assert len(hdfs.requests) - before <= 3
+        theirs.write("stop", "2")
+        assert ours.read("stop", newest=True) == "2"
+
+    def test_a_view_grows_old(self, hdfs: FakeWebHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What others write or remove is seen soon, also if it looks the same by size and time."""
+        monkeypatch.setattr(file_store, "VIEW_SECONDS", 0.0)
+        ours, theirs = _in(hdfs), _in(hdfs)
+        for text in ("1", "2"):
+            theirs.write("stop", text)
+            assert ours.read("stop") == text
+        theirs.remove(["stop"])
+        assert ours.read("stop") is None
+
+    def test_a_patient_store_waits_for_the_server(self, hdfs: FakeWebHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A driver does not fail because HDFS is away for a while; an actuator is told at once. Nothing is absent."""
+        monkeypatch.setattr(file_store, "_AGAIN_SECONDS", 0.02)
+        _in(hdfs).write("fence", "1")
+        hdfs.silent.set()
+        with pytest.raises(OSError, match=r"hdfs://nn:8020/control/rates.* does not answer"):
+            _in(hdfs).read("fence")
+        threading.Timer(0.4, hdfs.silent.clear).start()
+        assert _in(hdfs, patience_seconds=10).read("fence", newest=True) == "1"
+
+    def test_a_lost_answer_is_no_lost_turn(self, hdfs: FakeWebHdfs) -> None:
+        """A file that was created, but not answered for, is the writer's when it tries again; never somebody else's."""
+        store = _in(hdfs)
+        hdfs.put("/control/rates/turn", b"ours")
+        assert store.swap({"turn": None}, "turn", "ours")
+        assert not store.swap({"turn": None}, "turn", "theirs")
+
+
+def _in(server: FakeWebHdfs, *, patience_seconds: float = 0.0) -> Store:
+    files = Files({"hdfs": {"url": server.url, "timeout_seconds": 0.1}})
+    return store_at("hdfs://nn:8020/control", "rates", open_folder=files.remote, patience_seconds=patience_seconds)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidegate.launcher.gate import load_java
-from tidegate.launcher.shipping import hadoop_conf
+from tidegate.launcher.hadoop import hadoop_conf
 from tidegate.sparklog.event_log import ApplicationLog
 
 pytestmark = pytest.mark.timeout(120)

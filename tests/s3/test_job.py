@@ -6,10 +6,8 @@ which the test sees what was processed, are files of this machine.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from bench.counting import StandaloneCountingJob
@@ -112,8 +111,7 @@ def test_a_job_is_changed_in_every_way(job: S3Job, s3: S3Server) -> None:
 
 
 def _history(url: str) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{url}/api/v1/applications", timeout=10) as answer:
-        return list(json.load(answer))
+    return list(httpx.get(f"{url}/api/v1/applications", timeout=10).json())
 
 
 def test_a_live_log_is_seen(job: S3Job) -> None:

@@ -86,7 +86,11 @@ def fake_webhdfs() -> Iterator[FakeWebHdfs]:
     class Handler(_Handler):
         hdfs = state
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """Print nothing if a client has gone."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

@@ -31,12 +31,20 @@ class Option:
 class Application:
     """A SparkContext with an event log, or without one."""
 
-    def __init__(self, *, logs: bool = True, broken: bool = False) -> None:
+    def __init__(self, *, logs: bool = True, broken: bool = False, remote: bool = False) -> None:
         self.flushes = 0
+        self.hflushes = 0
         self.broken = broken
         writer = Option(SimpleNamespace(flush=self._flush))
-        log = Option(SimpleNamespace(logWriter=lambda: SimpleNamespace(writer=lambda: writer)) if logs else None)
+        stream = Option(SimpleNamespace(hflush=self._hflush) if remote else None)
+        files = SimpleNamespace(writer=lambda: writer, hadoopDataStream=lambda: stream)
+        log = Option(SimpleNamespace(logWriter=lambda: files) if logs else None)
         self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(eventLogger=lambda: log))
+
+    def _hflush(self) -> None:
+        self.hflushes += 1
+        if self.hflushes == 1:
+            raise RuntimeError("all datanodes are bad")
 
     def _flush(self) -> None:
         self.flushes += 1
@@ -95,3 +103,12 @@ def test_a_session_that_ends_meanwhile_is_no_error() -> None:
     flusher.flush()
     flusher.flush()
     assert (said, next_one.flushes) == ([], 1)
+
+
+def test_a_log_elsewhere_is_flushed_to_its_readers() -> None:
+    """Where the log is in HDFS, its stream is flushed too; that may fail once, and goes on."""
+    application, said = Application(remote=True), list[str]()
+    flusher = EventLogFlusher(lambda: application, said.append)
+    for _ in range(3):
+        flusher.flush()
+    assert (application.flushes, application.hflushes, said) == (3, 3, [])

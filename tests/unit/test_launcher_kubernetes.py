@@ -142,12 +142,10 @@ def test_where_executors_can_be_changed(master: str, conf: dict[str, str], limit
     assert SparkExecutors(context).limit == limit
 
 
-@pytest.mark.parametrize("location", ["s3a://b/ck", "hdfs://n/ck"])
-def test_rehearsals_need_a_path(location: str) -> None:
-    """Without a control directory they are in the checkpoint location, if that is a path; else there are none."""
+def test_rehearsals_are_beside_the_checkpoints() -> None:
+    """Without a control directory that all executors see, they are in the checkpoint location, wherever it is."""
     assert beside_checkpoints("file:///data/ck") == beside_checkpoints("/data/ck") == Path("/data/ck/.tidegate")
-    with pytest.raises(ValueError, match=location):
-        beside_checkpoints(location)
+    assert str(beside_checkpoints("hdfs://n/ck/")) == "hdfs://n/ck/.tidegate"
 
 
 @pytest.mark.parametrize(

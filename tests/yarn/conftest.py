@@ -7,8 +7,6 @@ among pyspark's own jars.
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,21 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hadoop import Daemons, free_ports
 from tests.support.wait import wait_until
 from tidegate.runtime.yarn import LIVE, ResourceManager, RmUnreachable
-from tidegate.stack.fetch import Artifact
-from tidegate.stack.jars import JarSet, class_path, ensure_jars, spark_home
-from tidegate.stack.java import ensure_java
+from tidegate.stack.jars import spark_home
 
 ASKED = "TIDEGATE_TEST_YARN"
-JARS = JarSet(
-    "yarn-3.5.0",
-    (
-        Artifact("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),
-        *(Artifact("org.bouncycastle", f"{name}-jdk18on", "1.82") for name in ("bcprov", "bcpkix", "bcutil")),
-    ),
-    transitive=False,
-)
 MEMORY_MB, CORES = 8192, 8
 _DAEMONS = ("resourcemanager.ResourceManager", "nodemanager.NodeManager")
 
@@ -53,13 +42,9 @@ class YarnInfo:
 def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnInfo]:
     """Yield the cluster; its daemons, and with them all containers, end with the session."""
     folder = tmp_path_factory.mktemp("yarn")
-    ports = _free_ports(5)
+    ports = free_ports(5)
     url = f"http://127.0.0.1:{ports[4]}"
-    _write_settings(folder, ports)
-    java = ensure_java(print)
-    jars = ensure_jars(JARS, java, print, lock=Path(__file__).with_name("jars.lock"))
-    path = f"{folder}:{class_path(jars)}:{spark_home()}/jars/*"
-    processes: dict[str, subprocess.Popen[bytes]] = {}
+    daemons = Daemons(folder, _settings(folder, ports))
     manager = ResourceManager(2.0)
 
     def nodes() -> int:
@@ -70,30 +55,13 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnInfo]:
 
     try:
         for daemon in _DAEMONS:
-            name = daemon.rpartition(".")[2]
-            with (folder / f"{name}.log").open("wb") as log:
-                processes[name] = subprocess.Popen(
-                    [
-                        str(java.executable),
-                        "-Xmx300m",
-                        "-XX:TieredStopAtLevel=1",
-                        "--add-opens=java.base/java.lang=ALL-UNNAMED",
-                        *("-cp", path),
-                        f"org.apache.hadoop.yarn.server.{daemon}",
-                    ],
-                    stdout=log,
-                    stderr=log,
-                    cwd=folder,
-                    start_new_session=True,
-                )
-        assert wait_until(nodes, 90), "\n".join(file.read_text("utf-8")[-3000:] for file in folder.glob("*.log"))
-        yield YarnInfo(url, folder, processes)
+            daemons.start(f"yarn.server.{daemon}")
+        assert wait_until(nodes, 90), daemons.logs()
+        yield YarnInfo(url, folder, daemons.processes)
         _end_applications(manager, url)  # containers are not in the daemons' process groups
     finally:
         manager.close()
-        for process in processes.values():
-            os.killpg(process.pid, signal.SIGKILL)  # on SIGTERM, a NodeManager may take minutes
-            process.wait(30)
+        daemons.end()
 
 
 def environment(yarn: YarnInfo) -> dict[str, str]:
@@ -120,7 +88,7 @@ def _end_applications(manager: ResourceManager, url: str) -> None:
     assert wait_until(lambda: not manager.applications(url, states=LIVE), 60)
 
 
-def _write_settings(folder: Path, ports: list[int]) -> None:
+def _settings(folder: Path, ports: list[int]) -> dict[str, dict[str, str]]:
     names = ("address", "scheduler.address", "resource-tracker.address", "admin.address", "webapp.address")
     yarn = {f"yarn.resourcemanager.{name}": f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
     yarn |= {f"yarn.nodemanager.{name}address": "127.0.0.1:0" for name in ("", "localizer.", "webapp.")}
@@ -143,15 +111,4 @@ def _write_settings(folder: Path, ports: list[int]) -> None:
         f"{scheduler}.maximum-am-resource-percent": "0.8",
         f"{scheduler}.resource-calculator": "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator",
     }
-    files = {"core-site": {"fs.defaultFS": "file:///"}, "yarn-site": yarn, "capacity-scheduler": capacity}
-    for name, settings in files.items():
-        lines = [f"<property><name>{key}</name><value>{value}</value></property>" for key, value in settings.items()]
-        (folder / f"{name}.xml").write_text("\n".join(["<configuration>", *lines, "</configuration>"]), "utf-8")
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    return {"core-site": {"fs.defaultFS": "file:///"}, "yarn-site": yarn, "capacity-scheduler": capacity}

@@ -39,6 +39,11 @@ _NOT_STARTED_WITH = {"rescale", "stop_deadline_seconds", "start_deadline_seconds
 """Fields of an application that only say how it is changed."""
 
 
+def _is_elsewhere(location: str) -> bool:
+    """Return whether a location is a URI of another file system than the machine's own."""
+    return "://" in location and not location.startswith("file:")
+
+
 class Mode(StrEnum):
     """What Tidegate may do with the job's size."""
 
@@ -115,10 +120,14 @@ class Application(Wire):
     """The ways to change the size of the running job, in order of preference: all that are possible when absent."""
     env: dict[str, str] = Field(default_factory=dict)
     checkpoint_location: Path
+    """The folder of the query's checkpoint, or the one with those of several queries: a path, or a URI such as
+    `hdfs://namenode:8020/checkpoints/orders`, as Spark has it."""
     event_log_dir: Path
+    """Where Spark writes the event log: a path, or a URI as of the checkpoint. It must exist."""
     control_dir: Path | None = None
-    """A directory shared by the actuator and the drivers: stop markers, fences and acknowledgements. Only the
-    `kubernetes` backend can do without: they are then in a ConfigMap of the job."""
+    """A directory that the actuator and the drivers reach: stop markers, fences and acknowledgements; a path, or a URI in
+    HDFS. When absent, they are in a ConfigMap of the job on Kubernetes, and elsewhere in the folder `tidegate-control`
+    next to a checkpoint that is not on this machine."""
     kubernetes: KubernetesPods | None = None
     """The job's pods; needed by the `kubernetes` backend."""
     executor_cores: Parallelism = 1
@@ -168,7 +177,7 @@ class Application(Wire):
                     raise ValueError(f"backend 'kubernetes' takes no {name}: there is no standalone master")
         elif on_yarn and (self.rest_url is None or self.master_ui_url is not None):
             raise ValueError("backend 'yarn' needs rest_url, the ResourceManager's address, and takes no master_ui_url")
-        elif self.control_dir is None:
+        elif self.control_dir is None and not _is_elsewhere(self.checkpoint_location):
             raise ValueError(f"backend {self.backend!r} needs control_dir, a directory that actuator and driver share")
         return self
 
@@ -184,10 +193,12 @@ class Application(Wire):
 
     @property
     def control_place(self) -> str:
-        """Where the control files are: the path of a folder, or `configmap:NAMESPACE`."""
-        if self.control_dir is not None or self.kubernetes is None:
-            return str(self.control_dir)
-        return f"configmap:{self.kubernetes.namespace}"
+        """Where the control files are: the path or the URI of a folder, or `configmap:NAMESPACE`."""
+        if self.control_dir is not None:
+            return self.control_dir
+        if self.kubernetes is not None:
+            return f"configmap:{self.kubernetes.namespace}"
+        return f"{self.checkpoint_location.rstrip('/').rpartition('/')[0]}/tidegate-control"
 
     @property
     def ways(self) -> tuple[Way, ...]:

@@ -1,6 +1,7 @@
 """The control files: how actuator and driver talk to each other without a connection between them.
 
-They are in a folder that both share, the control directory, or in a ConfigMap of the job (`store.py`).
+They are in a folder that both reach, the control directory, or in a ConfigMap of the job (`store.py`). The folder may
+be in HDFS.
 
     <control_dir>/<job_id>/fence                         the newest run allowed on the checkpoint    (actuator)
     <control_dir>/<job_id>/stop                          every run older than this one must stop     (actuator)
@@ -36,10 +37,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidegate.launcher.file_store import SharedPlace
 from tidegate.launcher.kubernetes import Api
 from tidegate.launcher.store import FolderStore, Store, store_at
 
@@ -90,13 +93,24 @@ class Control:
         self.place = store.place
         """Where the files are, for messages."""
         self.folder = store.path if isinstance(store, FolderStore) else None
-        """The folder, if they are in one."""
+        """The folder, if they are in one on this machine."""
 
     @classmethod
-    def at(cls, place: str | Path, job_id: str, *, api: Api | None = None, patience_seconds: float = 0.0) -> Control:
-        """Return the control files of a job at a place: the path of a folder, or `configmap:NAMESPACE`."""
+    def at(
+        cls,
+        place: str | Path,
+        job_id: str,
+        *,
+        api: Api | None = None,
+        patience_seconds: float = 0.0,
+        open_folder: Callable[[str], SharedPlace] | None = None,
+    ) -> Control:
+        """Return the control files of a job at a place: the path or URI of a folder, or `configmap:NAMESPACE`.
+
+        See `store_at` for the other arguments.
+        """
         try:
-            return cls(store_at(place, job_id, api=api, patience_seconds=patience_seconds))
+            return cls(store_at(place, job_id, api=api, patience_seconds=patience_seconds, open_folder=open_folder))
         except ValueError as error:
             raise ControlError(str(error)) from None
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from pyspark.version import __version__ as SPARK_VERSION  # noqa: N812 - a constant
 
 from tidegate.launcher.control import Control, Token, utc_now
+from tidegate.launcher.hadoop import remote
 from tidegate.launcher.main_class import MainClass
 from tidegate.launcher.program import Program
 from tidegate.launcher.run import Launch
@@ -28,7 +29,7 @@ from tidegate.launcher.shipping import ship_event_logs
 from tidegate.launcher.starts import FENCED, Fenced
 
 PATIENCE_SECONDS = 120.0
-"""For how long a driver waits for an API server before a write to its ConfigMap, or a look at its fence, fails."""
+"""How long a write to the control files, or a look at the fence, may wait for an API server or HDFS."""
 _OLDEST_FOR_MAIN_CLASSES = 4
 """The first version of Spark whose analyzer can be given a rule that sees a start before its checkpoint is touched."""
 
@@ -37,7 +38,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments; exit with 2 and a message if they are wrong."""
     parser = argparse.ArgumentParser(prog="launcher", description="Runs a streaming program under Tidegate.")
     parser.add_argument(
-        "--control-dir", required=True, help="where the control files are: a folder, or configmap:NAMESPACE"
+        "--control-dir",
+        required=True,
+        help="where the control files are: a folder or its URI, or configmap:NAMESPACE",
     )
     parser.add_argument("--job-id", required=True, help="the job that the program runs")
     parser.add_argument("--epoch", type=int, required=True, help="epoch of the command that starts this run")
@@ -67,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a program until it ends; return the driver's exit code."""
     found = parse(argv)
     token = Token(found.epoch, found.run)
-    control = Control.at(found.control_dir, found.job_id, patience_seconds=PATIENCE_SECONDS)
+    control = Control.at(found.control_dir, found.job_id, patience_seconds=PATIENCE_SECONDS, open_folder=remote)
     program = _program(found)
     launch = Launch(control, token, program, found.parallelism, _say)
     try:
@@ -78,6 +81,7 @@ def main(argv: Sequence[str]) -> int:
         return FENCED
     threading.Thread(target=launch.watch, name="tidegate-stop", daemon=True).start()
     threading.Thread(target=launch.hold_size, name="tidegate-size", daemon=True).start()
+    threading.Thread(target=launch.flush_log, name="tidegate-log", daemon=True).start()
     try:
         if found.event_log is not None:
             _ship_event_logs(found.event_log, launch)

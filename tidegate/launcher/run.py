@@ -178,7 +178,6 @@ class Launch:
             self._try("report progress", self._report_progress)
             if self._program.hands_over:
                 self._try("read or answer an order", self.turn.look)
-            self._event_log.flush()
             time.sleep(_WATCH_SECONDS)
         self._say(f"run {self.token} must stop within {asked:g} s")
         self._stopping.set()
@@ -203,6 +202,11 @@ class Launch:
         sys.stdout.flush()
         sys.stderr.flush()
         self._program.end(code)
+
+    def flush_log(self) -> None:
+        """Flush the event log again and again until a stop. Runs in its own thread: a file system may not answer."""
+        while not self._stopping.wait(_WATCH_SECONDS):
+            self._event_log.flush()
 
     def hold_size(self) -> None:
         """Hold the executors at the ordered number until a stop. Runs in its own thread."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from tidegate.launcher.checkpoints import SETTING, private_field
 from tidegate.launcher.control import Control, ControlError
+from tidegate.launcher.hadoop import HadoopPath
 from tidegate.launcher.handover import DriverRun, Turn
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.warm import beside_checkpoints, has_committed, load_state, warm_up
@@ -153,7 +154,7 @@ class SecondDriver:
             else:
                 time.sleep(_LOOK_SECONDS)
 
-    def _folder(self) -> Path:
+    def _folder(self) -> Path | HadoopPath:
         """Return where rehearsals keep their checkpoints: all executors must see it."""
         name = f"warm-{self._run.token}"
         if self._control.folder is not None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkContext
 
 from tidegate.launcher.gate import load_java
+from tidegate.launcher.hadoop import hadoop_conf
 
 SHIP_SECONDS = 5.0
 """Each time costs one request, if something was added."""
@@ -42,8 +42,3 @@ def ship_event_logs(place: str) -> None:
     }
     for name, value in settings.items():
         jvm.java.lang.System.setProperty(name, value)
-
-
-def hadoop_conf(jvm: Any) -> Any:
-    """Return the Hadoop settings that Spark would use in this JVM."""
-    return jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(jvm.org.apache.spark.SparkConf())

@@ -1,6 +1,6 @@
-"""Where control files are kept: a folder that everybody shares, or the keys of one ConfigMap per job.
+"""Where control files are kept: a shared folder, a folder in HDFS, or the keys of one ConfigMap per job.
 
-A *place* names it: the path of a folder, or `configmap:NAMESPACE`. `store_at` makes the store of a job from a place.
+A *place* names it: the path or the URI of a folder, or `configmap:NAMESPACE`. From it, `store_at` makes a job's store.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from tidegate.launcher.config_map import ConfigMapStore
+from tidegate.launcher.file_store import FileStore, SharedPlace
 from tidegate.launcher.kubernetes import Api
 
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
@@ -107,15 +109,30 @@ class FolderStore:
             (self.path / name).unlink(missing_ok=True)
 
 
-def store_at(place: str | Path, job_id: str, *, api: Api | None = None, patience_seconds: float = 0.0) -> Store:
-    """Return the store of a job at a place; raise `ValueError` if the job's id cannot name one.
+def store_at(
+    place: str | Path,
+    job_id: str,
+    *,
+    api: Api | None = None,
+    patience_seconds: float = 0.0,
+    open_folder: Callable[[str], SharedPlace] | None = None,
+) -> Store:
+    """Return the store of a job at a place; raise `ValueError` if there can be none, or the id cannot name one.
 
-    A ConfigMap is reached through `api`, or else with the access that `Access.find` finds. For `patience_seconds`,
-    writes and fresh reads are tried again while the API server does not answer.
+    A ConfigMap is reached through `api`, or else with the access that `Access.find` finds; a folder that is not on this
+    machine through `open_folder`. For `patience_seconds`, writes and fresh reads are tried again while the API server,
+    or the file system, does not answer.
     """
     if not JOB_ID.fullmatch(job_id) or ".." in job_id:
         raise ValueError(f"job_id {job_id[:80]!r} cannot name a directory")
     text = str(place)
     if text.startswith(CONFIG_MAP):
         return ConfigMapStore(api or Api(), text.removeprefix(CONFIG_MAP), job_id, patience_seconds=patience_seconds)
-    return FolderStore(Path(place) / job_id)
+    parts = urlsplit(text)
+    if parts.scheme == "":
+        return FolderStore(Path(place) / job_id)
+    if parts.scheme == "file":
+        return FolderStore(Path(unquote(parts.path)) / job_id)
+    if open_folder is None:
+        raise ValueError(f"control_dir {text!r} cannot be reached from here: it must be a path")
+    return FileStore(f"{text.rstrip('/')}/{job_id}", open_folder, patience_seconds=patience_seconds)

@@ -18,7 +18,6 @@ do see records that were processed before, and the script's listeners see the re
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 import uuid
@@ -27,10 +26,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from tidegate.launcher.checkpoints import SETTING, private_field
 from tidegate.launcher.control import REHEARSAL
+from tidegate.launcher.hadoop import HadoopPath, names, place_of, remove, write
 from tidegate.launcher.starts import QueryStart
 
 RECORDS = 200
@@ -59,7 +58,7 @@ _OLDER_BATCHES = 20
 """How far back to look for a batch that read something."""
 
 
-def warm_up(how: QueryStart, folder: Path, still: Callable[[], bool]) -> int:
+def warm_up(how: QueryStart, folder: Path | HadoopPath, still: Callable[[], bool]) -> int:
     """Rehearse a query while `still()` is true; return how many batches it took. `folder` is for its checkpoints."""
     done = 0
     location = _checkpoint_location(how)
@@ -68,18 +67,18 @@ def warm_up(how: QueryStart, folder: Path, still: Callable[[], bool]) -> int:
         for number in range(TIMES):
             place = folder if batches else folder / str(number)
             if batches:
-                (place / "offsets" / str(number)).write_text(batches[number], encoding="utf-8")
+                write(place / "offsets" / str(number), batches[number].encode())
             query = _start(how, place, one_batch=number + 1 < len(batches))
             batch = number if batches else 0
             done += _wait_for(query, place, batch, REPEAT_SECONDS if batches else BLIND_SECONDS, still)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
         # a query that has ended would end the script's wait for any query
         how.writer._spark.streams.resetTerminated()
     return done
 
 
-def _start(how: QueryStart, place: Path, *, one_batch: bool) -> Any:
+def _start(how: QueryStart, place: Path | HadoopPath, *, one_batch: bool) -> Any:
     """Start a copy of a query that writes nothing but its checkpoint."""
     writer = how.writer
     mode = how.asked.get("outputMode") or private_field(writer, "outputMode").toString()
@@ -91,11 +90,11 @@ def _start(how: QueryStart, place: Path, *, one_batch: bool) -> Any:
     return copy._sq(copy._jwrite.start())
 
 
-def _wait_for(query: Any, place: Path, batch: int, seconds: float, still: Callable[[], bool]) -> int:
+def _wait_for(query: Any, place: Path | HadoopPath, batch: int, seconds: float, still: Callable[[], bool]) -> int:
     """Let a query commit a batch within `seconds`, and end it; return how many it has committed."""
     committed = place / "commits" / str(batch)
 
-    def wait(file: Path, seconds: float) -> None:
+    def wait(file: Path | HadoopPath, seconds: float) -> None:
         until = time.monotonic() + seconds
         while query._jsq.isActive() and not file.exists() and still() and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
@@ -151,15 +150,15 @@ def _cancelled_after(context: Any, seconds: float) -> Iterator[None]:
 def has_committed(how: QueryStart) -> bool:
     """Return whether the checkpoint of a query has a committed batch; False if that cannot be seen."""
     location = _checkpoint_location(how)
-    return location is not None and _newest_batch(_folder(location) / "commits") is not None
+    return location is not None and _newest_batch(place_of(location) / "commits") is not None
 
 
-def repeat_newest_batch(location: str, place: Path) -> list[str]:
+def repeat_newest_batch(location: str, place: Path | HadoopPath) -> list[str]:
     """Begin a checkpoint at `place` which repeats the end of the newest logged batch, in `TIMES` batches.
 
     Returns what to log as the offsets of each of them; nothing if the batch cannot be repeated.
     """
-    offsets = _folder(location) / "offsets"
+    offsets = place_of(location) / "offsets"
     newest = _newest_batch(offsets)
     ends = None if newest is None else _kafka_offsets(offsets / str(newest))
     if newest is None or ends is None:
@@ -173,11 +172,9 @@ def repeat_newest_batch(location: str, place: Path) -> list[str]:
         if starts != ends:
             break
     for number, source in enumerate(starts):
-        file = place / "sources" / str(number) / "0"
-        file.parent.mkdir(parents=True)
-        file.write_bytes(b"\0v1\n" + json.dumps(source).encode())  # as KafkaSourceInitialOffsetWriter does
-    (place / "offsets").mkdir()
-    (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="utf-8")
+        # as KafkaSourceInitialOffsetWriter does
+        write(place / "sources" / str(number) / "0", b"\0v1\n" + json.dumps(source).encode())
+    write(place / "metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
     settings = json.loads((offsets / str(newest)).read_text(encoding="utf-8").splitlines()[1])
     head = ["v1", json.dumps(settings | {"batchWatermarkMs": 0})]
     return ["\n".join([*head, *_part(starts, ends, number / TIMES)]) for number in range(1, TIMES + 1)]
@@ -200,26 +197,19 @@ def _within_reach(first: _Offsets, last: _Offsets) -> _Offsets:
     }
 
 
-def beside_checkpoints(location: str) -> Path:
-    """Return a folder of Tidegate's in a job's checkpoint location; raise `ValueError` if that is no local path."""
-    if urlsplit(location).scheme not in ("", "file"):
-        raise ValueError(f"a query can be rehearsed only where its checkpoint has a path, not in {location}")
-    return _folder(location) / ".tidegate"
+def beside_checkpoints(location: str) -> Path | HadoopPath:
+    """Return a folder of Tidegate's in a job's checkpoint location."""
+    return place_of(location) / ".tidegate"
 
 
-def _folder(location: str) -> Path:
-    parts = urlsplit(location)
-    return Path(unquote(parts.path) if parts.scheme == "file" else location)
-
-
-def _newest_batch(log: Path) -> int | None:
+def _newest_batch(log: Path | HadoopPath) -> int | None:
     try:
-        return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=None)
+        return max((int(name) for name in names(log) if name.isdigit()), default=None)
     except OSError:
         return None
 
 
-def _kafka_offsets(file: Path) -> list[_Offsets] | None:
+def _kafka_offsets(file: Path | HadoopPath) -> list[_Offsets] | None:
     """Return the offsets of each source of a batch, by topic and partition; None if one of them is not Kafka's."""
     try:
         version, _, *sources = file.read_text(encoding="utf-8").splitlines()

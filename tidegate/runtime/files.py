@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -100,6 +100,8 @@ class RemotePath:
         """The last part."""
         return PurePosixPath(self._path).name
 
+    view_seconds = None
+
     @property
     def lags(self) -> bool:
         """Whether a file that is being written may hold more than its listed size."""
@@ -127,6 +129,14 @@ class RemotePath:
             raise NotADirectoryError(f"{self} is a file, not a folder")
         entries = (RemoteEntry(str(info["name"]).rstrip("/").rpartition("/")[2], info) for info in found)
         return [entry for entry in entries if entry.name]
+
+    def versions(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """Return the folder's files by name, with what differs from one content to another; none without folder."""
+        del names  # one request tells all
+        try:
+            return {entry.name: entry.version for entry in self.scan() if entry.is_file()}
+        except FileNotFoundError:
+            return {}
 
     def stat(self) -> Stat:
         """Return size and modification time."""
@@ -221,11 +231,20 @@ class Files:
             if parts.netloc not in ("", "localhost"):
                 raise FilesError(f"{location}: a file: URI names a path of this machine, not of {parts.netloc}")
             return Path(unquote(parts.path))
+        if "://" not in location:
+            raise FilesError(f"{location}: a URI must be like {parts.scheme}://host:port/path")
         root = f"{parts.scheme}://{parts.netloc}"
         with self._lock:
             if root not in self._systems:
                 self._systems[root] = self._open(parts.scheme, parts.netloc, location)
             return RemotePath(self._systems[root], location)
+
+    def remote(self, location: str) -> RemotePath:
+        """Return the place of a URI that is not on this machine; raise `FilesError`."""
+        place = self.place(location)
+        if isinstance(place, Path):
+            raise FilesError(f"{location} is on this machine")
+        return place
 
     def near(self, location: str) -> bool:
         """Return whether a location is on this machine, so that looks cost next to nothing."""

@@ -1,0 +1,158 @@
+"""What HDFS itself does with files that grow, with renames, and with waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from tests.hdfs.conftest import BLOCK_BYTES, Hdfs
+from tests.support.wait import wait_until
+from tidegate.launcher.file_store import SharedPlace
+from tidegate.launcher.hadoop import HadoopPath, place_of
+from tidegate.launcher.store import Store, store_at
+from tidegate.launcher.warm import repeat_newest_batch
+from tidegate.runtime.files import RemotePath, chunks, names
+from tidegate.sparklog.event_log import ApplicationLog
+
+
+@pytest.fixture
+def folder(hdfs: Hdfs) -> str:
+    """The URI of a folder of the test's own."""
+    return f"{hdfs.uri}/{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def writer(folder: str) -> Iterator[object]:
+    """A file `log` that is being written by the JVM, as Spark writes an event log."""
+    place = HadoopPath(f"{folder}/log.inprogress")
+    with place._asked() as system:
+        stream = system.files.create(system.path(str(place)))
+        yield stream
+        stream.close()
+
+
+def test_a_log_is_read_as_far_as_it_is_flushed(hdfs: Hdfs, folder: str, writer: object) -> None:
+    """What was flushed is read at once, in the first block and beyond, whatever length the listing tells."""
+    log = ApplicationLog(hdfs.files().remote(folder) / "log.inprogress")
+    line = b"x" * 999
+    written = 0
+    for count in (1, 10, BLOCK_BYTES // 1000, 3, BLOCK_BYTES // 500):
+        writer.write(bytearray((line + b"\n") * count))  # type: ignore[attr-defined]
+        writer.hflush()  # type: ignore[attr-defined]
+        written += 1000 * count
+        assert list(log.lines(1 << 30)) == [line] * count
+        assert log.caught_up()
+        listed = (hdfs.files().remote(folder) / "log.inprogress").stat().st_size
+        assert listed < written, "so the listing cannot tell"
+        assert list(log.lines(1 << 30)) == []
+
+
+def test_both_sides_see_the_same(hdfs: Hdfs, folder: str) -> None:
+    """What the driver writes the services read, and the other way round."""
+    ours, theirs = hdfs.files().remote(folder), place_of(folder)
+    assert isinstance(theirs, HadoopPath)
+    (theirs / "a b" / "ä").write_bytes(b"\0\xff1")
+    assert (ours / "a b" / "ä").read_bytes() == b"\0\xff1"
+    assert names(ours) == theirs.names() == ["a b"]
+    (ours / "big").replace(os.urandom(300_000))
+    assert theirs.exists()
+    assert (theirs / "big").read_bytes() == b"".join(chunks(ours / "big", 0, 1 << 20))
+    theirs.remove()
+    assert not theirs.exists()
+    assert names(ours) == []
+    for place in (ours / "none", theirs / "none"):
+        with pytest.raises(FileNotFoundError, match=r"hdfs://.*none"):
+            place.read_bytes()
+
+
+class TestStore:
+    """The control files of an actuator and of a driver, in one folder."""
+
+    @pytest.fixture
+    def sides(self, hdfs: Hdfs, folder: str) -> tuple[Store, Store]:
+        """An actuator's store, and a driver's."""
+        return (
+            store_at(folder, "rates", open_folder=hdfs.files().remote),
+            store_at(folder, "rates", open_folder=HadoopPath),
+        )
+
+    def test_each_reads_what_the_other_writes(self, sides: tuple[Store, Store]) -> None:
+        """A name that nobody wrote is absent; the last text wins; what is removed is absent."""
+        for ours, theirs in (sides, sides[::-1]):
+            for text in ("1", "2", "äöü"):
+                ours.write("fence", text)
+                assert theirs.read("fence", newest=True) == text
+                assert wait_until(partial(_reads, theirs, text), 2)
+            assert ours.names() == theirs.names() == ["fence"]
+            theirs.remove(["fence", "stop"])
+            assert ours.read("fence", newest=True) is None
+
+    def test_a_swap_needs_what_was_seen(self, sides: tuple[Store, Store]) -> None:
+        """It writes only if the texts that were seen are still there."""
+        ours, theirs = sides
+        assert ours.swap({"fence": None}, "fence", "1")
+        assert not theirs.swap({"fence": None}, "fence", "x")
+        assert theirs.swap({"fence": "1", "size": None}, "fence", "2")
+        assert not ours.swap({"fence": "1"}, "fence", "x")
+
+    def test_only_one_creates(self, hdfs: Hdfs, folder: str) -> None:
+        """Of many on both sides that create a text at once, one succeeds, and nothing is left over."""
+        openers: list[Callable[[str], SharedPlace]] = [hdfs.files().remote, HadoopPath] * 4
+        stores = [store_at(folder, "rates", open_folder=opener) for opener in openers]
+        for turn in range(5):
+            start, won = threading.Barrier(len(stores)), list[str]()
+
+            def create(number: int, turn: int = turn, start: threading.Barrier = start, won: list[str] = won) -> None:
+                start.wait(10)
+                if stores[number].swap({f"turn-{turn}": None}, f"turn-{turn}", str(number)):
+                    won.append(str(number))
+
+            threads = [threading.Thread(target=create, args=(number,)) for number in range(len(stores))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert won == [stores[0].read(f"turn-{turn}", newest=True)]
+        assert sorted(names(hdfs.files().remote(folder) / "rates")) == [f"turn-{turn}" for turn in range(5)]
+
+
+def _reads(store: Store, text: str) -> bool:
+    return store.read("fence") == text
+
+
+def test_waits_are_bounded(hdfs: Hdfs, folder: str) -> None:
+    """While the NameNode hangs, both sides are told so in seconds, and go on when it is back."""
+    ours, theirs = hdfs.files(2.0).remote(folder), HadoopPath(folder)
+    (theirs / "a").write_bytes(b"1")
+    name_node = hdfs.daemons.processes["NameNode"]
+    os.kill(name_node.pid, signal.SIGSTOP)
+    try:
+        for place in (ours / "a", theirs / "a"):
+            started = time.monotonic()
+            with pytest.raises(OSError, match=r"hdfs://") as told:
+                place.read_bytes()
+            assert not isinstance(told.value, FileNotFoundError)
+            print(f"{time.monotonic() - started:.1f} s: {told.value}")
+            assert time.monotonic() - started < 20
+        assert isinstance(ours, RemotePath)
+    finally:
+        os.kill(name_node.pid, signal.SIGCONT)
+    assert wait_until(lambda: (ours / "a").read_bytes() == (theirs / "a").read_bytes() == b"1", 20)
+
+
+def test_the_end_of_a_checkpoint_is_repeated(folder: str) -> None:
+    """A rehearsal's checkpoint is made from one in HDFS."""
+    place = HadoopPath(folder)
+    for batch in range(3):
+        text = f'v1\n{{"batchWatermarkMs":5}}\n{{"in":{{"0":{1000 * (batch + 1)}}}}}'
+        (place / "ck" / "offsets" / str(batch)).write_bytes(text.encode())
+    offsets = repeat_newest_batch(f"{folder}/ck", place / "warm")
+    assert [text.splitlines()[2] for text in offsets] == ['{"in": {"0": 2900}}', '{"in": {"0": 3000}}']
+    assert (place / "warm" / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"in": {"0": 2800}}'
