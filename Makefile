@@ -13,7 +13,7 @@ SPARK ?= 3.5
 OTHER_SPARK := .tidegate/spark-$(SPARK)
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s test-yarn test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser
+.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,8 @@ test-k8s: $(INSTALLED)  ## tests on the Kubernetes cluster of KUBECONFIG, whose 
 test-yarn: setup  ## tests on a YARN of their own on this machine: jobs changed in every way
 	TIDEGATE_TEST_YARN=1 $(BIN)/python -m pytest tests/yarn $(ARGS)
 
+test-hdfs: setup  ## tests on an HDFS of their own on this machine: jobs with nothing shared
+	TIDEGATE_TEST_HDFS=1 $(BIN)/python -m pytest tests/hdfs $(ARGS)
 test-s3: setup  ## tests on an S3 server on this machine: checkpoint, event log and control files in it, nothing shared
 	TIDEGATE_TEST_S3=1 $(BIN)/python -m pytest tests/s3 $(ARGS)
 

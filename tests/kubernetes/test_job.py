@@ -45,7 +45,7 @@ class Job(CountingJob):
         api = namespace.account("actuator", ACTUATOR)
         self._clusters = KubernetesClusters(namespace.account("collector", COLLECTOR, COLLECTOR_EVERYWHERE), 10.0)
         shutil.copy(SCRIPT, namespace.folder)
-        settings = {
+        settings: dict[str, Any] = {
             "backend": "kubernetes",
             "script": str(namespace.folder / SCRIPT.name),
             "kubernetes": namespace.block(),

@@ -125,9 +125,9 @@ class Application(Wire):
     event_log_dir: Path
     """Where Spark writes the event log: a path, or a URI as of the checkpoint. It must exist."""
     control_dir: Path | None = None
-    """A directory that the actuator and the drivers reach: stop markers, fences and acknowledgements; a path, or a URI in
-    HDFS. When absent, they are in a ConfigMap of the job on Kubernetes, and elsewhere in the folder `tidegate-control`
-    next to a checkpoint that is not on this machine."""
+    """A directory that the actuator and the drivers reach: stop markers, fences and acknowledgements. A path, or a URI
+    in HDFS. When absent, they are in a ConfigMap of the job on Kubernetes; on other clusters in the folder
+    `tidegate-control` next to a checkpoint that is not on this machine."""
     kubernetes: KubernetesPods | None = None
     """The job's pods; needed by the `kubernetes` backend."""
     executor_cores: Parallelism = 1
