@@ -37,6 +37,7 @@ test-yarn: setup  ## tests on a YARN of their own on this machine: jobs changed 
 
 test-hdfs: setup  ## tests on an HDFS of their own on this machine: jobs with nothing shared
 	TIDEGATE_TEST_HDFS=1 $(BIN)/python -m pytest tests/hdfs $(ARGS)
+
 test-s3: setup  ## tests on an S3 server on this machine: checkpoint, event log and control files in it, nothing shared
 	TIDEGATE_TEST_S3=1 $(BIN)/python -m pytest tests/s3 $(ARGS)
 

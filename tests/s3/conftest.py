@@ -148,6 +148,10 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
             patch.delenv(name)
         for name, value in {**credentials, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1"}.items():
             patch.setenv(name, value)
+        # the JVM of this process, with which tests do what a driver does
+        options = f"--driver-class-path {class_path(spark_jars)} --conf spark.hadoop.fs.s3a.path.style.access=true"
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{options} pyspark-shell")
+        patch.setenv("JAVA_HOME", str(java.home))
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
         try:
             assert wait_until(lambda: port_open(port), _START_SECONDS), (folder / "s3proxy.log").read_text("utf-8")

@@ -33,6 +33,7 @@ _BOUNDS = {
     "fs.s3a.connection.request.timeout": "15000",
     "fs.s3a.attempts.maximum": "1",
     "fs.s3a.retry.limit": "1",
+    "fs.s3a.bucket.probe": "2",  # a bucket that does not exist is no empty folder
 }
 """How long the clients of HDFS and S3 wait; by default for minutes. In milliseconds."""
 _S3A = "s3a:"
