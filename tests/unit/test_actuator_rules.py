@@ -262,6 +262,15 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
     assert args[args.index("--run") + 1] == "2"
 
 
+def test_the_launcher_ships_event_logs_to_an_object_store() -> None:
+    """Only there: elsewhere Spark writes the log where it is read."""
+    spec = job()
+    for place, told in (("/events", None), ("hdfs://nn:8020/events", None), ("s3a://logs/events", "s3a://logs/events")):
+        application = spec.application.model_copy(update={"event_log_dir": place})
+        args = Submission(spec.model_copy(update={"application": application}), Token(7), 2).submit_args("yarn")
+        assert (args[args.index("--event-log") + 1] if "--event-log" in args else None) == told
+
+
 def test_a_run_starts_at_its_size_and_can_grow_to_the_maximum() -> None:
     """A cluster grants the ordered executors at the start, and up to the spec's maximum when the driver asks later."""
     spec = job(executor_cores=2, min_parallelism=2, max_parallelism=8)

@@ -28,8 +28,8 @@ def load_gate(jvm: Any) -> Any:
     return jvm.tidegate.Gate
 
 
-def load_java(jvm: Any, name: str, beside: Mapping[str, bytes] = MappingProxyType({})) -> None:
-    """Compile `<name>.java`, and put its classes, and the files `beside`, on the class path of the JVM's programs."""
+def load_java(jvm: Any, name: str, files: Mapping[str, bytes] = MappingProxyType({})) -> None:
+    """Compile `<name>.java`, and put its classes, and other `files`, on the class path of the JVM's programs."""
     source = Path(__file__).with_name(f"{name}.java")
     # that of spark-submit, which has the job's jars too
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -40,7 +40,7 @@ def load_java(jvm: Any, name: str, beside: Mapping[str, bytes] = MappingProxyTyp
     compiler.cook(source.name, source.read_text(encoding="utf-8"))
     folder = Path(tempfile.mkdtemp(prefix="tidegate-java-"))
     classes = {f"{each.replace('.', '/')}.class": bytes(code) for each, code in compiler.getBytecodes().items()}
-    for path, content in {**classes, **beside}.items():
+    for path, content in {**classes, **files}.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
