@@ -58,12 +58,11 @@ class HdfsJob(StandaloneCountingJob):
         now = datetime.now(UTC)
         return self.logs.read({"counts": Interval(now - timedelta(seconds=seconds), now)})["counts"]
 
-    def in_background(
-        self, kind: CommandKind, size: int, way: Way | None = None
-    ) -> tuple[threading.Thread, list[ActionResult]]:
-        """Carry out a command in a thread; return it, and where its last result will be."""
+    def in_background(self, size: int, way: Way) -> tuple[threading.Thread, list[ActionResult]]:
+        """Change the size in a thread; return it, and where the last result will be."""
         ends: list[ActionResult] = []
-        thread = threading.Thread(target=lambda: ends.append(self.carry_out(kind, size, way)), daemon=True)
+        rescale = CommandKind.RESCALE
+        thread = threading.Thread(target=lambda: ends.append(self.carry_out(rescale, size, way)), daemon=True)
         thread.start()
         return thread, ends
 
@@ -92,7 +91,7 @@ def test_a_job_is_changed_in_every_way(job: HdfsJob) -> None:
         assert job.wait_for_batches(3)
         reading = job.reading()
         newest = reading.runs[-1]
-        print(reading.complete, reading.grown_at, newest.batches, newest.executors)
+        print(reading.complete, reading.grown_at, len(newest.batches))
         assert reading.complete
         assert newest.app_id == job.results[-1].incarnation
         assert newest.batches
@@ -117,7 +116,7 @@ def test_a_stale_driver_writes_nothing(job: HdfsJob) -> None:
 def test_a_driver_that_is_killed_in_a_restart_loses_nothing(job: HdfsJob, victim: str) -> None:
     """Killed while it stops, or before its first commit: the job ends at a size that works, with every row once."""
     before = job.control.runs()[-1]
-    thread, ends = job.in_background(CommandKind.RESCALE, 4, Way.RESTART)
+    thread, ends = job.in_background(4, Way.RESTART)
     token = before if victim == "old" else Token(2, 1)
     assert wait_until(lambda: job.control.stop_marker() is not None, 60, 0.05)
     facts = wait_until(lambda: job.control.running(token), 120, 0.05)
@@ -141,7 +140,7 @@ def test_a_name_node_that_is_away_is_waited_for(job: HdfsJob, caplog: pytest.Log
         with pytest.raises(OSError, match=r"hdfs://.*/events: http://.* does not answer .*TIDEGATE_FILES") as told:
             job.reading()
         print("the collector is told:", told.value)
-        thread, ends = job.in_background(CommandKind.RESCALE, 4, Way.IN_PLACE)
+        thread, ends = job.in_background(4, Way.IN_PLACE)
         time.sleep(max(0.0, started + AWAY_SECONDS - time.monotonic()))
     finally:
         os.kill(name_node.pid, signal.SIGCONT)

@@ -126,7 +126,7 @@ def test_unknown_jobs_and_wrong_pipelines_are_refused() -> None:
 def test_a_checkpoint_that_cannot_be_read_is_refused_before_anything_changes() -> None:
     """A run whose checkpoint cannot be read could not be verified, so the old one is not stopped."""
     spec = job()
-    app = spec.application.model_copy(update={"checkpoint_location": "s3a://bucket/ck"})
+    app = spec.application.model_copy(update={"checkpoint_location": "gs://bucket/ck"})
     assert refused(spec.model_copy(update={"application": app})) == "UNREADABLE_CHECKPOINT"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from tests.support.eventlogs import HERE, recorded, rolling
@@ -21,6 +22,7 @@ from tidegate.backtest.trial import Replica
 from tidegate.cli.specfile import parse_specs
 from tidegate.events.job import Mode, Tariff
 from tidegate.lab.tunings import DEFAULTS, Tuning
+from tidegate.runtime.files import Files
 from tidegate.twin.load import Load
 from tidegate.twin.topic import even
 
@@ -207,6 +209,13 @@ def test_a_drawn_load_takes_a_proposed_job_file(report: JobReport) -> None:
     assert again.proposed.whole.changes > 0
     assert again.spec.scaling.mode is Mode.ADVISE
     assert again.spec.application.script == spec.application.script
+
+
+def test_logs_elsewhere_are_read_the_same(folder: Path) -> None:
+    """A folder that is not on this machine gives the same runs."""
+    for file in folder.iterdir():
+        fsspec.filesystem("memory").pipe_file(f"/backtest/{file.name}", file.read_bytes())
+    assert read_logs(Files().place("memory://backtest")).jobs == read_logs(folder).jobs
 
 
 def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> None:

@@ -50,3 +50,12 @@ def test_a_password_in_the_url_is_not_shown() -> None:
     settings = ActuatorSettings(redis_url="rediss://bob:hunter2@redis:6379/0")
     assert settings.redacted()["redis_url"] == "rediss://**********@redis:6379/0"
     assert "hunter2" not in str(settings.redacted())
+
+
+def test_options_of_file_systems_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be tokens or passwords: only their names are shown."""
+    monkeypatch.setenv("TIDEGATE_FILES", '{"hdfs": {"url": "http://nn:9870", "token": "s3cret"}, "s3a": {}}')
+    settings = ActuatorSettings()
+    assert settings.files["hdfs"]["url"] == "http://nn:9870"
+    assert settings.redacted()["files"] == "hdfs (token, url); s3a ()"
+    assert "s3cret" not in str(settings.redacted())

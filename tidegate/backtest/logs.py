@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from tidegate.runtime.files import Place, names, scan
 from tidegate.sparklog import events
 from tidegate.sparklog.event_log import ROLLING_PREFIX, ApplicationLog
 from tidegate.sparklog.events import PartitionOffsets
@@ -137,7 +137,7 @@ class Logs:
     left_out: tuple[LeftOut, ...]
 
 
-def read_logs(path: Path, progress: Progress = lambda _name, _done, _total: None) -> Logs:
+def read_logs(path: Place, progress: Progress = lambda _name, _done, _total: None) -> Logs:
     """Return what a folder of event logs, or a single log, holds. Raises `OSError` if it cannot be listed."""
     found = _logs_in(path)
     total, done = sum(size for _, size in found), 0
@@ -159,19 +159,20 @@ class _NotUsable(ValueError):
     """The log says nothing that could be backtested."""
 
 
-def _logs_in(path: Path) -> list[tuple[Path, int]]:
+def _logs_in(path: Place) -> list[tuple[Place, int]]:
     """Return the logs of a folder with their sizes in bytes, by name; a log itself is the only one."""
     if path.is_file() or path.name.startswith(ROLLING_PREFIX):
         return [(path, _size(path))]
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    return [(e, _size(e)) for e in entries if e.is_file() or e.name.startswith(ROLLING_PREFIX)]
+    entries = [entry for entry in scan(path) if not entry.name.startswith(".")]
+    logs = sorted(entry.name for entry in entries if entry.is_file() or entry.name.startswith(ROLLING_PREFIX))
+    return [(path / name, _size(path / name)) for name in logs]
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.iterdir())
+def _size(path: Place) -> int:
+    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in scan(path))
 
 
-def _read(path: Path, progress: Callable[[int], None]) -> Run:
+def _read(path: Place, progress: Callable[[int], None]) -> Run:
     run, reader = Run(path.name), None
     lines = broken = 0
     for line in _lines(path, progress):
@@ -192,11 +193,11 @@ def _read(path: Path, progress: Callable[[int], None]) -> Run:
         raise _NotUsable(
             f"its sources are not Kafka topics, but {kinds}" if kinds else "no micro-batch of a streaming query ended"
         )
-    run.compacted = path.is_dir() and any(file.name.endswith(".compact") for file in path.iterdir())
+    run.compacted = path.is_dir() and any(name.endswith(".compact") for name in names(path))
     return run
 
 
-def _lines(path: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
+def _lines(path: Place, progress: Callable[[int], None]) -> Iterator[bytes]:
     log = ApplicationLog(path)
     while True:
         before = log.bytes_read

@@ -21,11 +21,13 @@ from tidegate.backtest.trial import Replica
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
+from tidegate.client import ClientSettings
 from tidegate.events.job import Tariff
 from tidegate.installed import engine
 from tidegate.interrupts import uninterrupted
 from tidegate.lab.traces import read_trace
 from tidegate.replay.source import start_session
+from tidegate.runtime.files import Files
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.load import BadLoad
 from tidegate.twin.model import JobModel, StageModel
@@ -37,9 +39,10 @@ if TYPE_CHECKING:
 
 def backtest_command(
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="LOGS|CSV", help="A folder of Spark event logs, one log, or a CSV of seconds,records_per_second."
+            metavar="LOGS|CSV",
+            help="A folder of Spark event logs, or one log, also as a URI; or a CSV of seconds,records_per_second.",
         ),
     ],
     html: Annotated[Path | None, typer.Option("--html", help="Write the page with pictures here.")] = None,
@@ -95,6 +98,7 @@ def backtest_command(
 
     Example:  tidegate backtest /data/events --html backtest.html --job-file job.yaml
               tidegate backtest /data/events --job orders --objective 30 --slot-hour 0.05 --late-minute 0.4
+              tidegate backtest hdfs://namenode:8020/spark-events
               tidegate backtest load.csv --record-cost-ms 1.5 --html backtest.html
     """
     if policy not in engine().policies:
@@ -102,7 +106,7 @@ def backtest_command(
     choices = Choices(objective, max_slots, policy, _tariff(slot_hour, late_minute, currency), held_out)
     left_out: list[LeftOut] = []
     with _bars() as bars, _searching(bars, spark, trials) as searching:
-        if source.suffix == ".csv":
+        if source.endswith(".csv"):
             model = JobModel(
                 job_id="load",
                 sources=("source",),
@@ -110,7 +114,7 @@ def backtest_command(
                 overhead_seconds=overhead,
                 trigger_interval_seconds=trigger,
             )
-            drawn = _of_load(source, spec, model, even(partitions))
+            drawn = _of_load(Path(source), spec, model, even(partitions))
             reports = [backtest_load(drawn, choices, searching)]
         else:
             reports, left_out = _of_logs(source, job, choices, searching, bars)
@@ -128,10 +132,11 @@ def backtest_command(
 
 
 def _of_logs(
-    source: Path, names: Sequence[str] | None, choices: Choices, searching: Search, bars: Progress
+    source: str, names: Sequence[str] | None, choices: Choices, searching: Search, bars: Progress
 ) -> tuple[list[JobReport], list[LeftOut]]:
     reading = bars.add_task("reading logs", total=None)
-    logs = read_logs(source, lambda _name, done, total: bars.update(reading, completed=done, total=total))
+    place = Files(ClientSettings().files).place(source)
+    logs = read_logs(place, lambda _name, done, total: bars.update(reading, completed=done, total=total))
     left_out = list(logs.left_out)
     unknown = sorted(set(names or ()) - set(logs.jobs))
     if unknown:
@@ -207,7 +212,7 @@ def _bars() -> Progress:
 def _write(
     reports: Sequence[JobReport],
     left_out: Sequence[LeftOut],
-    source: Path,
+    source: str,
     html: Path | None,
     json_file: Path | None,
     job_file: Path | None,
@@ -215,7 +220,7 @@ def _write(
     def page(path: Path) -> None:
         from tidegate.backtest.page import write_page  # noqa: PLC0415  (matplotlib takes seconds to import)
 
-        write_page(path, reports, left_out, str(source))
+        write_page(path, reports, left_out, source)
 
     def figures(path: Path) -> None:
         path.write_text(json.dumps(told.as_json(reports, left_out), indent=2) + "\n", encoding="utf-8")

@@ -21,6 +21,7 @@ from tidegate.cli.problems import NO, problem_of
 from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs
 from tidegate.events.job import JobSpec
 from tidegate.events.topics import TOPICS
+from tidegate.runtime.files import Files
 from tidegate.runtime.kafka import check_topics, ensure_topics
 from tidegate.runtime.settings import without_login
 from tidegate.stack import StackError, StackInfo, status
@@ -117,7 +118,9 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     if info is not None:
         yield _probe("Spark master", lambda: _master(info), f"see its log in {info.log_dir}")
     with suppress(Unreachable, NoSuchTopic):  # the lines above say so
-        yield from _spark_of_jobs(current_specs(settings))
+        specs = current_specs(settings)
+        yield from _spark_of_jobs(specs)
+        yield from files_of_jobs(specs, Files(settings.files))
 
 
 def _python() -> Finding:
@@ -228,6 +231,25 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             said = f"{url}: {type(error).__name__}: {error}"
             yield Finding("warn", what, said, "start its master, or correct application.rest_url")
+
+
+def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Finding]:
+    """Look for the event logs, and ask for the checkpoints, of jobs whose files are not on the services' machines."""
+    for spec in specs.values():
+        app = spec.application
+        for name, location in (("event_log_dir", app.event_log_dir), ("checkpoint_location", app.checkpoint_location)):
+            what = f"{name} of {spec.job_id}"
+            try:
+                place = files.place(location)
+                if isinstance(place, Path):
+                    continue
+                place.stat()
+                yield Finding("ok", what, location)
+            except FileNotFoundError as error:
+                if name == "event_log_dir":  # Spark makes the folder of a checkpoint, and none for its logs
+                    yield Finding("fail", what, str(error), f"make the folder: hdfs dfs -mkdir -p {location}")
+            except OSError as error:
+                yield Finding("fail", what, str(error), "docs/how-to/no-shared-directory.md")
 
 
 def spark_finding(what: str, version: str, where: str) -> Finding:

@@ -21,6 +21,7 @@ from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import differences, next_version, publish, with_mode, with_size
+from tidegate.runtime.files import Files, FilesError
 from tidegate.terminal import size, stdout
 
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorded with the change.")]
@@ -61,6 +62,7 @@ def apply(
         now = present.get(spec.job_id)
         new = next_version(spec, now)
         _show_change(now, new)
+        _show_unreadable(spec, Files(settings.files))
         changed += [new] if new else []
     if changed and dry_run:
         stdout().print("dry run: nothing was published")
@@ -176,6 +178,16 @@ def _change(reason: str, at: datetime | None = None) -> SpecChange:
     except (OSError, KeyError):  # no user has this process's number, as in some containers
         user = "tidegate"
     return SpecChange(by=user[:100], reason=reason, at=at or datetime.now(UTC))
+
+
+def _show_unreadable(spec: JobSpec, files: Files) -> None:
+    """Say which files of a job the services could not read if they were set up as this machine is."""
+    app = spec.application
+    for location in dict.fromkeys((app.checkpoint_location, app.event_log_dir)):
+        try:
+            files.place(location)
+        except FilesError as error:
+            stdout().print(f"  note: {error}; collector and actuator need the same", style="yellow", markup=False)
 
 
 def _show_change(now: JobSpec | None, new: JobSpec | None) -> None:

@@ -1,0 +1,56 @@
+"""What `doctor` and `apply` say about files that are not on the services' machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.fake_webhdfs import fake_webhdfs
+from tidegate.cli.doctor import files_of_jobs
+from tidegate.cli.specs import _show_unreadable
+from tidegate.events.job import Application, JobSpec
+from tidegate.runtime.files import Files
+
+
+def _spec(checkpoint: str, logs: str, **application: Any) -> JobSpec:
+    settings: dict[str, Any] = {"backend": "local", "master": "local[2]", "script": "/job.py"}
+    settings |= {"checkpoint_location": checkpoint, "event_log_dir": logs} | application
+    return JobSpec(job_id="rates", sources=("in",), application=Application(**settings))
+
+
+def test_doctor_looks_for_the_files_of_jobs() -> None:
+    """A missing folder of event logs is named with what to do; a checkpoint may be still to come."""
+    with fake_webhdfs() as hdfs:
+        files, spec = Files({"hdfs": {"url": hdfs.url}}), _spec("hdfs://nn/ck", "hdfs://nn/events")
+        hdfs.put("/data/a", b"")
+        (missing,) = files_of_jobs({"rates": spec}, files)
+        assert (missing.verdict, missing.what) == ("fail", "event_log_dir of rates")
+        assert missing.remedy == "make the folder: hdfs dfs -mkdir -p hdfs://nn/events"
+        hdfs.put("/events/.made", b"")
+        assert [finding.verdict for finding in files_of_jobs({"rates": spec}, files)] == ["ok"]
+        hdfs.put("/ck/metadata", b"")
+        assert [finding.verdict for finding in files_of_jobs({"rates": spec}, files)] == ["ok", "ok"]
+        hdfs.forbidden = True
+        assert "Permission denied" in next(files_of_jobs({"rates": spec}, files)).found
+    assert list(files_of_jobs({"rates": _spec("/ck", "file:/events", control_dir="/control")}, files)) == []
+
+
+def test_apply_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    """A location that nobody could read is named with what to set; others are not."""
+    _show_unreadable(_spec("hdfs:///ck", "/events"), Files())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "hdfs:///ck: nothing says where its NameNode is: set TIDEGATE_FILES" in said
+    assert "collector and actuator need the same" in said
+    _show_unreadable(_spec("hdfs://nn/ck", "/events"), Files())
+    assert capsys.readouterr().out == ""
+
+
+def test_control_files_are_next_to_a_checkpoint_elsewhere() -> None:
+    """A job whose checkpoint is a path has to say where they are."""
+    assert _spec("hdfs://nn:8020/a/ck/", "/e").application.control_place == "hdfs://nn:8020/a/tidegate-control"
+    assert _spec("hdfs://nn/ck", "/e").application.control_place == "hdfs://nn/tidegate-control"
+    assert _spec("hdfs://nn/ck", "/e", control_dir="/c").application.control_place == "/c"
+    for checkpoint in ("/ck", "file:///ck"):
+        with pytest.raises(ValueError, match="needs control_dir"):
+            _spec(checkpoint, "/e")
