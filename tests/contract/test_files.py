@@ -20,6 +20,7 @@ from tests.support.fake_webhdfs import MTIME, FakeWebHdfs, fake_webhdfs
 from tidegate.runtime.files import Files, FilesError, Place, RemotePath, chunks, names, scan
 from tidegate.runtime.webhdfs import open_hdfs
 from tidegate.sparklog.event_log import ApplicationLog
+from tidegate.sparklog.log_directory import LogDirectory
 
 
 class Folder:
@@ -294,6 +295,13 @@ class TestS3:
         assert names(_s3(s3) / "ck") == []
         s3.put("ck/commits/", b"")
         assert [(entry.name, entry.is_dir()) for entry in scan(_s3(s3) / "ck")] == [("commits", True)]
+
+    def test_a_folder_without_files_is_empty(self, s3: FakeS3) -> None:
+        """There are no folders on S3: nobody can make that of the first event log before there is one."""
+        logs = LogDirectory(_s3(s3) / "events", limit_bytes=1000)
+        assert logs.read({"rates": None}) == {}
+        with pytest.raises(OSError, match="NoSuchBucket"):
+            LogDirectory(_s3_files(s3.url).place("s3a://jbos/events"), limit_bytes=1000).read({})
 
     def test_a_missing_bucket_is_no_empty_folder(self, s3: FakeS3) -> None:
         """A name that is misspelled must not look like a job without a checkpoint."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tests.s3.conftest import S3Server
 from tests.support.wait import wait_until
+from tidegate.launcher.file_store import SharedPlace
 from tidegate.launcher.hadoop import S3aPath, place_of
 from tidegate.launcher.store import Store, store_at
 from tidegate.launcher.warm import repeat_newest_batch
@@ -69,11 +72,11 @@ class TestStore:
             for text in ("1", "2", "äöü"):
                 ours.write("fence", text)
                 assert theirs.read("fence", newest=True) == text
-                assert wait_until(lambda text=text, store=theirs: store.read("fence") == text, 4)
+                assert wait_until(partial(_reads, theirs, text), 4)
             assert ours.names() == theirs.names() == ["fence"]
             theirs.remove(["fence", "stop"])
             assert ours.read("fence", newest=True) is None
-            assert wait_until(lambda store=ours: store.read("fence") is None, 4)
+            assert wait_until(partial(_reads, ours, None), 4)
 
     def test_a_swap_needs_what_was_seen(self, sides: tuple[Store, Store]) -> None:
         """It writes only if the texts that were seen are still there: the server compares the ETag."""
@@ -87,7 +90,8 @@ class TestStore:
 
     def test_only_one_creates(self, folder: str) -> None:
         """Of many on both sides that create a text at once, one succeeds: a turn in a handover is taken once."""
-        stores = [store_at(folder, "rates", open_folder=opener) for opener in [Files().remote, S3aPath] * 4]
+        openers: list[Callable[[str], SharedPlace]] = [Files().remote, S3aPath]
+        stores = [store_at(folder, "rates", open_folder=opener) for opener in openers * 4]
         for store in stores:
             store.names()  # the first look opens the client
         for turn in range(10):
@@ -104,6 +108,10 @@ class TestStore:
             for thread in threads:
                 thread.join(30)
             assert won == [stores[0].read(f"turn-{turn}", newest=True)]
+
+
+def _reads(store: Store, text: str | None) -> bool:
+    return store.read("fence") == text
 
 
 def test_waits_are_bounded(s3: S3Server, folder: str) -> None:

@@ -103,6 +103,11 @@ class RemotePath:
     view_seconds = None
 
     @property
+    def has_folders(self) -> bool:
+        """Whether folders are things of their own; otherwise, one that is absent is empty."""
+        return bool(getattr(self._system, "has_folders", True))
+
+    @property
     def lags(self) -> bool:
         """Whether a file that is being written may hold more than its listed size."""
         return bool(getattr(self._system, "lags", False))

@@ -26,6 +26,7 @@ class S3(S3FileSystem):  # type: ignore[misc]  # s3fs is untyped
     """One S3. Raises what fsspec raises."""
 
     cachable = False
+    has_folders = False
     retries = 1
     """Those of s3fs come on top of those of botocore."""
 
