@@ -13,13 +13,16 @@ SPARK ?= 3.5
 OTHER_SPARK := .tidegate/spark-$(SPARK)
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser
+.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser k8s-images demo-k8s
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the end a table, a picture and the proof
-	$(BIN)/python -m demo
+	$(BIN)/python -m demo $(ARGS)
+
+demo-k8s: setup k8s-images  ## the same with the job in pods, on the one-node cluster of KUBECONFIG
+	$(BIN)/python -m demo --backend kubernetes $(ARGS)
 
 test: setup prometheus browser  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
@@ -28,7 +31,7 @@ test-docker: setup prometheus  ## the Compose file and the stack's tests in cont
 	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \
 		tests/contract/test_compose_docker.py tests/integration $(ARGS)
 
-test-k8s: $(INSTALLED)  ## tests on the Kubernetes cluster of KUBECONFIG, whose node is this machine; see docs/how-to/kubernetes.md
+test-k8s: $(INSTALLED) k8s-images  ## tests on the Kubernetes cluster of KUBECONFIG, whose node is this machine; see docs/how-to/kubernetes.md
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to a cluster that may be used for tests" >&2; exit 1; }
 	TIDEGATE_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
@@ -110,6 +113,9 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 
 setup: $(INSTALLED)
 	@$(BIN)/python -m tidegate.stack.setup
+
+k8s-images:  # built and loaded by a command that gets their names, such as K8S_LOAD="kind load docker-image"
+	$(if $(strip $(K8S_LOAD)),deploy/kubernetes/load-images.sh $(K8S_LOAD))
 
 prometheus:  # Debian's: the tests run the dashboards' queries and the alerts on it
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \

@@ -5,4 +5,5 @@ script.py       the phases of the load             watch.py    follows offsets, 
 display.py      the live view                      verdict.py  the checks that a run must pass
 audit.py        accounts for every record          report.py   tables, picture, HTML
 run.py          runs it all                        prove.py    records and audits the run
+job.py          the spec of its job                pods.py     the job's pods on Kubernetes
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,9 @@ import typer
 from rich.text import Text
 
 from demo.display import LiveDisplay
-from demo.environment import DemoFailed, sweep
+from demo.environment import sweep
+from demo.failed import DemoFailed
+from demo.pods import IMAGE
 from demo.report import CHANGE_COLUMNS, CHECK_COLUMNS, change_rows, verdict_rows
 from demo.run import RunOptions, RunOutcome, run_demo
 from demo.script import steady_surge_steady
@@ -22,6 +25,13 @@ from tidegate.cli.problems import NO, Problem
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.stack import StackInfo, status
 from tidegate.terminal import stdout, table
+
+
+class Backend(StrEnum):
+    """Where the demo's job runs."""
+
+    STANDALONE = "standalone"
+    KUBERNETES = "kubernetes"
 
 
 def demo(
@@ -35,6 +45,10 @@ def demo(
         Way | None,
         typer.Option("--way", help="The only way to change the size; by default the best one that the job can go."),
     ] = None,
+    backend: Annotated[
+        Backend, typer.Option("--backend", help="Where the job runs; kubernetes: the cluster of KUBECONFIG.")
+    ] = Backend.STANDALONE,
+    image: Annotated[str, typer.Option("--image", help="The image of the job's pods on Kubernetes.")] = IMAGE,
     time_factor: Annotated[
         float, typer.Option("--time-factor", min=1, help="Multiply all time limits by this, on a slow or busy machine.")
     ] = 1.0,
@@ -49,14 +63,19 @@ def demo(
     At the end the demo accounts for every record, audits every hop on Spark, and writes a report with a picture. The
     exit code is 1 if a check fails. It takes about six minutes.
 
+    With `--backend kubernetes` the job runs in pods, on a cluster whose one node is this machine.
+
     Example:  python -m demo --way restart
     """
-    attach = _running_stack()
+    on_kubernetes = backend is Backend.KUBERNETES
+    attach = None if on_kubernetes else _running_stack()
     sweep(work_dir)
     display = LiveDisplay(stdout(), objective)
     ways = ALL_WAYS if way is None else (way,)
     script = steady_surge_steady(rate, objective)
-    options = RunOptions(work_dir, attach, script, keep, time_factor=time_factor, ways=ways)
+    options = RunOptions(
+        work_dir, attach, script, keep, time_factor=time_factor, ways=ways, image=image if on_kubernetes else None
+    )
     try:
         outcome = run_demo(options, display)
     except DemoFailed as error:
@@ -100,7 +119,7 @@ def _print(outcome: RunOutcome, objective: float, keep: bool) -> None:
 
 
 def _print_exploring(outcome: RunOutcome) -> None:
-    environment = outcome.environment
+    environment, pods = outcome.environment, outcome.environment.pods
     where = "" if environment.own_stack else f" --topic-prefix {environment.prefix}"
     lines = [
         "",
@@ -111,5 +130,6 @@ def _print_exploring(outcome: RunOutcome) -> None:
         f"  tidegate scale rates 4 --reason 'trying it out' --wait{where}",
         f"  echo 1080 > {environment.rate_file}      # set the load, in records/s",
         f"Stop everything with: tidegate down --work-dir {environment.info.work_dir}",
+        *([] if pods is None else [f"and the job's pods with: kubectl delete namespace {pods.namespace}"]),
     ]
     stdout().print("\n".join(lines), markup=False)

@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,9 +19,11 @@ import httpx
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import tidegate
+from demo.failed import DemoFailed
+from demo.pods import Pods, new_pods, share
 from tidegate import interrupts
 from tidegate.client import ClientSettings
-from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.runtime.settings import PREFIX
 from tidegate.stack import StackError, StackInfo, down, up
@@ -33,10 +35,6 @@ JOB = "rates"
 PARTITIONS = 8
 WORKER_SLOTS = 12
 HEALTHY_SECONDS = 90.0
-MAX_RECORDS_PER_BATCH = 12_000
-"""Keeps a batch to about 13 s on two slots and 4 s on eight, so that stopping between batches does not take long."""
-TRIGGER = "4 seconds"
-"""Long compared with the fixed cost of a batch, which is up to a second on a busy machine."""
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 LIGHT_JVMS = {
     "spark.driver.extraJavaOptions": _LIGHT,
@@ -48,10 +46,7 @@ LIGHT_JVMS = {
 """The job sleeps more than it computes, so JVMs should start fast; compiling well gains nothing."""
 ROOT = Path(tidegate.__file__).resolve().parent.parent
 """The source tree, with the services and the example job."""
-
-
-class DemoFailed(RuntimeError):
-    """The demo had to stop; the text says what happened and where to look."""
+SCRIPT = ROOT / "deploy" / "examples" / "rates.py"
 
 
 @dataclass
@@ -63,6 +58,8 @@ class Environment:
     """The run's logs, checkpoint, control directory, recording and report."""
     prefix: str
     own_stack: bool
+    pods: Pods | None = None
+    """Where the job runs, if on Kubernetes."""
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
 
     @property
@@ -92,9 +89,24 @@ class Environment:
         return f"{self.prefix}demo-out"
 
     @property
+    def job_folder(self) -> Path:
+        """What the job reads and writes; its pods mount it."""
+        return self.folder if self.pods is None else self.folder / "job"
+
+    @property
+    def script(self) -> Path:
+        """The job's program."""
+        return SCRIPT if self.pods is None else self.job_folder / SCRIPT.name
+
+    @property
     def checkpoint(self) -> Path:
         """The job's checkpoint."""
-        return self.folder / "checkpoint"
+        return self.job_folder / "checkpoint"
+
+    @property
+    def event_log_dir(self) -> Path:
+        """Spark's event logs of the job."""
+        return self.info.event_log_dir if self.pods is None else self.job_folder / "events"
 
     @property
     def rate_file(self) -> Path:
@@ -144,13 +156,14 @@ class Environment:
 
     def close(self, submission_id: str | None = None) -> None:
         """Stop everything the demo started."""
-        try:
-            self.end()
-        finally:
+        with ExitStack() as steps:
             if self.own_stack:
-                down(self.info.work_dir, wait_seconds=30)
+                steps.callback(down, self.info.work_dir, wait_seconds=30)
             elif submission_id is not None:
-                self.kill_driver(submission_id)
+                steps.callback(self.kill_driver, submission_id)
+            if self.pods is not None:
+                steps.callback(self.pods.remove)
+            self.end()
 
 
 def start_environment(
@@ -159,33 +172,52 @@ def start_environment(
     run_name: str,
     on_progress: Callable[[str], None],
     *,
+    image: str | None = None,
     keep: bool = False,
 ) -> Environment:
     """Return an environment with its topics; starts a stack in `base`/stack unless given a running one.
 
     A stack started here is empty and, without `keep`, stops when this process ends for whatever reason. On a stack that
-    was already running, topics, Redis keys and consumer groups carry the run's name.
+    was already running, topics, Redis keys and consumer groups carry the run's name. With an `image`, the job runs in
+    pods of it, and the stack, which pods must reach, is always a new one without Spark.
     """
-    if attach is None:
-        stack = base / "stack"
-        with suppress(StackError):
-            down(stack, purge=True)
-        info = up(stack, worker_slots=WORKER_SLOTS, tied=not keep, on_progress=on_progress)
-    else:
-        info = attach
-    prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
-    environment = Environment(info, (base / run_name).absolute(), prefix, own_stack=attach is None)
-    try:
+    if not SCRIPT.is_file():
+        raise DemoFailed(f"{SCRIPT} does not exist; the demo runs only in a source tree")
+    pods: Pods | None = None
+    with ExitStack() as undo:
+        if image is not None:
+            attach, pods = None, new_pods(Api(), base, run_name, image, on_progress)
+            undo.callback(pods.remove)
+        info = attach or _new_stack(base / "stack", pods, on_progress, keep=keep)
+        prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
+        environment = Environment(info, (base / run_name).absolute(), prefix, own_stack=attach is None, pods=pods)
+        undo.pop_all()
+        undo.callback(environment.close)
         for folder in (environment.logs, environment.folder / "control"):
             folder.mkdir(parents=True, exist_ok=True)
+        if pods is not None:
+            share(environment.job_folder, SCRIPT)
         environment.set_rate(0)
         ensure_topics(environment.settings, partitions=4)
         _data_topics(environment)
         on_progress("the topics are ready")
-    except BaseException:
-        environment.close()
-        raise
+        undo.pop_all()
     return environment
+
+
+def _new_stack(folder: Path, pods: Pods | None, on_progress: Callable[[str], None], *, keep: bool) -> StackInfo:
+    """Start an empty stack; for a job in pods without Spark, and with a Kafka that pods reach."""
+    with suppress(StackError):
+        down(folder, purge=True)
+    address = "127.0.0.1" if pods is None else pods.address
+    return up(
+        folder,
+        spark=pods is None,
+        worker_slots=WORKER_SLOTS,
+        kafka_address=address,
+        tied=not keep,
+        on_progress=on_progress,
+    )
 
 
 def start_services(environment: Environment, on_progress: Callable[[str], None]) -> None:
@@ -217,57 +249,6 @@ def start_services(environment: Environment, on_progress: Callable[[str], None])
             interrupts.check()
             time.sleep(0.25)
         on_progress(f"the {name} is healthy")
-
-
-def spec_for(
-    environment: Environment, objective_seconds: float, record_ms: float = 2.0, time_factor: float = 1.0
-) -> JobSpec:
-    """Return the spec of the demo's job: policy `tide`, with times short enough to watch."""
-    info = environment.info
-    script = ROOT / "deploy" / "examples" / "rates.py"
-    if not script.is_file():
-        raise DemoFailed(f"{script} does not exist; the demo runs only in a source tree")
-    args = ["--bootstrap-servers", info.bootstrap_servers, "--input", environment.source, "--output", environment.sink]
-    args += ["--checkpoint", str(environment.checkpoint), "--record-ms", f"{record_ms:g}"]
-    args += ["--max-offsets-per-trigger", f"{MAX_RECORDS_PER_BATCH}", "--trigger", TRIGGER]
-    return JobSpec(
-        job_id=JOB,
-        pipeline_id=JOB,
-        pool_id="demo",
-        sources=(environment.source,),
-        sinks=(environment.sink,),
-        interval_seconds=3,
-        application=Application(
-            script=str(script),
-            args=tuple(args),
-            master=info.spark_master,
-            rest_url=info.spark_rest,
-            master_ui_url=info.spark_ui,
-            jars=tuple(str(jar) for jar in info.connector_jars),
-            checkpoint_location=str(environment.checkpoint),
-            event_log_dir=str(info.event_log_dir),
-            control_dir=str(environment.folder / "control"),
-            conf=LIGHT_JVMS,
-            # Two slots per executor halve the number of JVMs that a small machine has to start.
-            executor_cores=2,
-            stop_deadline_seconds=30.0 * time_factor,
-            start_deadline_seconds=120.0 * time_factor,
-        ),
-        scaling=Scaling(
-            # The demo lasts minutes, so savings count at once and restarts are cheap.
-            policy="tide",
-            policy_options={
-                "horizon_seconds": 180.0,
-                "restart_price": 6.0,
-                "switching_threshold": 1.0,
-                "damping_seconds": 20.0,
-            },
-            guards={"stabilization": {"seconds": 6.0}, "cooldown": {"up_seconds": 15.0, "down_seconds": 20.0}},
-            min_parallelism=2,
-            max_parallelism=WORKER_SLOTS,
-            lag_objective_seconds=objective_seconds,
-        ),
-    )
 
 
 def sweep(base: Path) -> None:

@@ -10,7 +10,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from demo.environment import ROOT, DemoFailed, Environment
+from demo.environment import ROOT, Environment
+from demo.failed import DemoFailed
 from demo.verdict import Audited
 from tidegate.replay.record import record
 
@@ -39,7 +40,7 @@ def audit_run(environment: Environment) -> Audited:
     )
     command = [sys.executable, "-m", "tidegate", "audit", "--json", str(told), "--html", str(page)]
     command += ["--bootstrap-servers", info.bootstrap_servers, "--topic-prefix", environment.prefix]
-    command += ["--event-logs", str(info.event_log_dir), "--redis", info.redis_url]
+    command += ["--event-logs", str(environment.event_log_dir), "--redis", info.redis_url]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TIDEGATE_"))}
     env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     env |= {"TIDEGATE_REDIS_PASSWORD": info.redis_password, "TIDEGATE_REDIS_PREFIX": environment.redis_prefix}

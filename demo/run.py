@@ -12,7 +12,9 @@ from typing import TypeVar
 
 from demo.audit import audit_records
 from demo.display import LiveDisplay
-from demo.environment import JOB, DemoFailed, Environment, spec_for, start_environment, start_services
+from demo.environment import JOB, Environment, start_environment, start_services
+from demo.failed import DemoFailed
+from demo.job import spec_for
 from demo.prove import audit_run, record_run
 from demo.report import write_report
 from demo.script import LoadPhase, LoadScript, Observations
@@ -54,6 +56,8 @@ class RunOptions:
     """Multiplies every time limit; more than 1 for a slow or busy machine."""
     ways: tuple[Way, ...] = ALL_WAYS
     """The allowed ways to change the size."""
+    image: str | None = None
+    """The image of the job's pods on Kubernetes; None runs the job on Spark standalone."""
 
 
 @dataclass
@@ -77,7 +81,9 @@ class RunOutcome:
 def run_demo(options: RunOptions, display: LiveDisplay) -> RunOutcome:
     """Run the whole demo and, without `options.keep`, stop what it started; raises `DemoFailed` if it cannot finish."""
     name = datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
-    environment = start_environment(options.base, options.attach, name, display.tell, keep=options.keep)
+    environment = start_environment(
+        options.base, options.attach, name, display.tell, image=options.image, keep=options.keep
+    )
     watcher: Watcher | None = None
     finished = False
     try:

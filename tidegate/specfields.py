@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
+
+LEAST_POD_MB = 466
+"""Spark refuses a heap of less than 450 MiB. In a container of less than two CPUs or 1792 MiB, Java takes its serial
+collector, and does not count the 1/30 of the heap that this one keeps free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,21 @@ def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProbl
         return None, [SpecProblem(d["loc"], _message(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
     except (TypeError, ValueError) as error:  # YAML allows more than JSON, such as .nan or binary values
         return None, [SpecProblem((), f"not a JSON value: {error}")]
-    return spec, [SpecProblem(tuple(text.partition(":")[0].split(".")), text) for text in engine().check(spec)]
+    texts = [*engine().check(spec), *_too_little_memory(spec)]
+    return spec, [SpecProblem(tuple(text.partition(":")[0].split(".")), text) for text in texts]
+
+
+def _too_little_memory(spec: JobSpec) -> Iterator[str]:
+    """Yield a problem for each heap that Spark would refuse in a pod (INVALID_DRIVER_MEMORY)."""
+    if spec.application.kubernetes is None:
+        return
+    for name in ("executor_memory_mb", "driver_memory_mb"):
+        given = getattr(spec.application, name)
+        if given < LEAST_POD_MB:
+            yield (
+                f"application.{name}: must be at least {LEAST_POD_MB} on Kubernetes, found {given}: Spark needs 450 MB,"
+                " and in a small container Java counts less than it is given"
+            )
 
 
 def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +70,37 @@ def test_every_file_is_part_of_a_kustomization() -> None:
         here = {file.name for file in path.parent.glob("*.yaml")} - {"kustomization.yaml"}
         assert {name for name in listed if "/" not in name} == here, path
         assert all((path.parent / name).exists() for name in [*listed, *said.get("components", ())]), path
+
+
+def test_all_images_are_built_and_loaded(tmp_path: Path) -> None:
+    """`load-images.sh` makes every image that the manifests name, out of all that the Dockerfile copies."""
+    docker, log = tmp_path / "docker", tmp_path / "log"
+    script = 'echo "$@" >> "$LOG"; if [ "$1" = build ]; then tar -tf - >> "$LOG.files"; fi'
+    docker.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    docker.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log), "TAG": "0.1.0"}
+    done = subprocess.run(
+        [ROOT / "load-images.sh", "echo", "loaded:"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    loaded = set(done.stdout.splitlines()[-1].partition("loaded: ")[2].split())
+    named = {
+        image
+        for path in FILES
+        for image in re.findall(r"image: ([^\s{}]+:[\w.-]+)$", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert loaded == named
+    built = {line.split()[-2] for line in log.read_text("utf-8").splitlines() if line.startswith("build")}
+    assert built == {name for name in named if name.startswith("tidegate/")}
+    dockerfile = (ROOT.parent / "Dockerfile").read_text("utf-8")
+    copied = {line.split()[1] for line in dockerfile.splitlines() if line.startswith("COPY ") and "--from" not in line}
+    files = set((tmp_path / "log.files").read_text("utf-8").splitlines())
+    for path in copied:
+        assert any(file.rstrip("/").startswith(path.partition("$")[0].rstrip("/")) for file in files), path
 
 
 def test_each_service_has_its_deployment_account_and_budget() -> None:

@@ -186,8 +186,8 @@ def test_a_stateful_job_is_handed_over(job: HandoverJob) -> None:
     assert end.submission_id != first
     assert end.details["clean"] is True
     (ready,) = (result for result in job.results(command.command_id) if result.phase is Phase.SWITCHING)
-    assert ready.details["rehearsed_batches"] == 4, "two of each query"
-    assert ready.details["loaded_state_partitions"], "one for each slot and stateful query"
+    assert ready.details["rehearsed_batches"] == 8, "four of each query"
+    assert ready.details["loaded_state_partitions"], "two for each slot and stateful query"
     before = min(job.batches())
     assert wait_until(lambda: min(job.batches()) > before, 60), job.batches()
     granted = [app["cores"] for app in job.master()["activeapps"] if app["id"] == end.incarnation]

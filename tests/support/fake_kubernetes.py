@@ -20,7 +20,8 @@ from tidegate.launcher.kube_access import Access
 from tidegate.launcher.kubernetes import Api
 
 _OBJECT = re.compile(
-    r"(?P<all>/(?:api|apis)/.+?/(?:pods|configmaps|resourcequotas|nodes))(?:/(?P<name>[^/]+))?(?P<log>/log)?"
+    r"(?P<all>/(?:api|apis)/.+?/(?:pods|configmaps|resourcequotas|nodes|namespaces|serviceaccounts|roles|rolebindings))"
+    r"(?:/(?P<name>[^/]+))?(?P<log>/log)?"
 )
 
 

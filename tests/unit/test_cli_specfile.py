@@ -98,6 +98,21 @@ def test_a_bad_field_is_reported_with_its_line_and_value(change: tuple[str, str]
         assert word in problem
 
 
+ON_KUBERNETES = GOOD.replace(
+    "  control_dir: /control\n",
+    "  backend: kubernetes\n  kubernetes: {namespace: jobs, image: spark}\n  executor_memory_mb: 465\n",
+)
+
+
+def test_heaps_that_spark_refuses_in_a_pod_are_refused() -> None:
+    """A heap that is large enough elsewhere is not on Kubernetes; the problem says what is."""
+    problem = rejected(ON_KUBERNETES)
+    assert "job.yaml:9: application.executor_memory_mb: must be at least 466 on Kubernetes, found 465" in problem
+    assert "driver_memory_mb" in rejected(ON_KUBERNETES.replace("executor_memory_mb", "driver_memory_mb"))
+    assert parse_specs(ON_KUBERNETES.replace("465", "466"), "job.yaml")
+    assert parse_specs(GOOD.replace("scaling:", "  executor_memory_mb: 450\nscaling:"), "job.yaml")
+
+
 def test_every_problem_of_a_file_is_reported_at_once() -> None:
     """Two bad fields give two lines, so nobody has to try twice."""
     problem = rejected(GOOD.replace("max_parallelism: 8", "max_parallelism: x").replace("sources: [in]", "sources: 3"))

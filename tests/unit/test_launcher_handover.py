@@ -254,16 +254,17 @@ def test_a_rehearsal_repeats_the_newest_batch(tmp_path: Path) -> None:
     real, place = tmp_path / "ck", tmp_path / "warm"
     _log(real, 3, {"a": {"0": 100, "1": 5}}, {"b": {"0": 7}})
     _log(real, 4, {"a": {"0": 100_000, "1": 8}}, {"b": {"0": 7}})
-    half, whole = repeat_newest_batch(f"file://{real}", place)
+    quarter, half, _, whole = repeat_newest_batch(f"file://{real}", place)
     assert (place / "sources/0/0").read_bytes() == b"\0v1\n" + json.dumps(
         {"a": {"0": 100_000 - RECORDS, "1": 5}}
     ).encode()
-    for log, first, second in ((half, 100_000 - RECORDS // 2, 6), (whole, 100_000, 8)):
+    parts = (quarter, 100_000 - RECORDS * 3 // 4, 5), (half, 100_000 - RECORDS // 2, 6), (whole, 100_000, 8)
+    for log, first, second in parts:
         version, settings, *ends = log.splitlines()
         assert version == "v1"
         assert json.loads(settings) == {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "3"}}
         assert [json.loads(end) for end in ends] == [{"a": {"0": first, "1": second}}, {"b": {"0": 7}}]
-    assert not list((place / "offsets").iterdir()), "a batch is logged just before it runs"
+    assert not list((place / "offsets").glob("*")), "a batch is logged just before it runs"
     assert json.loads((place / "metadata").read_text())["id"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import Ports, StackInfo, info_path, locked
+from tidegate.stack.kafka import Kafka
 from tidegate.stack.ports import free_ports
 from tidegate.stack.processes import ProcessRecord
 
@@ -59,6 +60,15 @@ def test_the_password_is_only_in_its_file(tmp_path: Path) -> None:
     info.save()
     assert info.redis_password == "hunter2"
     assert "hunter2" not in info_path(tmp_path).read_text()
+
+
+def test_kafka_listens_where_it_is_told_to(tmp_path: Path) -> None:
+    """Its clients find it at another address of this machine; its controller stays on loopback."""
+    info = sample(tmp_path).model_copy(update={"kafka_address": "10.0.0.1"})
+    assert info.bootstrap_servers == "10.0.0.1:1"
+    settings = Kafka(tmp_path).write_settings(info).read_text().splitlines()
+    assert "listeners=PLAINTEXT://10.0.0.1:1,PROXIED://127.0.0.1:3,CONTROLLER://127.0.0.1:2" in settings
+    assert "advertised.listeners=PLAINTEXT://10.0.0.1:1,PROXIED://127.0.0.1:4" in settings
 
 
 def test_no_stack_is_said_plainly(tmp_path: Path) -> None:

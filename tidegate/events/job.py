@@ -132,7 +132,9 @@ class Application(Wire):
     """The job's pods; needed by the `kubernetes` backend."""
     executor_cores: Parallelism = 1
     executor_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
+    """The heap of an executor, in MiB; on Kubernetes at least 466."""
     driver_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
+    """The heap of the driver, in MiB; on Kubernetes at least 466."""
     stop_deadline_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How long a stop may wait for a batch boundary before the driver is killed; half as long again if the running
     batch is nearly done."""

@@ -4,12 +4,12 @@ A query's first batch in a new driver is slow: classes are loaded, code is gener
 Python workers start. So the same streaming DataFrame is *rehearsed*: it runs as a query of its own, with the sink
 `noop`, from a throw-away checkpoint. If the real checkpoint shows that all its sources are Kafka topics, the throw-away
 one is written so that its batches read again what the newest committed batch read, at most `RECORDS` of each
-partition. They are small then, however much the topic holds. Between them the query is started again, so the second one
-reads the state of the first. Any other source starts from its beginning, and the rehearsal is cut off after some
+partition. They are small then, however much the topic holds. Between them the query is started again, so each one reads
+the state of those before. Any other source starts from its beginning, and the rehearsal is cut off after some
 seconds.
 
-After the rehearsals, each slot loads the newest state of one partition from the real checkpoint, and forgets it: the
-first load of an executor is far slower than those after it.
+After the rehearsals, each slot loads the newest state of two partitions from the real checkpoint, and forgets it: the
+first loads of an executor are far slower than those after them.
 
 A rehearsal cannot warm the sink, nor what a `foreachBatch` function does. The functions inside the plan, such as UDFs,
 do see records that were processed before, and the script's listeners see the rehearsal start and end.
@@ -34,8 +34,13 @@ from tidegate.launcher.starts import QueryStart
 
 RECORDS = 200
 """The most records that a rehearsal reads from one partition of a Kafka topic."""
-TIMES = 2
-"""The second rehearsal runs what the first one has loaded, lets the JVM compile it, and reads the state back."""
+TIMES = 4
+"""How often a known batch is rehearsed: the first loads what it runs, the others let the JVM compile that well."""
+BLIND_TIMES = 2
+"""How often a batch is rehearsed that can be of any size."""
+
+STATE_LOADS = 2
+"""How many partitions of its state a slot loads: the JVM compiles after the first what copies the files."""
 
 REPEAT_SECONDS = 600.0
 """How long a rehearsal of a known batch may take; whoever waits for the driver gives up earlier if no task finishes."""
@@ -64,7 +69,7 @@ def warm_up(how: QueryStart, folder: Path | HadoopPath, still: Callable[[], bool
     location = _checkpoint_location(how)
     try:
         batches = [] if location is None else repeat_newest_batch(location, folder)
-        for number in range(TIMES):
+        for number in range(len(batches) or BLIND_TIMES):
             place = folder if batches else folder / str(number)
             if batches:
                 write(place / "offsets" / str(number), batches[number].encode())
@@ -111,7 +116,7 @@ def _wait_for(query: Any, place: Path | HadoopPath, batch: int, seconds: float, 
 
 
 def load_state(how: QueryStart, slots: int) -> int:
-    """Load one state partition per slot from the query's checkpoint, and read a row of each; return how many.
+    """Load `STATE_LOADS` state partitions per slot from the real checkpoint, and read a row of each; return how many.
 
     Only Spark 4 and later can read a query's state. Spark's error is raised if that fails, or takes `STATE_SECONDS`.
     """
@@ -123,7 +128,7 @@ def load_state(how: QueryStart, slots: int) -> int:
         for store in session.read.format("state-metadata").load(location).collect():
             state = session.read.format("statestore").option("operatorId", store["operatorId"])
             rows = state.option("storeName", store["stateStoreName"]).load(location).rdd
-            partitions = range(min(slots, store["numPartitions"]))
+            partitions = range(min(slots * STATE_LOADS, store["numPartitions"]))
             # `zip` ends after the first row; a function of this module would not be known to the executors
             session.sparkContext.runJob(rows, partial(zip, (0,)), partitions)
             loaded += len(partitions)

@@ -142,10 +142,10 @@ class Component(ABC):
         return "\n".join(f"  {line}" for line in text)
 
 
-def port_open(port: int) -> bool:
-    """Whether something listens on the loopback port."""
+def port_open(port: int, address: str = "127.0.0.1") -> bool:
+    """Whether something listens on a port of this machine."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
+        with socket.create_connection((address, port), timeout=1):
             return True
     except OSError:
         return False

@@ -33,7 +33,10 @@ class Ports(BaseModel):
 
 
 class StackInfo(BaseModel):
-    """Endpoints, files and processes of one stack. All addresses are loopback; the password is only in its file."""
+    """Endpoints, files and processes of one stack; the password is only in its file.
+
+    All addresses are loopback, but for Kafka's where the stack was started with another one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,6 +44,8 @@ class StackInfo(BaseModel):
     state: Literal["starting", "up"]
     work_dir: Path
     ports: Ports
+    kafka_address: str = "127.0.0.1"
+    """The address of this machine at which Kafka listens."""
     java_home: Path
     spark_home: Path
     redis_server: Path
@@ -57,7 +62,7 @@ class StackInfo(BaseModel):
     @property
     def bootstrap_servers(self) -> str:
         """Kafka's direct listener."""
-        return f"127.0.0.1:{self.ports.kafka}"
+        return f"{self.kafka_address}:{self.ports.kafka}"
 
     @property
     def proxied_bootstrap_servers(self) -> str:

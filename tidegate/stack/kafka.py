@@ -23,8 +23,8 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{broker},PROXIED://127.0.0.1:{proxied},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker},PROXIED://127.0.0.1:{proxy}
+listeners=PLAINTEXT://{address}:{broker},PROXIED://127.0.0.1:{proxied},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://{address}:{broker},PROXIED://127.0.0.1:{proxy}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 log.dirs={data}
@@ -65,6 +65,7 @@ class Kafka(Component):
         settings = folder / "server.properties"
         settings.write_text(
             SETTINGS.format(
+                address=info.kafka_address,
                 broker=ports.kafka,
                 proxied=ports.kafka_proxied,
                 proxy=ports.kafka_proxy,
@@ -81,7 +82,7 @@ class Kafka(Component):
 
     @override
     def healthy(self, info: StackInfo) -> bool:
-        if not port_open(info.ports.kafka):
+        if not port_open(info.ports.kafka, info.kafka_address):
             return False
         try:
             # A broker that is still loading its log listens but does not answer this.

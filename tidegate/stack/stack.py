@@ -106,12 +106,14 @@ def up(
     workers: int = 1,
     worker_slots: int = DEFAULT_WORKER_SLOTS,
     worker_memory: str = DEFAULT_WORKER_MEMORY,
+    kafka_address: str = "127.0.0.1",
     tied: bool = False,
     on_progress: Progress = silent,
 ) -> StackInfo:
     """Start the stack and wait until it is healthy. On any failure, also Ctrl-C or SIGTERM, end everything again.
 
     Each of `workers` offers `worker_slots` cores (they may exceed the machine's) and `worker_memory` (such as `6g`).
+    Kafka listens at `kafka_address` of this machine, such as that of a bridge to which containers are connected.
     Components left out can be started later with `Stack.start`. With `tied` the stack ends when this process does.
     Raises StackError if a stack is already running in `work_dir`, or if a component does not become healthy.
     """
@@ -132,6 +134,7 @@ def up(
             state="starting",
             work_dir=folder,
             ports=ports,
+            kafka_address=kafka_address,
             java_home=tools.java.home,
             spark_home=tools.spark_home,
             redis_server=tools.redis.executable,
