@@ -6,6 +6,8 @@ which the test sees what was processed, are files of this machine.
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 import uuid
@@ -163,19 +165,32 @@ def test_a_stale_driver_writes_nothing(job: S3Job) -> None:
     assert job.wrong_batches() == []
 
 
-def test_a_killed_driver_leaves_a_log(job: S3Job) -> None:
-    """After a kill, all but the last seconds of the log are there, and the job starts again where it was."""
+def test_a_log_ends_with_its_driver(job: S3Job) -> None:
+    """After SIGTERM all of the log is there; after SIGKILL all but the last seconds. The job goes on where it was."""
     assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
     assert job.wait_for_batches(8, 120)
-    (driver,) = job.cluster.live_drivers(job.spec)
     newest = max(job.batches())
-    job.cluster.kill(job.spec, driver)
-    assert wait_until(lambda: job.cluster.state(job.spec, driver) is DriverState.ENDED, 60)
+    _signal(job, signal.SIGKILL)
     assert _newest_batch(job) >= newest - 7
+    assert job.carry_out(CommandKind.START, 1).phase is Phase.VERIFIED
+    assert job.wait_for_batches(2, 120)
+    _signal(job, signal.SIGTERM)
+    logs = job.files.place(f"{job.root}/events")
+    status = [name for log in sorted(names(logs)) for name in names(logs / log) if name.startswith("appstatus_")]
+    assert [name.endswith(".inprogress") for name in status] == [True, False]
     assert job.carry_out(CommandKind.START, 1).phase is Phase.VERIFIED
     assert job.wait_for_batches(2, 120)
     assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
     assert job.wrong_batches() == []
+
+
+def _signal(job: S3Job, number: int) -> None:
+    """Send a signal to the job's driver, and wait until it has ended."""
+    (driver,) = job.cluster.live_drivers(job.spec)
+    running = job.control.running(job.control.runs()[-1])
+    assert running is not None
+    os.kill(int(running["jvm_pid"]), number)
+    assert wait_until(lambda: job.cluster.state(job.spec, driver) is DriverState.ENDED, 60)
 
 
 def test_a_server_that_is_away_loses_nothing(job: S3Job, s3: S3Server) -> None:
