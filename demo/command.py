@@ -49,6 +49,10 @@ def demo(
         Backend, typer.Option("--backend", help="Where the job runs; kubernetes: the cluster of KUBECONFIG.")
     ] = Backend.STANDALONE,
     image: Annotated[str, typer.Option("--image", help="The image of the job's pods on Kubernetes.")] = IMAGE,
+    files: Annotated[
+        str | None,
+        typer.Option("--files", help="Where checkpoint, event log and control files are, such as hdfs://nn:8020/demo."),
+    ] = None,
     time_factor: Annotated[
         float, typer.Option("--time-factor", min=1, help="Multiply all time limits by this, on a slow or busy machine.")
     ] = 1.0,
@@ -65,6 +69,8 @@ def demo(
 
     With `--backend kubernetes` the job runs in pods, on a cluster whose one node is this machine.
 
+    With `--files` the job shares no folder with the services; TIDEGATE_FILES says how they reach it.
+
     Example:  python -m demo --way restart
     """
     on_kubernetes = backend is Backend.KUBERNETES
@@ -74,7 +80,14 @@ def demo(
     ways = ALL_WAYS if way is None else (way,)
     script = steady_surge_steady(rate, objective)
     options = RunOptions(
-        work_dir, attach, script, keep, time_factor=time_factor, ways=ways, image=image if on_kubernetes else None
+        work_dir,
+        attach,
+        script,
+        keep,
+        time_factor=time_factor,
+        ways=ways,
+        image=image if on_kubernetes else None,
+        files=files,
     )
     try:
         outcome = run_demo(options, display)

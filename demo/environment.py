@@ -6,6 +6,7 @@ the stack's guardian process stops them.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -24,6 +25,7 @@ from demo.pods import Pods, new_pods, share
 from tidegate import interrupts
 from tidegate.client import ClientSettings
 from tidegate.launcher.kubernetes import Api
+from tidegate.runtime.files import Files, Place, RemotePath
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.runtime.settings import PREFIX
 from tidegate.stack import StackError, StackInfo, down, up
@@ -60,6 +62,8 @@ class Environment:
     own_stack: bool
     pods: Pods | None = None
     """Where the job runs, if on Kubernetes."""
+    files: RemotePath | None = None
+    """Where its checkpoint, event log and control files are, if not on this machine."""
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
 
     @property
@@ -99,14 +103,21 @@ class Environment:
         return SCRIPT if self.pods is None else self.job_folder / SCRIPT.name
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Place:
         """The job's checkpoint."""
-        return self.job_folder / "checkpoint"
+        return (self.files or self.job_folder) / "checkpoint"
 
     @property
-    def event_log_dir(self) -> Path:
+    def event_log_dir(self) -> Place:
         """Spark's event logs of the job."""
+        if self.files is not None:
+            return self.files / "events"
         return self.info.event_log_dir if self.pods is None else self.job_folder / "events"
+
+    @property
+    def control_dir(self) -> Place:
+        """The control files of a job that is not in pods."""
+        return (self.files or self.folder) / "control"
 
     @property
     def rate_file(self) -> Path:
@@ -173,13 +184,15 @@ def start_environment(
     on_progress: Callable[[str], None],
     *,
     image: str | None = None,
+    files: str | None = None,
     keep: bool = False,
 ) -> Environment:
     """Return an environment with its topics; starts a stack in `base`/stack unless given a running one.
 
     A stack started here is empty and, without `keep`, stops when this process ends for whatever reason. On a stack that
     was already running, topics, Redis keys and consumer groups carry the run's name. With an `image`, the job runs in
-    pods of it, and the stack, which pods must reach, is always a new one without Spark.
+    pods of it, and the stack, which pods must reach, is always a new one without Spark. With `files`, a URI, the job
+    keeps its files in a folder of the run there.
     """
     if not SCRIPT.is_file():
         raise DemoFailed(f"{SCRIPT} does not exist; the demo runs only in a source tree")
@@ -193,8 +206,10 @@ def start_environment(
         environment = Environment(info, (base / run_name).absolute(), prefix, own_stack=attach is None, pods=pods)
         undo.pop_all()
         undo.callback(environment.close)
-        for folder in (environment.logs, environment.folder / "control"):
-            folder.mkdir(parents=True, exist_ok=True)
+        environment.logs.mkdir(parents=True, exist_ok=True)
+        if files is not None:
+            environment.files = Files(environment.settings.files).remote(files) / run_name
+            (environment.files / "events" / ".made").replace(b"")  # Spark makes no folder for its logs
         if pods is not None:
             share(environment.job_folder, SCRIPT)
         environment.set_rate(0)
@@ -225,6 +240,7 @@ def start_services(environment: Environment, on_progress: Callable[[str], None])
     common = {
         "TIDEGATE_BOOTSTRAP_SERVERS": environment.info.bootstrap_servers,
         "TIDEGATE_TOPIC_PREFIX": environment.prefix,
+        "TIDEGATE_FILES": json.dumps(environment.settings.files),
     }
     redis = {
         "TIDEGATE_REDIS_URL": environment.info.redis_url,

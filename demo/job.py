@@ -71,6 +71,6 @@ def _standalone(environment: Environment) -> dict[str, Any]:
         "rest_url": info.spark_rest,
         "master_ui_url": info.spark_ui,
         "jars": tuple(str(jar) for jar in info.connector_jars),
-        "control_dir": str(environment.folder / "control"),
+        "control_dir": str(environment.control_dir),
         "conf": LIGHT_JVMS,
     }

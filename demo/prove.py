@@ -14,6 +14,7 @@ from demo.environment import ROOT, Environment
 from demo.failed import DemoFailed
 from demo.verdict import Audited
 from tidegate.replay.record import record
+from tidegate.runtime.files import Place, scan
 
 AUDIT_SECONDS = 300.0
 DECISIONS = "decisions-recompute"
@@ -40,7 +41,8 @@ def audit_run(environment: Environment) -> Audited:
     )
     command = [sys.executable, "-m", "tidegate", "audit", "--json", str(told), "--html", str(page)]
     command += ["--bootstrap-servers", info.bootstrap_servers, "--topic-prefix", environment.prefix]
-    command += ["--event-logs", str(environment.event_log_dir), "--redis", info.redis_url]
+    event_logs = _local(environment.event_log_dir, environment.folder / "events")
+    command += ["--event-logs", str(event_logs), "--redis", info.redis_url]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TIDEGATE_"))}
     env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     env |= {"TIDEGATE_REDIS_PASSWORD": info.redis_password, "TIDEGATE_REDIS_PREFIX": environment.redis_prefix}
@@ -75,3 +77,19 @@ def audited(told: dict[str, object], page: Path) -> Audited:
     decisions = next(check for check in checks if check["check"] == DECISIONS)
     passed = sum(check["status"] == "passed" for check in checks)
     return Audited(passed, tuple(wrong), tuple(unsure), decisions["passed"], decisions["not_provable"], page)
+
+
+def _local(logs: Place, copy: Path) -> Path:
+    """Return the folder of event logs; a copy of one that is not on this machine, because Spark's workers read it."""
+    if isinstance(logs, Path):
+        return logs
+    for log in scan(logs):
+        into = copy / log.name
+        into.parent.mkdir(parents=True, exist_ok=True)
+        if log.is_dir():
+            into.mkdir()
+            for file in scan(logs / log.name):
+                (into / file.name).write_bytes((logs / log.name / file.name).read_bytes())
+        else:
+            into.write_bytes((logs / log.name).read_bytes())
+    return copy

@@ -58,6 +58,8 @@ class RunOptions:
     """The allowed ways to change the size."""
     image: str | None = None
     """The image of the job's pods on Kubernetes; None runs the job on Spark standalone."""
+    files: str | None = None
+    """A URI where the job keeps its files; None keeps them on this machine."""
 
 
 @dataclass
@@ -82,7 +84,13 @@ def run_demo(options: RunOptions, display: LiveDisplay) -> RunOutcome:
     """Run the whole demo and, without `options.keep`, stop what it started; raises `DemoFailed` if it cannot finish."""
     name = datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
     environment = start_environment(
-        options.base, options.attach, name, display.tell, image=options.image, keep=options.keep
+        options.base,
+        options.attach,
+        name,
+        display.tell,
+        image=options.image,
+        files=options.files,
+        keep=options.keep,
     )
     watcher: Watcher | None = None
     finished = False

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -25,6 +24,7 @@ from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
+from tidegate.runtime.files import Place, names
 
 W = TypeVar("W", bound=Wire)
 SAMPLE_SECONDS = 1.0
@@ -131,7 +131,7 @@ class Timeline:
 class Watcher:
     """Fills a timeline until it is closed."""
 
-    def __init__(self, settings: ClientSettings, job: str, source: str, sink: str, checkpoint: Path) -> None:
+    def __init__(self, settings: ClientSettings, job: str, source: str, sink: str, checkpoint: Place) -> None:
         self.timeline = Timeline()
         self._settings, self._job, self._checkpoint = settings, job, checkpoint
         self._source, self._sink = source, sink
@@ -191,10 +191,10 @@ class Watcher:
                 self._stop.wait(max(0.0, due - time.monotonic()))
 
 
-def committed_records(checkpoint: Path) -> int:
+def committed_records(checkpoint: Place) -> int:
     """Return how many records are committed, for topics that start at offset 0."""
     try:
-        newest = max((int(f.name) for f in (checkpoint / "commits").iterdir() if f.name.isdigit()), default=None)
+        newest = max((int(name) for name in names(checkpoint / "commits") if name.isdigit()), default=None)
         if newest is None:
             return 0
         # line 1: version, line 2: metadata, then one line per source: {"topic": {"partition": next offset}}
