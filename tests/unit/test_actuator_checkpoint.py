@@ -48,6 +48,11 @@ def test_checkpoints_at_the_location_and_below_are_found(tmp_path: Path) -> None
         ("/ck/job", "s3a://bucket/ck/job", False),
         ("/ck/job", "hdfs://name/ck/job", False),
         ("/ck/job", "None", False),
+        ("hdfs://nn:8020/ck/job/", "hdfs://nn:8020/ck/job/a b", True),
+        ("hdfs:///ck/job", "hdfs://nn:8020/ck/job", True),
+        ("hdfs://nn:8020/ck/job", "hdfs://other:8020/ck/job", False),
+        ("hdfs://nn:8020/ck/job", "hdfs://nn:8020/ck", False),
+        ("hdfs://nn:8020/ck/job", "file:/ck/job", False),
     ],
 )
 def test_a_reported_checkpoint_is_in_its_place_or_not(location: str, reported: str, held: bool) -> None:

@@ -21,6 +21,7 @@ from services.collector.settings import CollectorSettings
 from services.collector.sources import LogSource
 from tests.support.eventlogs import MASTER, recorded, rolling
 from tests.support.events import job
+from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
@@ -340,6 +341,38 @@ def test_a_dead_log_directory_delays_only_its_own_jobs(tmp_path: Path) -> None:
         (Part.COMMITTED_OFFSETS, Part.PROGRESS, Part.TASKS, Part.CAPACITY, Part.JOB_STATE)
     }
     assert threads - before <= 6, "a hanging source must not cost a thread a round"
+
+
+def test_logs_in_hdfs_are_followed_and_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A job with its log in HDFS is measured as others; when HDFS is silent, its parts are missing, and it is said."""
+    lines = recorded()[:-2]
+    rolling(tmp_path, lines)
+    with fake_webhdfs() as hdfs:
+        for file in tmp_path.glob("*/*"):
+            hdfs.put(f"/logs/{file.relative_to(tmp_path)}", file.read_bytes())
+        files = {"hdfs://nn:8020": {"url": hdfs.url, "timeout_seconds": 0.1}}
+
+        async def play() -> list[MetricSnapshot]:
+            there = spec(tmp_path).application.model_copy(update={"event_log_dir": "hdfs://nn:8020/logs"})
+            lost = there.model_copy(update={"event_log_dir": "hdfs:///logs"})
+            elsewhere = spec(tmp_path).model_copy(update={"application": there})
+            nowhere = spec(tmp_path, "other").model_copy(update={"application": lost})
+            world = World(elsewhere, nowhere, files=files)
+            await world.begin()
+            await world.turn(0)
+            hdfs.silent.set()
+            await world.turn(10)
+            return await world.snapshots(4)
+
+        made = asyncio.run(play())
+    first, second = (snapshot for snapshot in made if snapshot.job_id == "recorded")
+    assert first.missing == ()
+    assert first.sources[0].committed_offsets == (3458, 3458, 3457, 3457)
+    unknown = (Part.COMMITTED_OFFSETS, Part.PROGRESS, Part.TASKS)
+    assert second.missing[:3] == unknown
+    assert all(snapshot.missing[:3] == unknown for snapshot in made if snapshot.job_id == "other")
+    assert "logs hdfs://nn:8020/logs does not answer: OSError: hdfs://nn:8020/logs: http://127.0.0.1" in caplog.text
+    assert "logs hdfs:///logs does not answer: FilesError: hdfs:///logs: nothing says where" in caplog.text
 
 
 def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_a_rehearsal_repeats_the_newest_batch(tmp_path: Path) -> None:
         assert version == "v1"
         assert json.loads(settings) == {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": "3"}}
         assert [json.loads(end) for end in ends] == [{"a": {"0": first, "1": second}}, {"b": {"0": 7}}]
-    assert not list((place / "offsets").glob("*")), "a batch is logged just before it runs"
+    assert not (place / "offsets").exists(), "a batch is logged just before it runs"
     assert json.loads((place / "metadata").read_text())["id"]
 
 

@@ -81,7 +81,7 @@ class KubernetesPods(Wire):
     service_account: DnsName = "default"
     """The account of the driver: it makes and ends executors, and writes the control files."""
     volumes: tuple[Volume, ...] = ()
-    """What driver and executors mount: checkpoints and event logs must be on one of them."""
+    """What driver and executors mount: checkpoints and event logs must be on one of them, or in HDFS."""
     driver_template: dict[str, JsonValue] = Field(default_factory=dict)
     """A pod, in part: what the driver's pod has besides, such as `{"spec": {"nodeSelector": {"disk": "ssd"}}}`. For the
     executors, `conf` has Spark's own settings `spark.kubernetes.…`."""
