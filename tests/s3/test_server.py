@@ -140,4 +140,7 @@ def test_the_end_of_a_checkpoint_is_repeated(folder: str) -> None:
         text = f'v1\n{{"batchWatermarkMs":5}}\n{{"in":{{"0":{1000 * (batch + 1)}}}}}'
         (place / "ck" / "offsets" / str(batch)).write_bytes(text.encode())
     offsets = repeat_newest_batch(f"{folder}/ck", place / "warm")
-    assert [text.splitlines()[2] for text in offsets] == ['{"in": {"0": 2900}}', '{"in": {"0": 3000}}']
+    assert [text.splitlines()[2] for text in offsets] == [
+        f'{{"in": {{"0": {end}}}}}' for end in (2850, 2900, 2950, 3000)
+    ]
+    assert (place / "warm" / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"in": {"0": 2800}}'
