@@ -14,6 +14,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Collection, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -57,7 +58,7 @@ class HadoopSystem:
         for name, value in _BOUNDS.items():
             conf.set(name, value)
         self.files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(root, conf)
-        self._context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(root, conf)
+        self._context = cache(partial(jvm.org.apache.hadoop.fs.FileContext.getFileContext, root, conf))
 
     def path(self, uri: str) -> Any:
         """Return the JVM's object for a place."""
@@ -70,7 +71,7 @@ class HadoopSystem:
         assert gateway is not None  # noqa: S101 - there is a JVM
         options = gateway.new_array(kind, 1)
         options[0] = kind.OVERWRITE if overwrite else kind.NONE
-        self._context.rename(self.path(source), self.path(target), options)
+        self._context().rename(self.path(source), self.path(target), options)
 
 
 class HadoopPath:
@@ -79,12 +80,12 @@ class HadoopPath:
     Raises `FileNotFoundError` for what is absent, and `OSError` if nobody can tell; its text names the place.
     """
 
+    view_seconds: float | None = None
+    """How old a view of its files may be, if each look has a price."""
+
     def __init__(self, uri: str) -> None:
         """`uri` is with its scheme, as Spark has it."""
         self._uri = uri.rstrip("/")
-
-    view_seconds: float | None = None
-    """How old a view of its files may be, if each look has a price."""
 
     @property
     def name(self) -> str:
