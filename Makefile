@@ -13,7 +13,7 @@ SPARK ?= 3.5
 OTHER_SPARK := .tidegate/spark-$(SPARK)
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser k8s-images demo-k8s
+.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser k8s-images demo-k8s
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,9 @@ test-yarn: setup  ## tests on a YARN of their own on this machine: jobs changed 
 
 test-hdfs: setup  ## tests on an HDFS of their own on this machine: jobs with nothing shared
 	TIDEGATE_TEST_HDFS=1 $(BIN)/python -m pytest tests/hdfs $(ARGS)
+
+test-s3: setup  ## tests on an S3 server on this machine: checkpoint, event log and control files in it, nothing shared
+	TIDEGATE_TEST_S3=1 $(BIN)/python -m pytest tests/s3 $(ARGS)
 
 spark: $(OTHER_SPARK)/.installed  ## another version of Spark, in .tidegate: SPARK=3.5 (the default), 4.0 or 4.1
 	PYTHONPATH=$(CURDIR)/$(OTHER_SPARK) $(BIN)/python -m tidegate.stack.setup
@@ -99,7 +102,7 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
 	$(COMPILE) pyproject.toml --extra decider --extra traces -o deploy/requirements/decider.lock
 	for service in collector actuator; do \
-		$(COMPILE) pyproject.toml --extra $$service --extra hdfs --extra traces -o deploy/requirements/$$service.lock; done
+		$(COMPILE) pyproject.toml --extra $$service --extra hdfs --extra s3 --extra traces -o deploy/requirements/$$service.lock; done
 	$(COMPILE) pyproject.toml --extra console-service -o deploy/requirements/console.lock
 	for service in operator keda; do \
 		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done

@@ -53,6 +53,9 @@ def demo(
         str | None,
         typer.Option("--files", help="Where checkpoint, event log and control files are, such as hdfs://nn:8020/demo."),
     ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", help="A Spark setting of the job, as NAME=VALUE; may be repeated.")
+    ] = None,
     time_factor: Annotated[
         float, typer.Option("--time-factor", min=1, help="Multiply all time limits by this, on a slow or busy machine.")
     ] = 1.0,
@@ -69,7 +72,8 @@ def demo(
 
     With `--backend kubernetes` the job runs in pods, on a cluster whose one node is this machine.
 
-    With `--files` the job shares no folder with the services; TIDEGATE_FILES says how they reach it.
+    With `--files` the job shares no folder with the services; TIDEGATE_FILES says how they reach it, and `--conf` what
+    Spark needs for it.
 
     Example:  python -m demo --way restart
     """
@@ -88,6 +92,7 @@ def demo(
         ways=ways,
         image=image if on_kubernetes else None,
         files=files,
+        conf=dict(_setting(text) for text in conf or ()),
     )
     try:
         outcome = run_demo(options, display)
@@ -98,6 +103,13 @@ def demo(
         webbrowser.open(outcome.page.as_uri())
     if not outcome.passed:
         raise typer.Exit(NO)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise typer.BadParameter(f"{text!r} must be like NAME=VALUE", param_hint="--conf")
+    return name, value
 
 
 def _running_stack() -> StackInfo | None:

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +64,8 @@ class Environment:
     """Where the job runs, if on Kubernetes."""
     files: RemotePath | None = None
     """Where its checkpoint, event log and control files are, if not on this machine."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further Spark settings of it."""
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
 
     @property
@@ -185,6 +187,7 @@ def start_environment(
     *,
     image: str | None = None,
     files: str | None = None,
+    conf: Mapping[str, str] | None = None,
     keep: bool = False,
 ) -> Environment:
     """Return an environment with its topics; starts a stack in `base`/stack unless given a running one.
@@ -192,7 +195,7 @@ def start_environment(
     A stack started here is empty and, without `keep`, stops when this process ends for whatever reason. On a stack that
     was already running, topics, Redis keys and consumer groups carry the run's name. With an `image`, the job runs in
     pods of it, and the stack, which pods must reach, is always a new one without Spark. With `files`, a URI, the job
-    keeps its files in a folder of the run there.
+    keeps its files in a folder of the run there. `conf` are further Spark settings of the job.
     """
     if not SCRIPT.is_file():
         raise DemoFailed(f"{SCRIPT} does not exist; the demo runs only in a source tree")
@@ -204,6 +207,7 @@ def start_environment(
         info = attach or _new_stack(base / "stack", pods, on_progress, keep=keep)
         prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
         environment = Environment(info, (base / run_name).absolute(), prefix, own_stack=attach is None, pods=pods)
+        environment.conf = conf or {}
         undo.pop_all()
         undo.callback(environment.close)
         environment.logs.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ def spec_for(
         sinks=(environment.sink,),
         interval_seconds=3,
         application=Application(
-            **where,
+            **(where | {"conf": where["conf"] | environment.conf}),
             script=str(environment.script),
             args=tuple(args),
             checkpoint_location=str(environment.checkpoint),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -60,6 +60,8 @@ class RunOptions:
     """The image of the job's pods on Kubernetes; None runs the job on Spark standalone."""
     files: str | None = None
     """A URI where the job keeps its files; None keeps them on this machine."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further Spark settings of the job."""
 
 
 @dataclass
@@ -90,6 +92,7 @@ def run_demo(options: RunOptions, display: LiveDisplay) -> RunOutcome:
         display.tell,
         image=options.image,
         files=options.files,
+        conf=options.conf,
         keep=options.keep,
     )
     watcher: Watcher | None = None

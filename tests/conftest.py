@@ -25,6 +25,7 @@ TIERS = {
     "faults": "the same with something broken on purpose",
     "kubernetes": "jobs on a real cluster of Kubernetes; only `make test-k8s` runs them",
     "yarn": "jobs on a real YARN; only `make test-yarn` runs them",
+    "s3": "jobs whose files are all on a real S3 server; only `make test-s3` runs them",
     "e2e": "the whole loop on real Kafka, Redis and Spark",
 }
 OURS = ("tidegate", "services", "collector", "decider", "actuator", "demo")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +15,26 @@ import pytest
 from services.actuator.checkpoint import read_mark
 from services.actuator.event_logs import runs_query
 from services.collector.checkpoint import checkpoint_offsets
+from tests.support.fake_s3 import BUCKET, ENVIRONMENT, FakeS3, fake_s3
 from tests.support.fake_webhdfs import MTIME, FakeWebHdfs, fake_webhdfs
 from tidegate.remote.files import Files, FilesError, Place, RemotePath, chunks, names, scan
 from tidegate.remote.webhdfs import open_hdfs
 from tidegate.sparklog.event_log import ApplicationLog
+from tidegate.sparklog.log_directory import LogDirectory
 
 
 class Folder:
     """A folder of some kind that a test fills, and the place at which the services see it."""
 
-    def __init__(self, kind: str, tmp_path: Path, hdfs: FakeWebHdfs | None) -> None:
+    def __init__(self, kind: str, tmp_path: Path, hdfs: FakeWebHdfs | None, s3: FakeS3 | None) -> None:
         self._tmp_path = tmp_path
+        self._s3 = s3
         self._memory = fsspec.filesystem("memory") if kind == "memory" else None
         self._hdfs = hdfs
-        self.files = Files({"hdfs": {"url": hdfs.url}} if hdfs is not None else {})
-        self.uri = {"local": str(tmp_path), "memory": f"memory://{tmp_path}", "hdfs": f"hdfs://nn:8020{tmp_path}"}[kind]
+        hdfs_files = Files({"hdfs": {"url": hdfs.url}} if hdfs is not None else {})
+        self.files = hdfs_files if s3 is None else _s3_files(s3.url)
+        roots = {"local": "", "memory": "memory://", "hdfs": "hdfs://nn:8020", "s3": f"s3a://{BUCKET}"}
+        self.uri = f"{roots[kind]}{tmp_path}"
 
     @property
     def place(self) -> Place:
@@ -39,6 +46,8 @@ class Folder:
         path = self._tmp_path / name
         if self._hdfs is not None:
             self._hdfs.put(str(path), data)
+        elif self._s3 is not None:
+            self._s3.put(str(path), data)
         elif self._memory is not None:
             self._memory.pipe_file(str(path), data)
         else:
@@ -46,12 +55,28 @@ class Folder:
             path.write_bytes(data)
 
 
-@pytest.fixture(params=["local", "memory", "hdfs"])
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[FakeS3]:
+    """An S3, with credentials in the environment. A client costs a second: the tests share one."""
+    with fake_s3() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: FakeS3) -> Iterator[FakeS3]:
+    """An empty S3."""
+    yield s3_server
+    s3_server.reset()
+
+
+@pytest.fixture(params=["local", "memory", "hdfs", "s3"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
     """An empty folder of each kind."""
     with ExitStack() as stack:
         hdfs = stack.enter_context(fake_webhdfs()) if request.param == "hdfs" else None
-        yield Folder(request.param, tmp_path, hdfs)
+        yield Folder(request.param, tmp_path, hdfs, request.getfixturevalue("s3") if request.param == "s3" else None)
 
 
 class TestFiles:
@@ -225,13 +250,87 @@ class TestWebHdfs:
         assert (found.url, found.pars) == ("http://namenode:9870/webhdfs/v1", {"user.name": "etl"})
 
 
+class TestS3:
+    """What is peculiar to S3."""
+
+    def test_creation_and_swap_are_exclusive(self, s3: FakeS3) -> None:
+        """Of many that create a file, or replace the same content, one succeeds: S3 decides, not a look before."""
+        place = _s3(s3) / "control" / "fence"
+        assert isinstance(place, RemotePath)
+        assert not place.swap(b"0", b"1")
+        for act in (place.create, partial(place.swap, b"first")):
+            start, won = threading.Barrier(6), list[int]()
+
+            def race(number: int, act: Callable[[bytes], bool] = act, start: Any = start, won: Any = won) -> None:
+                start.wait(10)
+                if act(str(number).encode()):
+                    won.append(number)
+
+            threads = [threading.Thread(target=race, args=(number,)) for number in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+            assert len(won) == 1
+            place.replace(b"first")
+        assert not place.swap(b"second", b"third")
+        assert place.read_bytes() == b"first"
+
+    def test_a_look_is_one_request(self, s3: FakeS3) -> None:
+        """Requests have a price: a folder is one, a file that has not grown is one, new bytes are one more."""
+        s3.put("eventlog_v2_a/events_1_a", b"one\n")
+        log = ApplicationLog(_s3(s3) / "eventlog_v2_a")
+        assert list(log.lines(1000)) == [b"one"]
+        s3.requests.clear()
+        assert list(log.lines(1000)) == []
+        assert s3.requests == ["LIST", "HEAD eventlog_v2_a/events_1_a"]
+        s3.put("eventlog_v2_a/events_1_a", b"one\ntwo\n")
+        s3.requests.clear()
+        assert list(log.lines(1000)) == [b"two"]
+        assert s3.requests == ["LIST", "HEAD eventlog_v2_a/events_1_a", "GET eventlog_v2_a/events_1_a"]
+
+    def test_hadoop_s_marks_of_folders_are_no_files(self, s3: FakeS3) -> None:
+        """S3A puts an empty object where a folder was made."""
+        s3.put("ck/", b"")
+        assert names(_s3(s3) / "ck") == []
+        s3.put("ck/commits/", b"")
+        assert [(entry.name, entry.is_dir()) for entry in scan(_s3(s3) / "ck")] == [("commits", True)]
+
+    def test_a_folder_without_files_is_empty(self, s3: FakeS3) -> None:
+        """There are no folders on S3: nobody can make that of the first event log before there is one."""
+        logs = LogDirectory(_s3(s3) / "events", limit_bytes=1000)
+        assert logs.read({"rates": None}) == {}
+        with pytest.raises(OSError, match="NoSuchBucket"):
+            LogDirectory(_s3_files(s3.url).place("s3a://jbos/events"), limit_bytes=1000).read({})
+
+    def test_a_missing_bucket_is_no_empty_folder(self, s3: FakeS3) -> None:
+        """A name that is misspelled must not look like a job without a checkpoint."""
+        nowhere = _s3_files(s3.url).place("s3a://jbos/ck")
+        for ask in (nowhere.stat, nowhere.read_bytes, partial(names, nowhere), nowhere.is_dir):
+            with pytest.raises(OSError, match=r"s3a://jbos/ck: .*NoSuchBucket") as told:
+                ask()
+            assert not isinstance(told.value, FileNotFoundError)
+
+    def test_silence_and_refusal_say_what_to_do(self, s3: FakeS3) -> None:
+        """The wait is bounded, and the text names the file, the server and the variables."""
+        s3.put("a", b"x")
+        s3.forbidden = True
+        with pytest.raises(PermissionError, match=rf"s3a://{BUCKET}/a: .*{s3.url} was asked.*AWS_ENDPOINT_URL"):
+            (_s3(s3) / "a").read_bytes()
+        s3.forbidden = False
+        s3.silent.set()
+        impatient = Files({"s3a": {"endpoint_url": s3.url, "timeout_seconds": 0.2}})
+        with pytest.raises(OSError, match=rf"s3a://{BUCKET}/a: .*imeout.*AWS_ENDPOINT_URL"):
+            impatient.place(f"s3a://{BUCKET}/a").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("location", "options", "told"),
     [
         ("hdfs:///ck", {}, "nothing says where its NameNode is: set TIDEGATE_FILES"),
         ("hdfs://nn/ck", {"hdfs": {"url": "nn:9870"}}, "url 'nn:9870' of TIDEGATE_FILES must be like"),
         ("hdfs://nn/ck", {"hdfs://nn": {"token": "t", "user": "u"}}, "must not set user"),
-        ("nfs://nn/ck", {}, "use a path, a file: or hdfs: URI"),
+        ("nfs://nn/ck", {}, "use a path, a file:, hdfs: or s3a: URI"),
         ("hdfs:/ck", {}, "must be like hdfs://host:port/path"),
         ("file://elsewhere/ck", {}, "a path of this machine, not of elsewhere"),
     ],
@@ -252,3 +351,12 @@ def test_a_path_or_file_uri_is_on_this_machine(given: str, path: str) -> None:
 
 def _hdfs(server: FakeWebHdfs, **options: Any) -> Place:
     return Files({"hdfs": {"url": server.url} | options}).place("hdfs://nn:8020/")
+
+
+@cache
+def _s3_files(url: str) -> Files:
+    return Files({"s3a": {"endpoint_url": url}})
+
+
+def _s3(server: FakeS3) -> Place:
+    return _s3_files(server.url).place(f"s3a://{BUCKET}/")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
 from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
 from tidegate.launcher import config_map, file_store
 from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
@@ -33,8 +34,8 @@ Open = Callable[..., Store]
 """Opens a store of a job, by default `rates`, that has seen nothing yet: of an actuator, another one, or a driver."""
 
 
-@pytest.fixture(params=["folder", "configmap", "hdfs"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+@pytest.fixture(params=["folder", "configmap", "hdfs", "s3"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """The stores of each kind."""
     with ExitStack() as stack:
         place, more = str(tmp_path), dict[str, Any]()
@@ -43,6 +44,12 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         elif request.param == "hdfs":
             url = stack.enter_context(fake_webhdfs()).url
             place, more = "hdfs://nn:8020/control", {"open_folder": Files({"hdfs": {"url": url}}).remote}
+        elif request.param == "s3":
+            for name, value in ENVIRONMENT.items():
+                monkeypatch.setenv(name, value)
+            url = stack.enter_context(fake_s3()).url
+            place = f"s3a://{BUCKET}/control"
+            more = {"open_folder": Files({"s3a": {"endpoint_url": url}}).remote}
         yield lambda job_id="rates": store_at(place, job_id, **more)
 
 

@@ -126,7 +126,7 @@ def test_unknown_jobs_and_wrong_pipelines_are_refused() -> None:
 def test_a_checkpoint_that_cannot_be_read_is_refused_before_anything_changes() -> None:
     """A run whose checkpoint cannot be read could not be verified, so the old one is not stopped."""
     spec = job()
-    app = spec.application.model_copy(update={"checkpoint_location": "s3a://bucket/ck"})
+    app = spec.application.model_copy(update={"checkpoint_location": "gs://bucket/ck"})
     assert refused(spec.model_copy(update={"application": app})) == "UNREADABLE_CHECKPOINT"
 
 
@@ -260,6 +260,15 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
     assert args[-1] == "/jobs/rates.py"
     assert args[args.index("--epoch") + 1] == "7"
     assert args[args.index("--run") + 1] == "2"
+
+
+def test_the_launcher_ships_event_logs_to_an_object_store() -> None:
+    """Only there: elsewhere Spark writes the log where it is read."""
+    spec = job()
+    for place, told in (("/events", None), ("hdfs://nn:8020/events", None), ("s3a://logs/events", "s3a://logs/events")):
+        application = spec.application.model_copy(update={"event_log_dir": place})
+        args = Submission(spec.model_copy(update={"application": application}), Token(7), 2).submit_args("yarn")
+        assert (args[args.index("--event-log") + 1] if "--event-log" in args else None) == told
 
 
 def test_a_run_starts_at_its_size_and_can_grow_to_the_maximum() -> None:

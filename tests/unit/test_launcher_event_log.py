@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tidegate.launcher import event_log
+from tidegate.launcher import event_log, launch
 from tidegate.launcher.event_log import EventLogFlusher
+from tidegate.launcher.run import Launch
 
 
 class Option:
@@ -112,3 +113,16 @@ def test_a_log_elsewhere_is_flushed_to_its_readers() -> None:
     for _ in range(3):
         flusher.flush()
     assert (application.flushes, application.hflushes, said) == (3, 3, [])
+
+
+def test_an_event_log_that_cannot_be_shipped_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the jars for the store nothing starts, and the run says which field of the spec is meant."""
+    told: list[str] = []
+
+    def ship(place: str) -> None:
+        raise ValueError(f"no file system for {place}")
+
+    monkeypatch.setattr(launch, "ship_event_logs", ship)
+    with pytest.raises(ValueError, match="no file system"):
+        launch._ship_event_logs("s3a://logs", cast(Launch, SimpleNamespace(report_failure=told.append)))
+    assert told == ["application.event_log_dir s3a://logs: no file system for s3a://logs"]

@@ -240,13 +240,15 @@ def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Findin
         for name, location in (("event_log_dir", app.event_log_dir), ("checkpoint_location", app.checkpoint_location)):
             what = f"{name} of {spec.job_id}"
             try:
-                place = files.place(location)
-                if isinstance(place, Path):
+                if files.near(location):
                     continue
+                place = files.remote(location)
                 place.stat()
                 yield Finding("ok", what, location)
             except FileNotFoundError as error:
-                if name == "event_log_dir":  # Spark makes the folder of a checkpoint, and none for its logs
+                if (
+                    name == "event_log_dir" and place.has_folders
+                ):  # Spark makes the folder of a checkpoint, none for logs
                     yield Finding("fail", what, str(error), f"make the folder: hdfs dfs -mkdir -p {location}")
             except OSError as error:
                 yield Finding("fail", what, str(error), "docs/how-to/no-shared-directory.md")

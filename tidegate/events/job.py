@@ -123,10 +123,10 @@ class Application(Wire):
     """The folder of the query's checkpoint, or the one with those of several queries: a path, or a URI such as
     `hdfs://namenode:8020/checkpoints/orders`, as Spark has it."""
     event_log_dir: Path
-    """Where Spark writes the event log: a path, or a URI as of the checkpoint. It must exist."""
+    """Where Spark writes the event log: a path, or a URI as of the checkpoint. It must exist, but for one on S3."""
     control_dir: Path | None = None
     """A directory that the actuator and the drivers reach: stop markers, fences and acknowledgements. A path, or a URI
-    in HDFS. When absent, they are in a ConfigMap of the job on Kubernetes; on other clusters in the folder
+    in HDFS or on S3. When absent, they are in a ConfigMap of the job on Kubernetes; on other clusters in the folder
     `tidegate-control` next to a checkpoint that is not on this machine."""
     kubernetes: KubernetesPods | None = None
     """The job's pods; needed by the `kubernetes` backend."""

@@ -1,12 +1,12 @@
-"""The control files of a job in a folder that is on neither side's machine, such as one in HDFS.
+"""The control files of a job in a folder that is on neither side's machine, such as one in HDFS or on S3.
 
-The actuator reaches it through WebHDFS (`tidegate/remote/files.py`), the driver through its JVM (`hadoop.py`). Both
+The actuator reaches it through `tidegate/remote/files.py`, the driver through its JVM (`hadoop.py`). In HDFS, both
 write a file under another name and rename it, so a reader sees a whole file or none. HDFS renames without overwriting
-in one step: of several who create a file, one succeeds.
+in one step: of several who create a file, one succeeds. S3 writes whole files, and on a condition.
 
-Orders are looked for many times a second, and a NameNode must not notice. So reads are answered from a view that is at
-most `VIEW_SECONDS` old: one listing, and a read of what has changed since. What a run decides on, such as the fence
-before its first write, is read from the file itself.
+Orders are looked for many times a second, and a server must not notice. So reads are answered from a view, which is at
+most `VIEW_SECONDS` old, or older where each look has a price: what has changed since is one listing, or a look at each
+file. What a run decides on, such as the fence before its first write, is read from the file itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Protocol, TypeVar
 
 VIEW_SECONDS = 0.4
-"""How old a view may be. It adds to the time without commits of a handover."""
+"""How old a view may be where looks are free. It adds to the time without commits of a handover."""
 _AGAIN_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -29,6 +29,10 @@ class SharedPlace(Protocol):
 
     def __truediv__(self, name: str) -> SharedPlace:
         """Return a file or folder in this folder."""
+
+    @property
+    def view_seconds(self) -> float | None:
+        """How old a view of this folder may be, if each look has a price."""
 
     def versions(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Return the files of this folder by name, with what differs from one content to another; none without folder.
@@ -45,6 +49,9 @@ class SharedPlace(Protocol):
     def create(self, data: bytes) -> bool:
         """Write the whole file if there is none; of several who do that at once, one succeeds."""
 
+    def swap(self, was: bytes, data: bytes) -> bool:
+        """Write the whole file if it still holds what it was."""
+
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove the file."""
 
@@ -52,8 +59,8 @@ class SharedPlace(Protocol):
 class FileStore:
     """The files of one job. Thread-safe.
 
-    A swap that needs more than the absence of its own file looks at the others just before it writes, not at the same
-    instant: as in a folder, Redis decides between two actuators.
+    A swap looks at other files than its own just before it writes, not at the same instant, and HDFS looks at its own
+    in the same way if it must be something else than absent: as in a folder, Redis decides between two actuators.
     """
 
     def __init__(self, place: str, open_folder: Callable[[str], SharedPlace], *, patience_seconds: float = 0.0) -> None:
@@ -81,7 +88,7 @@ class FileStore:
             if newest:
                 return self._patiently(lambda: self._read(name))
             self._asked.add(name)
-            if time.monotonic() >= self._seen_at + VIEW_SECONDS:
+            if time.monotonic() >= self._seen_at + (self._folder.view_seconds or VIEW_SECONDS):
                 self._look(self._asked)
                 self._asked = set()
             elif name not in self._covered:
@@ -123,12 +130,10 @@ class FileStore:
     def _swap(self, seen: Mapping[str, str | None], name: str, text: str) -> bool:
         if any(self._read(one) != was for one, was in seen.items()):
             return self._read(name) == text  # an earlier try of this swap, whose answer was lost
-        if dict(seen) != {name: None}:
-            self._replace(name, text)
-            return True
-        created = (self._folder / name).create(text.encode())
+        was, file = seen.get(name), self._folder / name
+        done = file.create(text.encode()) if was is None else file.swap(was.encode(), text.encode())
         self._forget_view()
-        return created
+        return done
 
     def _read(self, name: str) -> str | None:
         try:

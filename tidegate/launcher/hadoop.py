@@ -14,6 +14,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Collection, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -29,11 +30,20 @@ _BOUNDS = {
     "dfs.client.failover.max.attempts": "4",
     "dfs.client.socket-timeout": "5000",
     "dfs.datanode.socket.write.timeout": "5000",
+    "fs.s3a.connection.timeout": "15000",  # S3A takes no less
+    "fs.s3a.connection.request.timeout": "15000",
+    "fs.s3a.attempts.maximum": "1",
+    "fs.s3a.retry.limit": "1",
+    "fs.s3a.bucket.probe": "2",  # a bucket that does not exist is no empty folder
 }
-"""How long the clients of HDFS wait; by default for minutes. In milliseconds."""
+"""How long the clients of HDFS and S3 wait; by default for minutes. In milliseconds."""
+_S3A = "s3a:"
 _ABSENT = "FileNotFoundException"
 _EXISTS = "FileAlreadyExistsException"
-_FORBIDDEN = "AccessControlException"
+_FORBIDDEN = ("AccessControlException", "AccessDeniedException")
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+_OVERTAKEN = "RemoteFileChangedException"
+"""What S3A says if the condition of a write does not hold."""
 
 
 class HadoopSystem:
@@ -44,11 +54,11 @@ class HadoopSystem:
         self.jvm = jvm = SparkContext._jvm
         assert jvm is not None  # noqa: S101 - it was just ensured
         root = jvm.org.apache.hadoop.fs.Path(uri).toUri()
-        conf = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(jvm.SparkConf())
+        conf = hadoop_conf(jvm)
         for name, value in _BOUNDS.items():
             conf.set(name, value)
         self.files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(root, conf)
-        self._context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(root, conf)
+        self._context = cache(partial(jvm.org.apache.hadoop.fs.FileContext.getFileContext, root, conf))
 
     def path(self, uri: str) -> Any:
         """Return the JVM's object for a place."""
@@ -61,7 +71,7 @@ class HadoopSystem:
         assert gateway is not None  # noqa: S101 - there is a JVM
         options = gateway.new_array(kind, 1)
         options[0] = kind.OVERWRITE if overwrite else kind.NONE
-        self._context.rename(self.path(source), self.path(target), options)
+        self._context().rename(self.path(source), self.path(target), options)
 
 
 class HadoopPath:
@@ -69,6 +79,9 @@ class HadoopPath:
 
     Raises `FileNotFoundError` for what is absent, and `OSError` if nobody can tell; its text names the place.
     """
+
+    view_seconds: float | None = None
+    """How old a view of its files may be, if each look has a price."""
 
     def __init__(self, uri: str) -> None:
         """`uri` is with its scheme, as Spark has it."""
@@ -80,7 +93,7 @@ class HadoopPath:
         return self._uri.rpartition("/")[2]
 
     def __truediv__(self, name: str) -> HadoopPath:
-        return HadoopPath(f"{self._uri}/{name}")
+        return type(self)(f"{self._uri}/{name}")
 
     def __str__(self) -> str:
         return self._uri
@@ -140,6 +153,13 @@ class HadoopPath:
             return False
         return True
 
+    def swap(self, was: bytes, data: bytes) -> bool:
+        """Write the whole file if it still holds what it was; not in one step."""
+        if self.read_bytes() != was:
+            return False
+        self.replace(data)
+        return True
+
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove the file."""
         if not self._delete() and not missing_ok:
@@ -177,9 +197,68 @@ class HadoopPath:
 
     def _explained(self, text: str) -> OSError:
         kind, _, message = text.partition("\n")[0].partition(": ")
-        kinds = {_ABSENT: FileNotFoundError, _EXISTS: FileExistsError, _FORBIDDEN: PermissionError}
+        kinds = {_ABSENT: FileNotFoundError, _EXISTS: FileExistsError, _OVERTAKEN: FileExistsError}
+        kinds |= dict.fromkeys(_FORBIDDEN, PermissionError)
         found = next((error for name, error in kinds.items() if kind.endswith(name)), OSError)
         return found(f"{self}: {kind.rpartition('.')[2]}: {message}")
+
+
+class S3aPath(HadoopPath):
+    """A file or a folder on S3. Files appear whole there, so nothing is renamed; and each request has a price."""
+
+    view_seconds = 2.0
+
+    def versions(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """Return the files among `names`, or all, with their ETags; a few names cost less than a listing."""
+        found = {}
+        for name in self._listed() if names is None else names:
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = S3aPath(f"{self._uri}/{name}")._etag()
+        return found
+
+    def swap(self, was: bytes, data: bytes) -> bool:
+        """Write the whole file if it still holds what it was; of several who do that at once, one succeeds."""
+        etag = self._etag()
+        if self.read_bytes() != was:
+            return False
+        try:
+            self._put(data, (f"{_CONDITIONAL}.etag", etag))
+        except FileExistsError:
+            return False
+        return True
+
+    def _listed(self) -> list[str]:
+        try:
+            return self.names()
+        except FileNotFoundError:
+            return []
+
+    def _etag(self) -> str:
+        with self._asked() as system:
+            return str(system.files.getS3AInternals().getObjectMetadata(system.path(self._uri)).eTag())
+
+    def _write(self, data: bytes, *, overwrite: bool) -> None:
+        self._put(data, None if overwrite else (_CONDITIONAL, True))
+
+    def _put(self, data: bytes, condition: tuple[str, str | bool] | None) -> None:
+        with self._asked() as system:
+            builder = system.files.createFile(system.path(self._uri))
+            builder.opt("fs.s3a.create.performance", True)  # noqa: FBT003 - one request: nothing is looked up before
+            if condition is not None:
+                builder.must(*condition)
+            opened = builder.build()
+            opened.write(bytearray(data))
+            opened.close()
+
+
+def remote(uri: str) -> HadoopPath:
+    """Return a place that is not on this machine, by its URI."""
+    return S3aPath(uri) if uri.startswith(_S3A) else HadoopPath(uri)
+
+
+def hadoop_conf(jvm: Any) -> Any:
+    """Return the settings of Hadoop that Spark would use in this JVM."""
+    return jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(jvm.SparkConf())
 
 
 _systems: dict[str, HadoopSystem] = {}
@@ -200,7 +279,7 @@ def place_of(location: str) -> Path | HadoopPath:
     parts = urlsplit(location)
     if parts.scheme == "":
         return Path(location)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else HadoopPath(location)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else remote(location)
 
 
 def names(folder: Path | HadoopPath) -> list[str]:

@@ -20,11 +20,12 @@ from pathlib import Path
 from pyspark.version import __version__ as SPARK_VERSION  # noqa: N812 - a constant
 
 from tidegate.launcher.control import Control, Token, utc_now
-from tidegate.launcher.hadoop import HadoopPath
+from tidegate.launcher.hadoop import remote
 from tidegate.launcher.main_class import MainClass
 from tidegate.launcher.program import Program
 from tidegate.launcher.run import Launch
 from tidegate.launcher.script import Script
+from tidegate.launcher.shipping import ship_event_logs
 from tidegate.launcher.starts import FENCED, Fenced
 
 PATIENCE_SECONDS = 120.0
@@ -46,6 +47,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--run", type=int, default=1, help="number of this start of the command (default 1)")
     parser.add_argument("--parallelism", type=int, required=True, help="size of the job in task slots")
     parser.add_argument("--handover", action="store_true", help="warm up, then wait for another driver to hand over")
+    parser.add_argument("--event-log", help="object store to which Spark's event log is shipped, as s3a://bucket/path")
     parser.add_argument("--main-class", help="class of the jar to run; without it, a PySpark script is run")
     parser.add_argument("script", help="PySpark script to run, or the jar of the main class")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the program")
@@ -68,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a program until it ends; return the driver's exit code."""
     found = parse(argv)
     token = Token(found.epoch, found.run)
-    control = Control.at(found.control_dir, found.job_id, patience_seconds=PATIENCE_SECONDS, open_folder=HadoopPath)
+    control = Control.at(found.control_dir, found.job_id, patience_seconds=PATIENCE_SECONDS, open_folder=remote)
     program = _program(found)
     launch = Launch(control, token, program, found.parallelism, _say)
     try:
@@ -81,10 +83,20 @@ def main(argv: Sequence[str]) -> int:
     threading.Thread(target=launch.hold_size, name="tidegate-size", daemon=True).start()
     threading.Thread(target=launch.flush_log, name="tidegate-log", daemon=True).start()
     try:
+        if found.event_log is not None:
+            _ship_event_logs(found.event_log, launch)
         program.run(launch)
     finally:
         launch.finish()
     return 0
+
+
+def _ship_event_logs(place: str, launch: Launch) -> None:
+    try:
+        ship_event_logs(place)
+    except Exception as failure:
+        launch.report_failure(f"application.event_log_dir {place}: {failure}")
+        raise
 
 
 def _program(found: argparse.Namespace) -> Program:

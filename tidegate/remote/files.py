@@ -100,6 +100,13 @@ class RemotePath:
         """The last part."""
         return PurePosixPath(self._path).name
 
+    view_seconds = None
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether folders are things of their own; otherwise, one that is absent is empty."""
+        return bool(getattr(self._system, "has_folders", True))
+
     @property
     def lags(self) -> bool:
         """Whether a file that is being written may hold more than its listed size."""
@@ -167,6 +174,15 @@ class RemotePath:
     def create(self, data: bytes) -> bool:
         """Write the whole file if there is none; of several who do that at once, one succeeds."""
         return bool(self._ask("create_file", data))
+
+    def swap(self, was: bytes, data: bytes) -> bool:
+        """Write the whole file if it still holds what it was; only some file systems do that in one step."""
+        if hasattr(self._system, "swap_file"):
+            return bool(self._ask("swap_file", was, data))
+        if self.read_bytes() != was:
+            return False
+        self.replace(data)
+        return True
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove the file."""
@@ -241,8 +257,12 @@ class Files:
 
     def _open(self, scheme: str, authority: str, location: str) -> Any:
         options = {**self._options.get(scheme, {}), **self._options.get(f"{scheme}://{authority}", {})}
-        extra = "tidegate[hdfs]" if scheme == "hdfs" else "fsspec"
+        extra = {"hdfs": "tidegate[hdfs]", "s3": "tidegate[s3]", "s3a": "tidegate[s3]"}.get(scheme, "fsspec")
         try:
+            if scheme in ("s3", "s3a"):
+                from tidegate.remote.s3 import open_s3  # noqa: PLC0415 - needs the extra `s3`
+
+                return open_s3(**options)
             if scheme == "hdfs":
                 from tidegate.remote.webhdfs import open_hdfs  # noqa: PLC0415 - needs the extra `hdfs`
 
@@ -254,8 +274,8 @@ class Files:
             raise FilesError(f"{location}: {error}; install it: pip install '{extra}'") from None
         except (ValueError, TypeError) as error:
             raise FilesError(
-                f"{location}: {error}; use a path, a file: or hdfs: URI, or one of a file system of fsspec with its"
-                f" options in TIDEGATE_FILES"
+                f"{location}: {error}; use a path, a file:, hdfs: or s3a: URI, or one of a file system of fsspec with"
+                f" its options in TIDEGATE_FILES"
             ) from None
 
 

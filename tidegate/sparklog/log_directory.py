@@ -11,12 +11,12 @@ One thread uses a directory (`worker.py`); what it returns is frozen.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidegate.remote.files import Place, scan
+from tidegate.remote.files import Entry, Place, RemotePath, scan
 from tidegate.runtime.logs import about
 from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
 from tidegate.sparklog.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, UnreadableLog, log_stem
@@ -142,7 +142,7 @@ class LogDirectory:
         """Identify new logs, newest first, and follow renames."""
         fresh: list[tuple[float, Place]] = []
         listed: set[str] = set()
-        for entry in scan(self._path):
+        for entry in self._entries():
             if entry.name.startswith("."):
                 continue
             stem = log_stem(entry.name)
@@ -162,6 +162,14 @@ class LogDirectory:
         self._refused = {stem: error for stem, error in self._refused.items() if stem in listed}
         for _, path in sorted(fresh, key=lambda each: (each[0], each[1].name), reverse=True):
             self._identify(path, wanted)
+
+    def _entries(self) -> Iterable[Entry]:
+        try:
+            return scan(self._path)
+        except FileNotFoundError:
+            if isinstance(self._path, RemotePath) and not self._path.has_folders:
+                return []  # nobody has logged yet
+            raise
 
     def _identify(self, path: Place, wanted: Collection[str]) -> None:
         stem = log_stem(path.name)

@@ -21,6 +21,8 @@ LAUNCHER = Path(launcher.__file__).with_name("__main__.py")
 _NONE: Mapping[str, str] = {}
 _ASK_FREELY = ("k8s://", "yarn")
 """Masters of which an application may ask for executors at any time."""
+_OBJECT_STORES = ("s3a:",)
+"""Where a file appears only when it is closed, so that the launcher ships event logs."""
 LOG_BYTES = 65_536
 """How much of the end of a driver's log is read to say why it failed."""
 
@@ -151,6 +153,8 @@ class Submission:
         args += [launcher_at, "--control-dir", app.control_place, "--job-id", self.spec.job_id]
         args += ["--epoch", str(self.token.epoch), "--run", str(self.token.run)]
         args += ["--parallelism", str(self.parallelism), *(["--handover"] if self.handover else [])]
+        if (event_log := _uri(str(app.event_log_dir))).startswith(_OBJECT_STORES):
+            args += ["--event-log", event_log]
         if app.main_class is not None:
             args += ["--main-class", app.main_class]
         return [*args, app.script, *app.args]

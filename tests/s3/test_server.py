@@ -1,0 +1,146 @@
+"""What a real S3 server does with conditional writes, folders and waits, as the services and as a driver see it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from tests.s3.conftest import S3Server
+from tests.support.wait import wait_until
+from tidegate.launcher.file_store import SharedPlace
+from tidegate.launcher.hadoop import S3aPath, place_of
+from tidegate.launcher.store import Store, store_at
+from tidegate.launcher.warm import repeat_newest_batch
+from tidegate.remote.files import Files, names
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def folder(s3: S3Server) -> str:
+    """The URI of a folder of the test's own."""
+    return f"{s3.root}/{uuid.uuid4().hex[:8]}"
+
+
+def test_both_sides_see_the_same(folder: str) -> None:
+    """What the driver writes the services read, and the other way round; marks of folders are no files."""
+    ours, theirs = Files().remote(folder), place_of(folder)
+    assert isinstance(theirs, S3aPath)
+    (theirs / "a b" / "ä").write_bytes(b"\0\xff1")
+    assert (ours / "a b" / "ä").read_bytes() == b"\0\xff1"
+    with theirs._asked() as system:
+        assert system.files.mkdirs(system.path(f"{folder}/empty"))
+    assert sorted(names(ours)) == sorted(theirs.names()) == ["a b", "empty"]
+    assert names(ours / "empty") == []
+    (ours / "big").replace(b"x" * 300_000)
+    assert (theirs / "big").read_bytes() == b"x" * 300_000
+    theirs.remove()
+    assert not theirs.exists()
+    for place in (ours / "none", theirs / "none"):
+        with pytest.raises(FileNotFoundError, match=r"s3a://.*none"):
+            place.read_bytes()
+
+
+def test_a_missing_bucket_is_no_empty_folder() -> None:
+    """Neither side takes a misspelled bucket for a job without a checkpoint."""
+    for place in (Files().remote("s3a://no-such-bucket/ck/metadata"), S3aPath("s3a://no-such-bucket/ck/metadata")):
+        with pytest.raises(OSError, match="s3a://no-such-bucket") as told:
+            place.read_bytes()
+        assert not isinstance(told.value, FileNotFoundError)
+
+
+class TestStore:
+    """The control files of an actuator and of a driver, in one folder."""
+
+    @pytest.fixture
+    def sides(self, folder: str) -> tuple[Store, Store]:
+        """An actuator's store, and a driver's."""
+        return (
+            store_at(folder, "rates", open_folder=Files().remote),
+            store_at(folder, "rates", open_folder=S3aPath),
+        )
+
+    def test_each_reads_what_the_other_writes(self, sides: tuple[Store, Store]) -> None:
+        """A name that nobody wrote is absent; the last text wins; what is removed is absent."""
+        for ours, theirs in (sides, sides[::-1]):
+            assert theirs.read("fence") is None
+            for text in ("1", "2", "äöü"):
+                ours.write("fence", text)
+                assert theirs.read("fence", newest=True) == text
+                assert wait_until(partial(_reads, theirs, text), 4)
+            assert ours.names() == theirs.names() == ["fence"]
+            theirs.remove(["fence", "stop"])
+            assert ours.read("fence", newest=True) is None
+            assert wait_until(partial(_reads, ours, None), 4)
+
+    def test_a_swap_needs_what_was_seen(self, sides: tuple[Store, Store]) -> None:
+        """It writes only if the texts that were seen are still there: the server compares the ETag."""
+        ours, theirs = sides
+        assert ours.swap({"fence": None}, "fence", "1")
+        assert not theirs.swap({"fence": None}, "fence", "x")
+        assert theirs.swap({"fence": "1", "size": None}, "fence", "2")
+        assert not ours.swap({"fence": "1"}, "fence", "x")
+        assert ours.swap({"fence": "2"}, "fence", "3")
+        assert theirs.read("fence", newest=True) == "3"
+
+    def test_only_one_creates(self, folder: str) -> None:
+        """Of many on both sides that create a text at once, one succeeds: a turn in a handover is taken once."""
+        openers: list[Callable[[str], SharedPlace]] = [Files().remote, S3aPath]
+        stores = [store_at(folder, "rates", open_folder=opener) for opener in openers * 4]
+        for store in stores:
+            store.names()  # the first look opens the client
+        for turn in range(10):
+            start, won = threading.Barrier(len(stores)), list[str]()
+
+            def create(number: int, turn: int = turn, start: threading.Barrier = start, won: list[str] = won) -> None:
+                start.wait(10)
+                if stores[number].swap({f"turn-{turn}": None}, f"turn-{turn}", str(number)):
+                    won.append(str(number))
+
+            threads = [threading.Thread(target=create, args=(number,)) for number in range(len(stores))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert won == [stores[0].read(f"turn-{turn}", newest=True)]
+
+
+def _reads(store: Store, text: str | None) -> bool:
+    return store.read("fence") == text
+
+
+def test_waits_are_bounded(s3: S3Server, folder: str) -> None:
+    """While the server hangs, both sides are told so, and go on when it is back."""
+    ours, theirs = Files({"s3a": {"timeout_seconds": 2.0}}).remote(folder), S3aPath(folder)
+    (theirs / "a").write_bytes(b"1")
+    assert (ours / "a").read_bytes() == b"1"
+    away = threading.Thread(target=s3.pause, args=(50.0,), daemon=True)
+    away.start()
+    time.sleep(0.5)
+    for place, longest in ((ours / "a", 8.0), (theirs / "a", 40.0)):
+        started = time.monotonic()
+        with pytest.raises(OSError, match="s3a://") as told:
+            place.read_bytes()
+        assert not isinstance(told.value, FileNotFoundError)
+        print(f"{time.monotonic() - started:.1f} s: {told.value}")
+        assert time.monotonic() - started < longest
+    away.join(60)
+    assert wait_until(lambda: (ours / "a").read_bytes() == (theirs / "a").read_bytes() == b"1", 20)
+
+
+def test_the_end_of_a_checkpoint_is_repeated(folder: str) -> None:
+    """A rehearsal's checkpoint is made from one on S3."""
+    place = S3aPath(folder)
+    for batch in range(3):
+        text = f'v1\n{{"batchWatermarkMs":5}}\n{{"in":{{"0":{1000 * (batch + 1)}}}}}'
+        (place / "ck" / "offsets" / str(batch)).write_bytes(text.encode())
+    offsets = repeat_newest_batch(f"{folder}/ck", place / "warm")
+    assert [text.splitlines()[2] for text in offsets] == [
+        f'{{"in": {{"0": {end}}}}}' for end in (2850, 2900, 2950, 3000)
+    ]
+    assert (place / "warm" / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"in": {"0": 2800}}'

@@ -1,0 +1,41 @@
+"""A run of the demo in a process of its own, with the job's files elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from demo.environment import ROOT
+
+DEMO_SECONDS = 840.0
+
+
+def run_demo_on(files: str, folder: Path, environment: Mapping[str, str], *options: str) -> None:
+    """Run the demo with the job's files at a URI; fail unless its checks pass and none of them is in `folder`."""
+    command = [sys.executable, "-m", "demo", "--files", files, "--work-dir", str(folder), *options]
+    log = folder / "demo.log"
+    with log.open("wb") as out:
+        demo = subprocess.Popen(
+            [*command, "--no-browser", "--time-factor", "1.5"],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        code = demo.wait(DEMO_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(demo.pid, signal.SIGTERM)
+        demo.wait(60)
+    said = log.read_text("utf-8", "replace")
+    print(said[-6000:])
+    assert code == 0, said[-3000:]
+    (run,) = folder.glob("run-*")
+    assert not {"checkpoint", "control"} & {path.name for path in run.iterdir()}, "nothing is shared"
