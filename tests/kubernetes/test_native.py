@@ -22,7 +22,7 @@ import yaml
 from services.keda.protocol import CLASSES, METHODS, SERVICE
 from tests.kubernetes.conftest import IMAGE
 from tests.support.kubectl import ROOT, Kubectl, KubectlFailed
-from tests.support.metrics_api import metrics_api, registration
+from tests.support.metrics_api import metrics_api, reached, registration
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -317,7 +317,11 @@ def autoscaled(job: Kubectl, keda: Callable[[], float], tmp_path: Path) -> Itera
     values = {"load": 1.0}
     metrics = {"load": lambda: values["load"], "tidegate-slots": keda}
     with metrics_api(GATEWAY, metrics, tmp_path) as port:
-        job.apply(*registration(job.namespace, GATEWAY, port))
+        *network, service = registration(job.namespace, GATEWAY, port)
+        job.apply(*network)
+        address = job.get("service", "external-metrics")["spec"]["clusterIP"]
+        assert wait_until(lambda: reached(address), 30, 0.5), f"the Service at {address} does not lead to this machine"
+        job.apply(service)
         job(
             "wait",
             "--for=condition=Available",

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 GROUP = "external.metrics.k8s.io"
 VERSION = f"{GROUP}/v1beta1"
@@ -78,8 +79,21 @@ def answer(path: str, metrics: dict[str, Metric]) -> dict[str, Any] | None:
     return {"kind": "ExternalMetricValueList", "apiVersion": VERSION, "metadata": {}, "items": [value]}
 
 
+def reached(host: str) -> bool:
+    """Return whether such a server answers at a host."""
+    try:
+        with urlopen(f"https://{host}/apis/{VERSION}", timeout=5, context=ssl._create_unverified_context()) as answered:  # noqa: S323
+            return bool(json.load(answered).get("groupVersion") == VERSION)
+    except (OSError, ValueError):
+        return False
+
+
 def registration(namespace: str, host: str, port: int) -> list[dict[str, Any]]:
-    """Return the objects that make the API server ask this one: it reaches the machine through a Service."""
+    """Return the objects that make the API server ask this one: it reaches the machine through a Service.
+
+    The last one, the APIService, must not be applied before the Service is `reached`: the API server keeps its first
+    connection, which may have gone elsewhere before the node knew of the Service.
+    """
     name = "external-metrics"
     where = {"name": name, "namespace": namespace}
     return [
