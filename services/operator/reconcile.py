@@ -12,7 +12,7 @@ request for the same size would change nothing, and an autoscaler would start fr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from services.operator.resource import StreamingJob
@@ -106,7 +106,7 @@ def _settled(job: FleetJob | None) -> int | None:
     if job is None or job.decision is None or job.decision.spec_version < job.spec.version:
         return None
     decision = job.decision
-    if any(entry.code == "MANUAL" for entry in decision.trail) or _under_way(job):
+    if any(entry.code == "MANUAL" for entry in decision.trail) or _under_way(job, decision.decided_at):
         return None
     size, final = decision.current_parallelism, decision.final_parallelism
     runs = job.state is ClusterState.RUNNING and size > 0
@@ -114,11 +114,12 @@ def _settled(job: FleetJob | None) -> int | None:
     return size if size == final and (runs or (sleeps and size == 0)) else None
 
 
-def _under_way(job: FleetJob) -> bool:
-    """Return whether a command has been ordered and has not ended."""
+def _under_way(job: FleetJob, decided_at: datetime) -> bool:
+    """Return whether a command has been ordered and had not ended when what was decided on was measured."""
     ordered = next((span.at for span in reversed(job.spans) if span.orders), None)
     result = job.last_result
-    if result is not None and not result.phase.terminal:
+    interval = timedelta(seconds=job.spec.interval_seconds)
+    if result is not None and (not result.phase.terminal or decided_at < result.at + interval):
         return True
     return ordered is not None and (result is None or result.at < ordered)
 

@@ -239,7 +239,10 @@ def test_the_size_is_written_back_once_the_job_has_settled(world: World) -> None
     world.decides(3, 3)
     world.turn()
     assert world.slots == 6
-    job.last_result = job.last_result.model_copy(update={"phase": Phase.VERIFIED})
+    job.last_result = job.last_result.model_copy(update={"phase": Phase.VERIFIED, "at": world.time.at})
+    world.turn()
+    assert world.slots == 6, "the newest decision may not have seen the new size"
+    world.decides(3, 3)
     world.turn()
     assert world.slots == 3
     world.turn()
