@@ -12,7 +12,7 @@ from services.actuator.backends import Backend
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.launcher.kubernetes import Api
-from tidegate.runtime.files import WITHOUT_OPTIONS, Files
+from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.stack import StackInfo
 
 SCRIPT = Path(__file__).with_name("jobs") / "counts.py"

@@ -17,8 +17,8 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.kubernetes import Api
+from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 
 END_SECONDS = 20.0
 """How long drivers may take to end after they were killed."""

@@ -23,7 +23,7 @@ from services.actuator.checkpoint import read_checkpoints
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.job import Application, JobSpec, Scaling
-from tidegate.runtime.files import Place
+from tidegate.remote.files import Place
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo

@@ -25,7 +25,7 @@ from demo.pods import Pods, new_pods, share
 from tidegate import interrupts
 from tidegate.client import ClientSettings
 from tidegate.launcher.kubernetes import Api
-from tidegate.runtime.files import Files, Place, RemotePath
+from tidegate.remote.files import Files, Place, RemotePath
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.runtime.settings import PREFIX
 from tidegate.stack import StackError, StackInfo, down, up

@@ -13,8 +13,8 @@ from pathlib import Path
 from demo.environment import ROOT, Environment
 from demo.failed import DemoFailed
 from demo.verdict import Audited
+from tidegate.remote.files import Place, scan
 from tidegate.replay.record import record
-from tidegate.runtime.files import Place, scan
 
 AUDIT_SECONDS = 300.0
 DECISIONS = "decisions-recompute"

@@ -24,7 +24,7 @@ from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
-from tidegate.runtime.files import Place, names
+from tidegate.remote.files import Place, names
 
 W = TypeVar("W", bound=Wire)
 SAMPLE_SECONDS = 1.0

@@ -7,7 +7,7 @@ from datetime import datetime
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
 from tidegate.launcher.store import CONFIG_MAP
-from tidegate.runtime.files import WITHOUT_OPTIONS, Files, FilesError
+from tidegate.remote.files import WITHOUT_OPTIONS, Files, FilesError
 
 CODES: dict[str, str] = {
     "NO_SUCH_JOB": "there is no job of that id",

@@ -21,9 +21,9 @@ from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.wire import Wire
 from tidegate.launcher.kubernetes import Api
+from tidegate.remote.files import Files
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
-from tidegate.runtime.files import Files
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher, check_topics, group_consumer

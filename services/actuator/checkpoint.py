@@ -15,7 +15,7 @@ from statistics import median
 from urllib.parse import urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
-from tidegate.runtime.files import WITHOUT_OPTIONS, Entry, Files, Place, scan
+from tidegate.remote.files import WITHOUT_OPTIONS, Entry, Files, Place, scan
 
 _PACE_COMMITS = 20
 

@@ -35,7 +35,7 @@ from services.actuator.event_logs import runs_query
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.failure import explanation, last_errors, secrets_of
-from tidegate.runtime.files import WITHOUT_OPTIONS, Files
+from tidegate.remote.files import WITHOUT_OPTIONS, Files
 
 NO_ANSWER = (BackendUnreachable, BackendRefused)
 """What a question to the cluster raises when the cluster does not answer it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 
-from tidegate.runtime.files import WITHOUT_OPTIONS, Files, Place, names, scan
+from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, names, scan
 from tidegate.sparklog.event_log import FileTail
 
 _READ_BYTES = 1024 * 1024

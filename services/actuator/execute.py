@@ -32,8 +32,8 @@ from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_i
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, ControlError
 from tidegate.launcher.kubernetes import Api
+from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.logs import about
 from tidegate.runtime.poll import poll_until
 from tidegate.runtime.spans import Trace, no_trace, spans_of_result

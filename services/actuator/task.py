@@ -13,8 +13,8 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import CheckpointMark
 from tidegate.events.wire import Scalar
+from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.poll import poll_until
 
 T = TypeVar("T")

@@ -29,9 +29,9 @@ from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS
+from tidegate.remote.files import Files, Place
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
-from tidegate.runtime.files import Files, Place
 from tidegate.runtime.health import Health
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory

@@ -20,7 +20,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tidegate.runtime.files import Place, names
+from tidegate.remote.files import Place, names
 from tidegate.sparklog.events import PartitionOffsets
 
 

@@ -20,8 +20,8 @@ from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.worker import WorkerThread
 from tidegate.events.job import JobSpec
+from tidegate.remote.files import Files, Place
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.files import Files, Place
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.log_directory import JobReading

@@ -16,7 +16,7 @@ from services.collector.master import App, MasterView
 from services.collector.worker import WorkerThread
 from tidegate.events.job import JobSpec
 from tidegate.launcher.pods import memory_mb
-from tidegate.runtime.yarn import PENDING, RUNNING, ResourceManager, containers
+from tidegate.remote.yarn import PENDING, RUNNING, ResourceManager, containers
 
 PREFIX = "yarn:"
 """How the place of a cluster starts, before the ResourceManager's address."""

@@ -414,7 +414,8 @@ import importlib, json, pkgutil, sys
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        partly_used = module.name.startswith(("tidegate.launcher.", "tidegate.sparklog."))  # imported where needed
+        # of these, a service imports what it needs
+        partly_used = module.name.startswith(("tidegate.launcher.", "tidegate.remote.", "tidegate.sparklog."))
         if not (partly_used or module.name.endswith("__main__")):
             importlib.import_module(module.name)
 ours = ("tidegate", "services", "demo", "bench", "tools", "tests")

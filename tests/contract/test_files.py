@@ -17,8 +17,8 @@ from services.actuator.event_logs import runs_query
 from services.collector.checkpoint import checkpoint_offsets
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, FakeS3, fake_s3
 from tests.support.fake_webhdfs import MTIME, FakeWebHdfs, fake_webhdfs
-from tidegate.runtime.files import Files, FilesError, Place, RemotePath, chunks, names, scan
-from tidegate.runtime.webhdfs import open_hdfs
+from tidegate.remote.files import Files, FilesError, Place, RemotePath, chunks, names, scan
+from tidegate.remote.webhdfs import open_hdfs
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.sparklog.log_directory import LogDirectory
 

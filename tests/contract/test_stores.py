@@ -20,7 +20,7 @@ from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
 from tidegate.launcher.control import Control, ControlError, SizeOrder, Token
 from tidegate.launcher.kubernetes import ApiRefused, ApiUnreachable
 from tidegate.launcher.store import Store, store_at
-from tidegate.runtime.files import Files
+from tidegate.remote.files import Files
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.hadoop import Daemons, free_ports
 from tests.support.wait import wait_until
-from tidegate.runtime.files import Files
+from tidegate.remote.files import Files
 
 ASKED = "TIDEGATE_TEST_HDFS"
 BLOCK_BYTES = 65_536

@@ -18,7 +18,7 @@ from tidegate.launcher.file_store import SharedPlace
 from tidegate.launcher.hadoop import HadoopPath, place_of
 from tidegate.launcher.store import Store, store_at
 from tidegate.launcher.warm import repeat_newest_batch
-from tidegate.runtime.files import RemotePath, chunks, names
+from tidegate.remote.files import RemotePath, chunks, names
 from tidegate.sparklog.event_log import ApplicationLog
 
 

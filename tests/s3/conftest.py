@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.wait import wait_until
-from tidegate.runtime.s3 import open_s3
+from tidegate.remote.s3 import open_s3
 from tidegate.stack.component import port_open
 from tidegate.stack.fetch import Artifact
 from tidegate.stack.jars import JarSet, class_path, ensure_jars, spark_home

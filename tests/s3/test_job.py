@@ -31,7 +31,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
-from tidegate.runtime.files import Files, names
+from tidegate.remote.files import Files, names
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import JobReading, LogDirectory
 from tidegate.stack import StackInfo

@@ -16,7 +16,7 @@ from tidegate.launcher.file_store import SharedPlace
 from tidegate.launcher.hadoop import S3aPath, place_of
 from tidegate.launcher.store import Store, store_at
 from tidegate.launcher.warm import repeat_newest_batch
-from tidegate.runtime.files import Files, names
+from tidegate.remote.files import Files, names
 
 pytestmark = pytest.mark.timeout(300)
 

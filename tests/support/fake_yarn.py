@@ -12,7 +12,7 @@ import pytest
 from services.actuator.backends.yarn import Yarn
 from tests.support.events import job
 from tidegate.events.job import Application, JobSpec
-from tidegate.runtime.yarn import ResourceManager
+from tidegate.remote.yarn import ResourceManager
 
 URL = "http://rm:8088"
 _SUBMIT = """#!/bin/sh

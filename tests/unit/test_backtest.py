@@ -22,7 +22,7 @@ from tidegate.backtest.trial import Replica
 from tidegate.cli.specfile import parse_specs
 from tidegate.events.job import Mode, Tariff
 from tidegate.lab.tunings import DEFAULTS, Tuning
-from tidegate.runtime.files import Files
+from tidegate.remote.files import Files
 from tidegate.twin.load import Load
 from tidegate.twin.topic import even
 

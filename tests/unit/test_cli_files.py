@@ -10,7 +10,7 @@ from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.cli.doctor import files_of_jobs
 from tidegate.cli.specs import _show_unreadable
 from tidegate.events.job import Application, JobSpec
-from tidegate.runtime.files import Files
+from tidegate.remote.files import Files
 
 
 def _spec(checkpoint: str, logs: str, **application: Any) -> JobSpec:

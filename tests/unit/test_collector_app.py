@@ -27,8 +27,8 @@ from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.wire import Wire
+from tidegate.remote.files import Place
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
-from tidegate.runtime.files import Place
 from tidegate.runtime.health import Health
 from tidegate.runtime.producer import NotDelivered
 from tidegate.sparklog.application_run import Interval

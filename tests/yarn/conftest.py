@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.hadoop import Daemons, free_ports
 from tests.support.wait import wait_until
-from tidegate.runtime.yarn import LIVE, ResourceManager, RmUnreachable
+from tidegate.remote.yarn import LIVE, ResourceManager, RmUnreachable
 from tidegate.stack.jars import spark_home
 
 ASKED = "TIDEGATE_TEST_YARN"

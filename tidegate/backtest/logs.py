@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tidegate.runtime.files import Place, names, scan
+from tidegate.remote.files import Place, names, scan
 from tidegate.sparklog import events
 from tidegate.sparklog.event_log import ROLLING_PREFIX, ApplicationLog
 from tidegate.sparklog.events import PartitionOffsets

@@ -26,8 +26,8 @@ from tidegate.events.job import Tariff
 from tidegate.installed import engine
 from tidegate.interrupts import uninterrupted
 from tidegate.lab.traces import read_trace
+from tidegate.remote.files import Files
 from tidegate.replay.source import start_session
-from tidegate.runtime.files import Files
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.load import BadLoad
 from tidegate.twin.model import JobModel, StageModel

@@ -21,7 +21,7 @@ from tidegate.cli.problems import NO, problem_of
 from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs
 from tidegate.events.job import JobSpec
 from tidegate.events.topics import TOPICS
-from tidegate.runtime.files import Files
+from tidegate.remote.files import Files
 from tidegate.runtime.kafka import check_topics, ensure_topics
 from tidegate.runtime.settings import without_login
 from tidegate.stack import StackError, StackInfo, status

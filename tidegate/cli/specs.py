@@ -21,7 +21,7 @@ from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import differences, next_version, publish, with_mode, with_size
-from tidegate.runtime.files import Files, FilesError
+from tidegate.remote.files import Files, FilesError
 from tidegate.terminal import size, stdout
 
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorded with the change.")]

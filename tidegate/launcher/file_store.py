@@ -1,6 +1,6 @@
 """The control files of a job in a folder that is on neither side's machine, such as one in HDFS or on S3.
 
-The actuator reaches it through `tidegate/runtime/files.py`, the driver through its JVM (`hadoop.py`). In HDFS, both
+The actuator reaches it through `tidegate/remote/files.py`, the driver through its JVM (`hadoop.py`). In HDFS, both
 write a file under another name and rename it, so a reader sees a whole file or none. HDFS renames without overwriting
 in one step: of several who create a file, one succeeds. S3 writes whole files, and on a condition.
 

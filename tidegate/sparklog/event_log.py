@@ -6,7 +6,7 @@ history server may replace the first n files by `events_<n>_<app>.compact`, whic
 (EventLogFileWriters.scala and EventLogFileCompactor.scala of Spark 4.2.)
 
 Each file is read from the offset where the last read ended. A line or zstd frame that is cut off at the end of the file
-waits for its rest. A log may be on this machine or elsewhere (`tidegate/runtime/files.py`).
+waits for its rest. A log may be on this machine or elsewhere (`tidegate/remote/files.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 import zstandard
 
-from tidegate.runtime.files import Place, RemotePath, chunks, scan
+from tidegate.remote.files import Place, RemotePath, chunks, scan
 
 ROLLING_PREFIX = "eventlog_v2_"
 IN_PROGRESS = ".inprogress"

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidegate.runtime.files import Entry, Place, RemotePath, scan
+from tidegate.remote.files import Entry, Place, RemotePath, scan
 from tidegate.runtime.logs import about
 from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
 from tidegate.sparklog.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, UnreadableLog, log_stem

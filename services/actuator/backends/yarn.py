@@ -38,7 +38,7 @@ from services.actuator.backends.spark_submit import environment, spark_submit
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
 from tidegate.launcher.facts import SUBMISSION_ID
-from tidegate.runtime.yarn import (
+from tidegate.remote.yarn import (
     LIVE,
     PENDING,
     RUNNING,

@@ -6,10 +6,9 @@ Documented as "ResourceManager REST API's" of Hadoop 3. A standby ResourceManage
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import httpx
+import httpx
 
 PENDING = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"})
 """States of an application that waits for the container of its driver."""
@@ -31,9 +30,6 @@ class ResourceManager:
     """Asks ResourceManagers by the address of their web page, such as `http://rm:8088`. Thread-safe."""
 
     def __init__(self, timeout_seconds: float = 10.0, transport: httpx.BaseTransport | None = None) -> None:
-        import httpx  # noqa: PLC0415 - a service that asks no ResourceManager does without
-
-        self._error = httpx.HTTPError
         # it is on the internal network: ignore proxies from the environment
         self._http = httpx.Client(timeout=timeout_seconds, trust_env=False, transport=transport, follow_redirects=True)
 
@@ -58,7 +54,7 @@ class ResourceManager:
         """Return the text at an address, such as a log at a NodeManager; empty if there is none."""
         try:
             response = self._http.get(url, params=query)
-        except self._error:
+        except httpx.HTTPError:
             return ""
         return response.text if response.is_success else ""
 
@@ -70,13 +66,13 @@ class ResourceManager:
         params = query | ({"user.name": user} if user else {})
         try:
             response = self._http.request(method, url, params=params, json={"state": state} if state else None)
-        except self._error as error:
+        except httpx.HTTPError as error:
             raise RmUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
         if response.is_client_error:
             raise RmRefused(f"{method} {url}: {response.status_code}: {response.text[:300]}")
         try:
             answer = response.raise_for_status().json()
-        except (self._error, ValueError) as error:
+        except (httpx.HTTPError, ValueError) as error:
             raise RmUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
         if not isinstance(answer, dict):
             raise RmUnreachable(f"{method} {url}: a JSON object is expected, found {str(answer)[:80]!r}")

@@ -260,11 +260,11 @@ class Files:
         extra = {"hdfs": "tidegate[hdfs]", "s3": "tidegate[s3]", "s3a": "tidegate[s3]"}.get(scheme, "fsspec")
         try:
             if scheme in ("s3", "s3a"):
-                from tidegate.runtime.s3 import open_s3  # noqa: PLC0415 - needs the extra `s3`
+                from tidegate.remote.s3 import open_s3  # noqa: PLC0415 - needs the extra `s3`
 
                 return open_s3(**options)
             if scheme == "hdfs":
-                from tidegate.runtime.webhdfs import open_hdfs  # noqa: PLC0415 - needs the extra `hdfs`
+                from tidegate.remote.webhdfs import open_hdfs  # noqa: PLC0415 - needs the extra `hdfs`
 
                 return open_hdfs(authority, **options)
             import fsspec  # noqa: PLC0415 - only for places that are not on this machine
