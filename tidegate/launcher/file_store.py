@@ -27,7 +27,7 @@ T = TypeVar("T")
 class SharedPlace(Protocol):
     """A file or a folder that both sides reach. Raises `OSError`, and `FileNotFoundError` only for what is absent.
 
-    A `ConnectionError` says that trying again is in vain.
+    A `ConnectionError` says that nobody will ever answer.
     """
 
     def __truediv__(self, name: str) -> SharedPlace:
