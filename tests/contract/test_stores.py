@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
 from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
-from tidegate.launcher import config_map, file_store
+from tidegate.launcher import config_map, file_store, hadoop
 from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
 from tidegate.launcher.control import Control, ControlError, SizeOrder, Token
+from tidegate.launcher.hadoop import HadoopPath
 from tidegate.launcher.kubernetes import ApiRefused, ApiUnreachable
 from tidegate.launcher.store import Store, store_at
 from tidegate.remote.files import Files
@@ -278,6 +280,21 @@ class TestHdfs:
             _in(hdfs).read("fence")
         threading.Timer(0.4, hdfs.silent.clear).start()
         assert _in(hdfs, patience_seconds=10).read("fence", newest=True) == "1"
+
+    def test_nobody_waits_for_a_jvm_that_has_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A launcher whose JVM was killed ends at once, however patient it is: what it writes can arrive no more."""
+
+        def gone(_uri: str) -> None:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+        monkeypatch.setattr(hadoop, "_system", gone)
+        store = store_at("hdfs://nn/control", "rates", open_folder=HadoopPath, patience_seconds=60)
+        started = time.monotonic()
+        with pytest.raises(ConnectionResetError, match=r"hdfs://nn/control/rates/turn: the driver's JVM"):
+            store.swap({"turn": None}, "turn", "x")
+        with pytest.raises(ConnectionResetError):
+            store.read("fence", newest=True)
+        assert time.monotonic() - started < 5
 
     def test_a_lost_answer_is_no_lost_turn(self, hdfs: FakeWebHdfs) -> None:
         """A file that was created, but not answered for, is the writer's when it tries again; never somebody else's."""

@@ -25,7 +25,10 @@ T = TypeVar("T")
 
 
 class SharedPlace(Protocol):
-    """A file or a folder that both sides reach. Raises `OSError`, and `FileNotFoundError` only for what is absent."""
+    """A file or a folder that both sides reach. Raises `OSError`, and `FileNotFoundError` only for what is absent.
+
+    A `ConnectionError` says that nobody will ever answer.
+    """
 
     def __truediv__(self, name: str) -> SharedPlace:
         """Return a file or folder in this folder."""
@@ -160,7 +163,7 @@ class FileStore:
         while True:
             try:
                 return action()
-            except PermissionError:
+            except (PermissionError, ConnectionError):  # for good: who asks may not, or the driver's JVM has gone
                 raise
             except OSError:
                 if time.monotonic() >= until:

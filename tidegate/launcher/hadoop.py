@@ -193,7 +193,7 @@ class HadoopPath:
         except Py4JJavaError as error:
             raise self._explained(str(error.java_exception)) from error
         except Py4JError as error:
-            raise OSError(f"{self}: the driver's JVM does not answer: {error}") from error
+            raise ConnectionResetError(f"{self}: the driver's JVM does not answer: {error}") from error
 
     def _explained(self, text: str) -> OSError:
         kind, _, message = text.partition("\n")[0].partition(": ")
