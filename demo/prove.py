@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from demo.environment import ROOT, Environment
+from demo.environment import LIGHT_JVM, ROOT, Environment
 from demo.failed import DemoFailed
 from demo.verdict import Audited
 from tidegate.remote.files import Place, scan
@@ -45,6 +45,7 @@ def audit_run(environment: Environment) -> Audited:
     command += ["--event-logs", str(event_logs), "--redis", info.redis_url]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TIDEGATE_"))}
     env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= {"SPARK_SUBMIT_OPTS": LIGHT_JVM}  # a short history: most of the time Spark plans queries, each only once
     env |= {"TIDEGATE_REDIS_PASSWORD": info.redis_password, "TIDEGATE_REDIS_PREFIX": environment.redis_prefix}
     with log.open("wb") as out:
         child = subprocess.Popen(

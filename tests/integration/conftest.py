@@ -11,6 +11,7 @@ import pytest
 import tidegate.cli.backtest
 import tidegate.cli.spark
 import tidegate.replay.recompute
+from demo.environment import LIGHT_JVM
 from tidegate.replay.source import start_session
 from tidegate.stack.jars import ensure_jars, spark_kafka
 from tidegate.stack.java import ensure_java
@@ -21,7 +22,10 @@ def session() -> Iterator[Any]:
     """The one Spark of this process. It has the Kafka connector: the jars of a JVM's first session are those of all."""
     java = ensure_java(print)
     os.environ["JAVA_HOME"] = str(java.home)
-    made = start_session("local[2]", ensure_jars(spark_kafka(), java, print))
+    # most of the time Spark plans small queries, each only once
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", LIGHT_JVM)
+        made = start_session("local[2]", ensure_jars(spark_kafka(), java, print))
     made.conf.set("spark.sql.shuffle.partitions", "2")
     yield made
     made.stop()
