@@ -16,6 +16,7 @@ from py4j.protocol import Py4JNetworkError
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
 from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
+from tests.support.sides import create_at_once
 from tidegate.launcher import config_map, file_store, hadoop
 from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
 from tidegate.launcher.control import Control, ControlError, SizeOrder, Token
@@ -95,18 +96,7 @@ class TestStore:
     def test_only_one_creates(self, stores: Open) -> None:
         """Of many that create a text at once, one succeeds: a turn in a handover is taken once."""
         opened = [stores() for _ in range(8)]
-        start, won = threading.Barrier(len(opened)), []
-
-        def create(number: int) -> None:
-            start.wait(10)
-            if opened[number].swap({"turn": None}, "turn", str(number)):
-                won.append(str(number))
-
-        threads = [threading.Thread(target=create, args=(number,)) for number in range(len(opened))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
+        won = create_at_once(opened, "turn")
         assert won == [stores().read("turn")]
 
     @pytest.mark.parametrize("job_id", ["", "..", "a/b", "A", "a..b", "x" * 64])

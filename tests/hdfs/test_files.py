@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,11 +12,11 @@ from functools import partial
 import pytest
 
 from tests.hdfs.conftest import BLOCK_BYTES, Hdfs
+from tests.support.sides import check_that_a_checkpoint_is_repeated, create_at_once
 from tests.support.wait import wait_until
 from tidegate.launcher.file_store import SharedPlace
 from tidegate.launcher.hadoop import HadoopPath, place_of
 from tidegate.launcher.store import Store, store_at
-from tidegate.launcher.warm import repeat_newest_batch
 from tidegate.remote.files import RemotePath, chunks, names
 from tidegate.sparklog.event_log import ApplicationLog
 
@@ -108,18 +107,7 @@ class TestStore:
         openers: list[Callable[[str], SharedPlace]] = [hdfs.files().remote, HadoopPath] * 4
         stores = [store_at(folder, "rates", open_folder=opener) for opener in openers]
         for turn in range(5):
-            start, won = threading.Barrier(len(stores)), list[str]()
-
-            def create(number: int, turn: int = turn, start: threading.Barrier = start, won: list[str] = won) -> None:
-                start.wait(10)
-                if stores[number].swap({f"turn-{turn}": None}, f"turn-{turn}", str(number)):
-                    won.append(str(number))
-
-            threads = [threading.Thread(target=create, args=(number,)) for number in range(len(stores))]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(30)
+            won = create_at_once(stores, f"turn-{turn}")
             assert won == [stores[0].read(f"turn-{turn}", newest=True)]
         assert sorted(names(hdfs.files().remote(folder) / "rates")) == [f"turn-{turn}" for turn in range(5)]
 
@@ -150,12 +138,4 @@ def test_waits_are_bounded(hdfs: Hdfs, folder: str) -> None:
 
 def test_the_end_of_a_checkpoint_is_repeated(folder: str) -> None:
     """A rehearsal's checkpoint is made from one in HDFS."""
-    place = HadoopPath(folder)
-    for batch in range(3):
-        text = f'v1\n{{"batchWatermarkMs":5}}\n{{"in":{{"0":{1000 * (batch + 1)}}}}}'
-        (place / "ck" / "offsets" / str(batch)).write_bytes(text.encode())
-    offsets = repeat_newest_batch(f"{folder}/ck", place / "warm")
-    assert [text.splitlines()[2] for text in offsets] == [
-        f'{{"in": {{"0": {end}}}}}' for end in (2850, 2900, 2950, 3000)
-    ]
-    assert (place / "warm" / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"in": {"0": 2800}}'
+    check_that_a_checkpoint_is_repeated(HadoopPath(folder))

@@ -11,11 +11,11 @@ from functools import partial
 import pytest
 
 from tests.s3.conftest import S3Server
+from tests.support.sides import check_that_a_checkpoint_is_repeated, create_at_once
 from tests.support.wait import wait_until
 from tidegate.launcher.file_store import SharedPlace
 from tidegate.launcher.hadoop import S3aPath, place_of
 from tidegate.launcher.store import Store, store_at
-from tidegate.launcher.warm import repeat_newest_batch
 from tidegate.remote.files import Files, names
 
 pytestmark = pytest.mark.timeout(300)
@@ -95,18 +95,7 @@ class TestStore:
         for store in stores:
             store.names()  # the first look opens the client
         for turn in range(10):
-            start, won = threading.Barrier(len(stores)), list[str]()
-
-            def create(number: int, turn: int = turn, start: threading.Barrier = start, won: list[str] = won) -> None:
-                start.wait(10)
-                if stores[number].swap({f"turn-{turn}": None}, f"turn-{turn}", str(number)):
-                    won.append(str(number))
-
-            threads = [threading.Thread(target=create, args=(number,)) for number in range(len(stores))]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(30)
+            won = create_at_once(stores, f"turn-{turn}")
             assert won == [stores[0].read(f"turn-{turn}", newest=True)]
 
 
@@ -135,12 +124,4 @@ def test_waits_are_bounded(s3: S3Server, folder: str) -> None:
 
 def test_the_end_of_a_checkpoint_is_repeated(folder: str) -> None:
     """A rehearsal's checkpoint is made from one on S3."""
-    place = S3aPath(folder)
-    for batch in range(3):
-        text = f'v1\n{{"batchWatermarkMs":5}}\n{{"in":{{"0":{1000 * (batch + 1)}}}}}'
-        (place / "ck" / "offsets" / str(batch)).write_bytes(text.encode())
-    offsets = repeat_newest_batch(f"{folder}/ck", place / "warm")
-    assert [text.splitlines()[2] for text in offsets] == [
-        f'{{"in": {{"0": {end}}}}}' for end in (2850, 2900, 2950, 3000)
-    ]
-    assert (place / "warm" / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"in": {"0": 2800}}'
+    check_that_a_checkpoint_is_repeated(S3aPath(folder))

@@ -246,9 +246,8 @@ def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Findin
                 place.stat()
                 yield Finding("ok", what, location)
             except FileNotFoundError as error:
-                if (
-                    name == "event_log_dir" and place.has_folders
-                ):  # Spark makes the folder of a checkpoint, none for logs
+                # Spark makes the folder of a checkpoint, but none for logs
+                if name == "event_log_dir" and place.has_folders:
                     yield Finding("fail", what, str(error), f"make the folder: hdfs dfs -mkdir -p {location}")
             except OSError as error:
                 yield Finding("fail", what, str(error), "docs/how-to/no-shared-directory.md")
