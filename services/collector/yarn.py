@@ -16,12 +16,14 @@ from services.collector.master import App, MasterView
 from services.collector.worker import WorkerThread
 from tidegate.events.job import JobSpec
 from tidegate.launcher.pods import memory_mb
-from tidegate.remote.yarn import PENDING, RUNNING, ResourceManager, containers
+from tidegate.remote.yarn import ENDED, LIVE, PENDING, RUNNING, ResourceManager, containers
 
 PREFIX = "yarn:"
 """How the place of a cluster starts, before the ResourceManager's address."""
 _QUEUE = "spark.yarn.queue"
 _OVER = {"SUCCEEDED": "FINISHED", "KILLED": "KILLED"}
+_ENDS = ("appsCompleted", "appsFailed", "appsKilled")
+"""Which of the cluster's metrics count the applications that have ended."""
 _OTHERS_CORES = 1
 """Cores of an executor of an application that Tidegate does not know."""
 
@@ -77,6 +79,7 @@ class YarnClusters:
         self._timeout = timeout_seconds
         self._manager = manager or ResourceManager(timeout_seconds)
         self._worker = WorkerThread("yarn")
+        self._seen: dict[str, _Seen] = {}
 
     async def view(self, url: str) -> YarnView:
         """Return the state of the cluster; raise an error if its ResourceManager does not tell."""
@@ -88,11 +91,28 @@ class YarnClusters:
         self._manager.close()
 
     def _view(self, url: str) -> YarnView:
-        return YarnView(
-            self._manager.applications(url),
-            self._manager.get(url, "metrics")["clusterMetrics"],
-            self._manager.get(url, "scheduler")["scheduler"]["schedulerInfo"],
-        )
+        live = self._manager.applications(url, states=LIVE)
+        metrics = self._manager.get(url, "metrics")["clusterMetrics"]
+        scheduler = self._manager.get(url, "scheduler")["scheduler"]["schedulerInfo"]
+        return YarnView(live + self._ended(url, {str(app["id"]) for app in live}, metrics), metrics, scheduler)
+
+    def _ended(self, url: str, live: set[str], metrics: Object) -> list[dict[str, Any]]:
+        """Return the ended applications that the cluster remembers, often thousands: asked for when one has ended."""
+        ends = [int(metrics[name]) for name in _ENDS]
+        seen = self._seen.get(url)
+        if seen is None or seen.ends != ends or seen.live - live:
+            ended = self._manager.applications(url, states=ENDED)
+        else:
+            ended = seen.ended
+        self._seen[url] = _Seen(live, ends, ended)
+        return ended
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    live: set[str]
+    ends: list[int]
+    ended: list[dict[str, Any]]
 
 
 def _app(spec: JobSpec, app: Object) -> App:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from services.actuator.backends.yarn import Yarn
 from tests.support.events import job
 from tidegate.events.job import Application, JobSpec
-from tidegate.remote.yarn import ResourceManager
+from tidegate.remote.yarn import LIVE, ResourceManager
 
 URL = "http://rm:8088"
 _SUBMIT = """#!/bin/sh
@@ -39,6 +40,8 @@ class FakeResourceManager:
             "totalVirtualCores": 8,
             "activeNodes": 2,
         }
+        self.asked: list[str] = []
+        """The states that a caller has asked for, call after call."""
         self.queues: list[dict[str, Any]] = [
             {"queueName": "default", "absoluteMaxCapacity": 100.0, "resourcesUsed": {"memory": 4096, "vCores": 3}}
         ]
@@ -76,7 +79,7 @@ class FakeResourceManager:
         queues = {"type": "capacityScheduler", "queues": {"queue": self.queues}}
         told = {
             "apps": {"apps": {"app": self._listed(request.url.params)}},
-            "metrics": {"clusterMetrics": self.metrics},
+            "metrics": {"clusterMetrics": self.metrics | self._ends()},
             "scheduler": {"scheduler": {"schedulerInfo": queues}},
         }
         if path in told:
@@ -90,7 +93,12 @@ class FakeResourceManager:
         app |= {"state": "KILLED", "finalStatus": "KILLED"}
         return httpx.Response(202, json={"state": "KILLED"})
 
+    def _ends(self) -> dict[str, int]:
+        ends = Counter(app["finalStatus"] for app in self.apps.values() if app["state"] not in LIVE.split(","))
+        return {"appsCompleted": ends["SUCCEEDED"], "appsFailed": ends["FAILED"], "appsKilled": ends["KILLED"]}
+
     def _listed(self, query: httpx.QueryParams) -> list[dict[str, Any]]:
+        self.asked.append(query.get("states", ""))
         states = query.get("states", "").split(",") if "states" in query else None
         found = [app for app in self.apps.values() if states is None or app["state"] in states]
         tag = query.get("applicationTags")

@@ -19,11 +19,12 @@ from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster, MasterView
 from services.collector.yarn import YarnClusters
 from tests.support.events import job
-from tests.support.fake_yarn import FakeResourceManager, YarnCluster, on_yarn
+from tests.support.fake_yarn import URL, FakeResourceManager, YarnCluster, on_yarn
 from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
 from tidegate.launcher.kubernetes import Api
+from tidegate.remote.yarn import ENDED
 
 SPEC = on_yarn(job("rates"))
 
@@ -165,6 +166,28 @@ def test_an_application_that_has_ended_is_not_active() -> None:
         "application_2": "FAILED",
     }
     assert {id_: (app.state, app.cores) for id_, app in view.active.items()} == {"application_3": ("WAITING", 0)}
+
+
+def test_ended_applications_are_asked_for_when_one_has_ended() -> None:
+    """A cluster may remember thousands of them; one that ended between two looks is found too."""
+    manager = FakeResourceManager()
+    manager.add("application_1", "rates", state="FINISHED", finalStatus="SUCCEEDED")
+    manager.add("application_2", "rates")
+    clusters = YarnClusters(5.0, manager.client)
+
+    def ended() -> set[str]:
+        return set(asyncio.run(clusters.view(URL)).of(on_yarn(job("rates"))).completed)
+
+    try:
+        assert [ended() for _ in range(3)] == [{"application_1"}] * 3
+        assert manager.asked.count(ENDED) == 1
+        manager.add("application_3", "other", state="FAILED", finalStatus="FAILED")
+        assert ended() == {"application_1", "application_3"}
+        manager.apps["application_2"] |= {"state": "KILLED", "finalStatus": "KILLED"}
+        assert ended() == {"application_1", "application_2", "application_3"}
+        assert manager.asked.count(ENDED) == 3
+    finally:
+        clusters.close()
 
 
 def test_without_the_capacity_scheduler_the_pool_is_the_cluster() -> None:

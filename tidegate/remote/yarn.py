@@ -14,6 +14,7 @@ PENDING = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"})
 """States of an application that waits for the container of its driver."""
 RUNNING = "RUNNING"
 LIVE = ",".join(sorted({*PENDING, RUNNING}))
+ENDED = "FAILED,FINISHED,KILLED"
 TAG_PREFIX = "tidegate-"
 _SPARK = "SPARK"
 
