@@ -36,6 +36,20 @@ def test_doctor_looks_for_the_files_of_jobs() -> None:
     assert list(files_of_jobs({"rates": _spec("/ck", "file:/events", control_dir="/control")}, files)) == []
 
 
+def test_doctor_asks_a_silent_file_system_once() -> None:
+    """Every further question would last as long as its time limit; other file systems are asked."""
+    with fake_webhdfs() as hdfs:
+        hdfs.put("/events/.made", b"")
+        silent = {"url": "http://127.0.0.1:1", "timeout_seconds": 0.2}
+        files = Files({"hdfs://gone": silent, "hdfs://nn": {"url": hdfs.url}})
+        specs = {"a": _spec("hdfs://gone/a", "hdfs://gone/events"), "b": _spec("hdfs://gone/b", "hdfs://nn/events")}
+        logs, checkpoint, good, other = files_of_jobs(specs, files)
+    assert (logs.verdict, "127.0.0.1:1" in logs.found) == ("fail", True)
+    assert checkpoint.found == "hdfs://gone/a: not looked for; see event_log_dir of rates"
+    assert good.verdict == "ok"
+    assert (other.verdict, other.found) == ("fail", "hdfs://gone/b: not looked for; see event_log_dir of rates")
+
+
 def test_apply_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     """A location that nobody could read is named with what to set; others are not."""
     _show_unreadable(_spec("hdfs:///ck", "/events"), Files())

@@ -234,11 +234,19 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
 
 
 def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Finding]:
-    """Look for the event logs, and ask for the checkpoints, of jobs whose files are not on the services' machines."""
+    """Look for the event logs, and ask for the checkpoints, of jobs whose files are not on the services' machines.
+
+    Each question to a file system that does not answer lasts as long as its time limit, so it is asked once.
+    """
+    advice = "docs/how-to/no-shared-directory.md"
+    silent: dict[str, str] = {}
     for spec in specs.values():
         app = spec.application
         for name, location in (("event_log_dir", app.event_log_dir), ("checkpoint_location", app.checkpoint_location)):
-            what = f"{name} of {spec.job_id}"
+            what, root = f"{name} of {spec.job_id}", "/".join(location.split("/")[:3])
+            if root in silent:
+                yield Finding("fail", what, f"{location}: not looked for; see {silent[root]}", advice)
+                continue
             try:
                 if files.near(location):
                     continue
@@ -250,7 +258,9 @@ def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Findin
                 if name == "event_log_dir" and place.has_folders:
                     yield Finding("fail", what, str(error), f"make the folder: hdfs dfs -mkdir -p {location}")
             except OSError as error:
-                yield Finding("fail", what, str(error), "docs/how-to/no-shared-directory.md")
+                if not isinstance(error, PermissionError):
+                    silent[root] = what
+                yield Finding("fail", what, str(error), advice)
 
 
 def spark_finding(what: str, version: str, where: str) -> Finding:

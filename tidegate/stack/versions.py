@@ -31,6 +31,10 @@ _NO_MAIN_CLASS = (
     "jobs in Scala or Java (`application.main_class`) are refused: Spark 3.5 has no place where a start can be fenced "
     "before it touches the checkpoint"
 )
+_NO_S3 = (
+    "control files cannot be on S3, because its Hadoop does not write conditionally: set `application.control_dir` to "
+    "a place elsewhere"
+)
 _COMMANDS = (
     "Tidegate's own Spark programs (`replay`, `archive`, `audit`, `backtest`) are tested on Spark 4.2 only: run them "
     "with the pyspark that `tidegate[replay]` installs"
@@ -44,9 +48,9 @@ SPARK_VERSIONS = (
         java="8, 11, 17",
         python="3.10 and 3.11",
         tests="event logs; on a standalone cluster: start, resize in place, hand over, restart, stop",
-        lacks=(_NO_MAIN_CLASS, _NO_EXIT_CODE, _COMMANDS),
+        lacks=(_NO_MAIN_CLASS, _NO_EXIT_CODE, _NO_S3, _COMMANDS),
     ),
-    SparkVersion("4.0", "4.0.0", "2.13", "17, 21", "3.10 to 3.13", _SAME_CALLS, (_COMMANDS,)),
+    SparkVersion("4.0", "4.0.0", "2.13", "17, 21", "3.10 to 3.13", _SAME_CALLS, (_NO_S3, _COMMANDS)),
     SparkVersion("4.1", "4.1.1", "2.13", "17, 21", "3.10 to 3.14", _SAME_CALLS, (_COMMANDS,)),
     SparkVersion("4.2", "4.2.0", "2.13", "17, 21", "3.10 to 3.14", "everything"),
 )
