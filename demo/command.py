@@ -32,6 +32,7 @@ class Backend(StrEnum):
 
     STANDALONE = "standalone"
     KUBERNETES = "kubernetes"
+    YARN = "yarn"
 
 
 def demo(
@@ -46,9 +47,16 @@ def demo(
         typer.Option("--way", help="The only way to change the size; by default the best one that the job can go."),
     ] = None,
     backend: Annotated[
-        Backend, typer.Option("--backend", help="Where the job runs; kubernetes: the cluster of KUBECONFIG.")
+        Backend,
+        typer.Option(
+            "--backend",
+            help="Where the job runs: kubernetes is the cluster of KUBECONFIG, yarn that of HADOOP_CONF_DIR.",
+        ),
     ] = Backend.STANDALONE,
     image: Annotated[str, typer.Option("--image", help="The image of the job's pods on Kubernetes.")] = IMAGE,
+    resource_manager: Annotated[
+        str, typer.Option("--resource-manager", help="The web address of YARN's ResourceManager.")
+    ] = "http://127.0.0.1:8088",
     files: Annotated[
         str | None,
         typer.Option("--files", help="Where checkpoint, event log and control files are, such as hdfs://nn:8020/demo."),
@@ -70,15 +78,17 @@ def demo(
     At the end the demo accounts for every record, audits every hop on Spark, and writes a report with a picture. The
     exit code is 1 if a check fails. It takes about six minutes.
 
-    With `--backend kubernetes` the job runs in pods, on a cluster whose one node is this machine.
+    With `--backend kubernetes` the job runs in pods, with `--backend yarn` in containers of YARN: on a cluster whose
+    one node is this machine.
 
     With `--files` the job shares no folder with the services; TIDEGATE_FILES says how they reach it, and `--conf` what
     Spark needs for it.
 
     Example:  python -m demo --way restart
     """
-    on_kubernetes = backend is Backend.KUBERNETES
-    attach = None if on_kubernetes else _running_stack()
+    if backend is Backend.YARN and "HADOOP_CONF_DIR" not in os.environ:
+        raise Problem("HADOOP_CONF_DIR is not set", "set it to the folder with YARN's yarn-site.xml")
+    attach = _running_stack() if backend is Backend.STANDALONE else None
     sweep(work_dir)
     display = LiveDisplay(stdout(), objective)
     ways = ALL_WAYS if way is None else (way,)
@@ -90,7 +100,8 @@ def demo(
         keep,
         time_factor=time_factor,
         ways=ways,
-        image=image if on_kubernetes else None,
+        image=image if backend is Backend.KUBERNETES else None,
+        manager=resource_manager if backend is Backend.YARN else None,
         files=files,
         conf=dict(_setting(text) for text in conf or ()),
     )

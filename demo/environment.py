@@ -63,6 +63,8 @@ class Environment:
     own_stack: bool
     pods: Pods | None = None
     """Where the job runs, if on Kubernetes."""
+    manager: str | None = None
+    """The address of the ResourceManager of the YARN where the job runs, if it does."""
     files: RemotePath | None = None
     """Where its checkpoint, event log and control files are, if not on this machine."""
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -96,6 +98,11 @@ class Environment:
         return f"{self.prefix}demo-out"
 
     @property
+    def standalone(self) -> bool:
+        """Whether the job runs on the stack's Spark."""
+        return self.pods is None and self.manager is None
+
+    @property
     def job_folder(self) -> Path:
         """What the job reads and writes; its pods mount it."""
         return self.folder if self.pods is None else self.folder / "job"
@@ -115,7 +122,7 @@ class Environment:
         """Spark's event logs of the job."""
         if self.files is not None:
             return self.files / "events"
-        return self.info.event_log_dir if self.pods is None else self.job_folder / "events"
+        return self.info.event_log_dir if self.standalone else self.job_folder / "events"
 
     @property
     def control_dir(self) -> Place:
@@ -187,6 +194,7 @@ def start_environment(
     on_progress: Callable[[str], None],
     *,
     image: str | None = None,
+    manager: str | None = None,
     files: str | None = None,
     conf: Mapping[str, str] | None = None,
     keep: bool = False,
@@ -195,8 +203,9 @@ def start_environment(
 
     A stack started here is empty and, without `keep`, stops when this process ends for whatever reason. On a stack that
     was already running, topics, Redis keys and consumer groups carry the run's name. With an `image`, the job runs in
-    pods of it, and the stack, which pods must reach, is always a new one without Spark. With `files`, a URI, the job
-    keeps its files in a folder of the run there. `conf` are further Spark settings of the job.
+    pods of it, and the stack, which pods must reach, is always a new one without Spark. With a `manager`, it runs on
+    the YARN whose ResourceManager has this address. With `files`, a URI, the job keeps its files in a folder of the run
+    there. `conf` are further Spark settings of the job.
     """
     if not SCRIPT.is_file():
         raise DemoFailed(f"{SCRIPT} does not exist; the demo runs only in a source tree")
@@ -205,10 +214,11 @@ def start_environment(
         if image is not None:
             attach, pods = None, new_pods(Api(), base, run_name, image, on_progress)
             undo.callback(pods.remove)
-        info = attach or _new_stack(base / "stack", pods, on_progress, keep=keep)
+        spark = pods is None and manager is None
+        info = attach or _new_stack(base / "stack", pods, on_progress, spark=spark, keep=keep)
         prefix = "tidegate." if attach is None else f"tidegate-demo-{run_name}."
         environment = Environment(info, (base / run_name).absolute(), prefix, own_stack=attach is None, pods=pods)
-        environment.conf = conf or {}
+        environment.manager, environment.conf = manager, conf or {}
         undo.pop_all()
         undo.callback(environment.close)
         environment.logs.mkdir(parents=True, exist_ok=True)
@@ -217,6 +227,8 @@ def start_environment(
             (environment.files / "events" / ".made").replace(b"")  # Spark makes no folder for its logs
         if pods is not None:
             share(environment.job_folder, SCRIPT)
+        elif manager is not None:
+            (environment.job_folder / "events").mkdir()
         environment.set_rate(0)
         ensure_topics(environment.settings, partitions=4)
         _data_topics(environment)
@@ -225,14 +237,16 @@ def start_environment(
     return environment
 
 
-def _new_stack(folder: Path, pods: Pods | None, on_progress: Callable[[str], None], *, keep: bool) -> StackInfo:
-    """Start an empty stack; for a job in pods without Spark, and with a Kafka that pods reach."""
+def _new_stack(
+    folder: Path, pods: Pods | None, on_progress: Callable[[str], None], *, spark: bool, keep: bool
+) -> StackInfo:
+    """Start an empty stack; for a job in pods with a Kafka that pods reach."""
     with suppress(StackError):
         down(folder, purge=True)
     address = "127.0.0.1" if pods is None else pods.address
     return up(
         folder,
-        spark=pods is None,
+        spark=spark,
         worker_slots=WORKER_SLOTS,
         kafka_address=address,
         tied=not keep,

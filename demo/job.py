@@ -1,11 +1,13 @@
-"""The demo's job: policy `tide`, with times short enough to watch, on Spark standalone or in pods. Pure."""
+"""The demo's job: policy `tide`, with times short enough to watch, on Spark standalone, in pods or on YARN."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from demo.environment import JOB, LIGHT_JVMS, WORKER_SLOTS, Environment
 from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.stack.jars import spark_home
 
 MAX_RECORDS_PER_BATCH = 12_000
 """Keeps a batch to about 13 s on two slots and 4 s on eight, so that stopping between batches does not take long."""
@@ -13,6 +15,8 @@ TRIGGER = "4 seconds"
 """Long compared with the fixed cost of a batch, which is up to a second on a busy machine."""
 SMALL_PODS = {"spark.kubernetes.driver.request.cores": "100m", "spark.kubernetes.executor.request.cores": "100m"}
 """Slots may exceed the machine's cores, as on the standalone worker."""
+LOCAL_IP = "SPARK_LOCAL_IP"
+"""The variable that names the address at which Spark listens."""
 
 
 def spec_for(
@@ -23,11 +27,14 @@ def spec_for(
     args = ["--bootstrap-servers", servers, "--input", environment.source, "--output", environment.sink]
     args += ["--checkpoint", str(environment.checkpoint), "--record-ms", f"{record_ms:g}"]
     args += ["--max-offsets-per-trigger", f"{MAX_RECORDS_PER_BATCH}", "--trigger", TRIGGER]
-    if environment.pods is None:
-        where = _standalone(environment)
-    else:
+    where: dict[str, Any]
+    if environment.pods is not None:
         block = environment.pods.block(environment.job_folder)
         where = {"backend": "kubernetes", "kubernetes": block, "conf": LIGHT_JVMS | SMALL_PODS}
+    elif environment.manager is not None:
+        where = _on_yarn(environment, environment.manager)
+    else:
+        where = _standalone(environment)
     return JobSpec(
         job_id=JOB,
         pipeline_id=JOB,
@@ -73,4 +80,23 @@ def _standalone(environment: Environment) -> dict[str, Any]:
         "jars": tuple(str(jar) for jar in info.connector_jars),
         "control_dir": str(environment.control_dir),
         "conf": LIGHT_JVMS,
+    }
+
+
+def _on_yarn(environment: Environment, manager: str) -> dict[str, Any]:
+    """Return what an application says of a YARN whose node is this machine: nothing is copied, all is on loopback."""
+    conf = {name: value for name, value in LIGHT_JVMS.items() if name != "spark.driver.cores"}  # YARN takes no 0
+    conf |= {
+        "spark.yarn.jars": f"local:{spark_home()}/jars/*",
+        "spark.yarn.stagingDir": f"file://{environment.folder}/staging",
+        "spark.pyspark.python": sys.executable,
+        f"spark.executorEnv.{LOCAL_IP}": "127.0.0.1",
+    }
+    return {
+        "backend": "yarn",
+        "rest_url": manager,
+        "jars": tuple(f"local:{jar}" for jar in environment.info.connector_jars),
+        "control_dir": str(environment.control_dir),
+        "conf": conf,
+        "env": {LOCAL_IP: "127.0.0.1"},
     }

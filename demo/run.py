@@ -57,7 +57,9 @@ class RunOptions:
     ways: tuple[Way, ...] = ALL_WAYS
     """The allowed ways to change the size."""
     image: str | None = None
-    """The image of the job's pods on Kubernetes; None runs the job on Spark standalone."""
+    """The image of the job's pods on Kubernetes."""
+    manager: str | None = None
+    """The ResourceManager's address on YARN; without it and an image, the job runs on Spark standalone."""
     files: str | None = None
     """A URI where the job keeps its files; None keeps them on this machine."""
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +93,7 @@ def run_demo(options: RunOptions, display: LiveDisplay) -> RunOutcome:
         name,
         display.tell,
         image=options.image,
+        manager=options.manager,
         files=options.files,
         conf=options.conf,
         keep=options.keep,

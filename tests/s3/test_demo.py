@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.s3.conftest import S3Server
-from tests.support.demo_run import run_demo_on
+from tests.support.demo_run import run_demo_apart
 
 
 @pytest.mark.timeout(900)
 def test_the_demo_passes_without_a_shared_folder(s3: S3Server, tmp_path: Path) -> None:
     """The job falls behind, grows and shrinks in place; no record is lost, and every decision is recomputed."""
     settings = [f"--conf={name}={value}" for name, value in s3.spark_conf.items()]
-    run_demo_on(f"{s3.root}/demo", tmp_path, {}, *settings)
+    run_demo_apart(f"{s3.root}/demo", tmp_path, {}, *settings)

@@ -1,4 +1,4 @@
-"""A run of the demo in a process of its own, with the job's files elsewhere."""
+"""A run of the demo in a process of its own: on another cluster, or with the job's files elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from demo.environment import ROOT
 DEMO_SECONDS = 840.0
 
 
-def run_demo_on(files: str, folder: Path, environment: Mapping[str, str], *options: str) -> None:
+def run_demo_apart(files: str, folder: Path, environment: Mapping[str, str], *options: str) -> None:
     """Run the demo with the job's files at a URI; fail unless its checks pass and none of them is in `folder`."""
-    command = [sys.executable, "-m", "demo", "--files", files, "--work-dir", str(folder), *options]
+    run = run_demo_in(folder, environment, "--files", files, *options)
+    assert not {"checkpoint", "control"} & {path.name for path in run.iterdir()}, "nothing is shared"
+
+
+def run_demo_in(folder: Path, environment: Mapping[str, str], *options: str) -> Path:
+    """Run the demo, fail unless its checks pass, and return the folder of the run."""
+    command = [sys.executable, "-m", "demo", "--work-dir", str(folder), *options]
     log = folder / "demo.log"
     with log.open("wb") as out:
         demo = subprocess.Popen(
@@ -38,4 +44,4 @@ def run_demo_on(files: str, folder: Path, environment: Mapping[str, str], *optio
     print(said[-6000:])
     assert code == 0, said[-3000:]
     (run,) = folder.glob("run-*")
-    assert not {"checkpoint", "control"} & {path.name for path in run.iterdir()}, "nothing is shared"
+    return run

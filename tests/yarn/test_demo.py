@@ -1,0 +1,19 @@
+"""The demo on YARN: the same script and the same checks as on Spark standalone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.demo_run import run_demo_in
+from tests.yarn.conftest import YarnInfo
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", ["in_place", "restart"])
+def test_the_demo_passes(way: str, yarn: YarnInfo, tmp_path: Path) -> None:
+    """The job falls behind, grows and shrinks; no record is lost, and every decision is recomputed."""
+    settings = {"HADOOP_CONF_DIR": str(yarn.conf_dir)}
+    run = run_demo_in(tmp_path, settings, "--backend", "yarn", "--resource-manager", yarn.url, "--way", way)
+    assert (run / "report.png").is_file()
