@@ -13,7 +13,6 @@ from pathlib import Path
 from demo.environment import LIGHT_JVM, ROOT, Environment
 from demo.failed import DemoFailed
 from demo.verdict import Audited
-from tidegate.remote.files import Place, scan
 from tidegate.replay.record import record
 
 AUDIT_SECONDS = 300.0
@@ -41,12 +40,12 @@ def audit_run(environment: Environment) -> Audited:
     )
     command = [sys.executable, "-m", "tidegate", "audit", "--json", str(told), "--html", str(page)]
     command += ["--bootstrap-servers", info.bootstrap_servers, "--topic-prefix", environment.prefix]
-    event_logs = _local(environment.event_log_dir, environment.folder / "events")
-    command += ["--event-logs", str(event_logs), "--redis", info.redis_url]
+    command += ["--event-logs", str(environment.event_log_dir), "--redis", info.redis_url]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TIDEGATE_"))}
     env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     env |= {"SPARK_SUBMIT_OPTS": LIGHT_JVM}  # a short history: most of the time Spark plans queries, each only once
     env |= {"TIDEGATE_REDIS_PASSWORD": info.redis_password, "TIDEGATE_REDIS_PREFIX": environment.redis_prefix}
+    env |= {"TIDEGATE_FILES": json.dumps(environment.settings.files)}
     with log.open("wb") as out:
         child = subprocess.Popen(
             command, env=env, cwd=environment.folder, stdout=out, stderr=out, start_new_session=True
@@ -78,19 +77,3 @@ def audited(told: dict[str, object], page: Path) -> Audited:
     decisions = next(check for check in checks if check["check"] == DECISIONS)
     passed = sum(check["status"] == "passed" for check in checks)
     return Audited(passed, tuple(wrong), tuple(unsure), decisions["passed"], decisions["not_provable"], page)
-
-
-def _local(logs: Place, copy: Path) -> Path:
-    """Return the folder of event logs; a copy of one that is not on this machine, because Spark's workers read it."""
-    if isinstance(logs, Path):
-        return logs
-    for log in scan(logs):
-        into = copy / log.name
-        into.parent.mkdir(parents=True, exist_ok=True)
-        if log.is_dir():
-            into.mkdir()
-            for file in scan(logs / log.name):
-                (into / file.name).write_bytes((logs / log.name / file.name).read_bytes())
-        else:
-            into.write_bytes((logs / log.name).read_bytes())
-    return copy

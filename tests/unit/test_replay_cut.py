@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from tests.support.audited import AuditedJob, audited_job, write_audited
 from tests.support.eventlogs import recorded
+from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.events.envelope import decode
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, snapshot_id
+from tidegate.remote.files import Files, Place
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, logged_runs
 from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
 from tidegate.sparklog.parse import parse
@@ -22,7 +25,7 @@ def job() -> AuditedJob:
     return audited_job("rates", 0)
 
 
-def compared(job: AuditedJob, logs: Path, shots: list[MetricSnapshot] | None = None) -> list[CutFigure]:
+def compared(job: AuditedJob, logs: Place, shots: list[MetricSnapshot] | None = None) -> list[CutFigure]:
     """Return what became of the job's snapshots."""
     snapshots = shots or [decode(MetricSnapshot, record.value) for record in job.records["snapshots"]]
     found: list[CutFigure] = []
@@ -36,6 +39,18 @@ def test_recorded_snapshots_are_cut_again(job: AuditedJob, tmp_path: Path) -> No
     _, logs = write_audited(tmp_path, [job])
     assert len(logged_runs(logs)) == 5
     assert {each.verdict for each in compared(job, logs)} == {"ok"}
+
+
+def test_logs_in_hdfs_are_read_there(job: AuditedJob, tmp_path: Path) -> None:
+    """Spark's workers get them pickled, and open them again by their URI."""
+    _, logs = write_audited(tmp_path, [job])
+    with fake_webhdfs() as hdfs:
+        for file in logs.iterdir():
+            hdfs.put(f"/events/{file.name}", file.read_bytes())
+        files = Files({"hdfs": {"url": hdfs.url}})
+        there = pickle.loads(pickle.dumps(files.place("hdfs://nn/events")))  # noqa: S301 - our own
+        assert len(logged_runs(there)) == 5
+        assert {each.verdict for each in compared(job, there)} == {"ok"}
 
 
 def test_a_changed_figure_is_named_with_both_values(job: AuditedJob, tmp_path: Path) -> None:

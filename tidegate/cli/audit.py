@@ -14,6 +14,7 @@ from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
+from tidegate.remote.files import Files, Place
 from tidegate.replay.audit.ledger import RedisContents, read_redis
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import AuditRecords, of_broker, of_directory
@@ -30,7 +31,8 @@ def audit(
         typer.Option("--from", metavar="DIR", help="Audit a recording or an archive, not the topics."),
     ] = None,
     event_logs: Annotated[
-        Path | None, typer.Option("--event-logs", metavar="DIR", help="The folder of the jobs' Spark event logs.")
+        str | None,
+        typer.Option("--event-logs", metavar="DIR", help="The folder of the jobs' Spark event logs, also as a URI."),
     ] = None,
     redis_url: Annotated[
         str | None,
@@ -63,8 +65,7 @@ def audit(
     if recording is None:
         settings = connect(bootstrap_servers, topic_prefix)
         check_reachable(settings)
-    if event_logs is not None and not event_logs.is_dir():
-        raise Problem(f"--event-logs {event_logs}: there is no such folder", "give the jobs' event_log_dir")
+    logs = None if event_logs is None else _logs(event_logs)
     contents = None if redis_url is None else _redis(redis_url, settings)
     with bars() as shown, session(master, with_kafka=settings is not None) as spark:
         task = shown.add_task("reading", total=None)
@@ -73,7 +74,7 @@ def audit(
             result = run_audit(
                 spark,
                 records,
-                event_logs=event_logs,
+                event_logs=logs,
                 redis=contents,
                 job=job,
                 on_progress=lambda what, done, total: shown.update(task, description=what, completed=done, total=total),
@@ -91,6 +92,16 @@ def audit(
         html_file.write_text(render_page(result, strict=strict), encoding="utf-8")
     if not result.ok(strict=strict):
         raise typer.Exit(NO)
+
+
+def _logs(location: str) -> Place:
+    try:
+        place = Files(ClientSettings().files).place(location)
+        if place.is_dir():
+            return place
+    except OSError as error:
+        raise Problem(f"--event-logs {error}", "docs/how-to/no-shared-directory.md") from None
+    raise Problem(f"--event-logs {location}: there is no such folder", "give the jobs' event_log_dir")
 
 
 def _topics(spark: object, settings: ClientSettings | None) -> AuditRecords:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
 
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.remote.files import Place, scan
 from tidegate.replay.difference import first_difference
 from tidegate.sparklog import events
 from tidegate.sparklog.application_run import MAX_STAGES, ApplicationRun, Interval, Reading
@@ -41,7 +41,7 @@ class LoggedRun:
     job_id: str
     app_id: str
     started_at: datetime
-    path: Path
+    path: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,13 @@ class CutFigure:
     """What the log says; or why nothing can be said."""
 
 
-def logged_runs(folder: Path) -> list[LoggedRun]:
+def logged_runs(folder: Place) -> list[LoggedRun]:
     """Return all event logs in a folder, by job and start; raises `OSError` if it cannot be listed."""
     found = []
-    for path in folder.iterdir():
-        if path.name.startswith(".") or not (path.name.startswith(ROLLING_PREFIX) or path.is_file()):
+    for entry in scan(folder):
+        if entry.name.startswith(".") or not (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
             continue
+        path = folder / entry.name
         run = ApplicationRun()
         try:
             for number, event in enumerate(events_of(path)):
@@ -86,7 +87,7 @@ def logged_runs(folder: Path) -> list[LoggedRun]:
     return sorted(found, key=lambda each: (each.job_id, each.started_at))
 
 
-def events_of(path: Path) -> Iterator[events.SparkEvent]:
+def events_of(path: Place) -> Iterator[events.SparkEvent]:
     """Yield the events of a log; broken lines are skipped. Raises `OSError` if it cannot be read."""
     log = ApplicationLog(path)
     read = -1

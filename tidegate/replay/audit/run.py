@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.remote.files import Place
 from tidegate.replay.audit import facts
 from tidegate.replay.audit.checks import AuditCheck, Need, Severity, all_checks
 from tidegate.replay.audit.history import JobHistory, histories
@@ -106,7 +106,7 @@ def audit(
     spark: SparkSession,
     records: AuditRecords,
     *,
-    event_logs: Path | None = None,
+    event_logs: Place | None = None,
     redis: RedisContents | None = None,
     job: str | None = None,
     checks: Sequence[AuditCheck] | None = None,
@@ -117,7 +117,7 @@ def audit(
     Args:
         spark: a session in whose catalog the tables are created.
         records: see `tidegate.replay.audit.records`.
-        event_logs: the folder of the jobs' event logs, seen by Spark's workers under the same path.
+        event_logs: the folder of the jobs' event logs, which Spark's workers read at the same place.
         redis: what is in Redis, read before the records.
         job: only this job's events; the places of all records are checked all the same.
         checks: which checks; all by default.
@@ -183,7 +183,7 @@ SETTINGS = (
 def _prepare(
     spark: SparkSession,
     records: AuditRecords,
-    event_logs: Path | None,
+    event_logs: Place | None,
     redis: RedisContents | None,
     job: str | None,
     on_progress: Callable[[str, int, int], None],
@@ -221,7 +221,7 @@ def _prepare(
 def _run_all(
     spark: SparkSession,
     checks: Sequence[AuditCheck],
-    event_logs: Path | None,
+    event_logs: Place | None,
     redis: RedisContents | None,
     on_progress: Callable[[str, int, int], None],
 ) -> list[CheckOutcome]:
@@ -240,7 +240,7 @@ def _run_all(
     return [outcomes[check] for check in checks]
 
 
-def _missing(check: AuditCheck, event_logs: Path | None, redis: RedisContents | None) -> str | None:
+def _missing(check: AuditCheck, event_logs: Place | None, redis: RedisContents | None) -> str | None:
     """Return why a check cannot run, or None."""
     if check.needs is Need.EVENT_LOGS and event_logs is None:
         return "no event logs were given (--event-logs DIR)"
