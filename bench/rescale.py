@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -173,14 +174,20 @@ class Commits:
             longest = max(longest, min(at for at, end in mine if at > stopped_at and end > past) - last)
         return longest
 
-    def outage(self, since: float) -> float:
-        """Return the longest time between two commits of a query after `since`, beyond its usual time between two."""
+    def outage(self, since: float, until: float = math.inf) -> float:
+        """Return the longest time between two commits of a query, the later one in this time, beyond its usual time."""
+        return self._longest(lambda _, later: since <= later <= until)
+
+    def outage_at(self, instant: float) -> float:
+        """Return the longest time between a query's commits before and after an instant, beyond its usual time."""
+        return self._longest(lambda earlier, later: earlier <= instant < later)
+
+    def _longest(self, wanted: Callable[[float, float], bool]) -> float:
         longest = 0.0
         for name in {name for name, _ in self.times}:
-            times = [at for (query, _), at in sorted(self.times.items()) if query == name]
-            gaps = [(later, later - earlier) for earlier, later in pairwise(times)]
-            usual = statistics.median(gap for _, gap in gaps)
-            longest = max(longest, max((gap for later, gap in gaps if later >= since), default=0.0) - usual)
+            pairs = list(pairwise(at for (query, _), at in sorted(self.times.items()) if query == name))
+            pace = statistics.median(later - earlier for earlier, later in pairs)
+            longest = max([longest, *(later - earlier - pace for earlier, later in pairs if wanted(earlier, later))])
         return longest
 
     def missing(self) -> int:

@@ -35,6 +35,8 @@ EXECUTORS_SECONDS = 60.0
 """How long the driver waits for its executors before it says how many have come."""
 QUIET_SECONDS = 3.0
 """How long after a query was taken another one may come, if the script does not wait for one."""
+SETTLE_SHARE, SETTLE_SECONDS = 0.1, 10.0
+"""How long the JVMs may go on compiling after the rehearsals: a share of the time that those took, but no longer."""
 _TRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
@@ -127,6 +129,7 @@ class SecondDriver:
         }
         if enough:  # with fewer slots it will not be let go
             self._rehearse(facts)
+            time.sleep(min(SETTLE_SECONDS, (time.monotonic() - started) * SETTLE_SHARE))
         facts |= {"slots": self._slots(context), "queries": len(self._taken)}  # asking fails if the JVM has died
         facts |= {"submission_id": self._run.submission_id, "seconds": round(time.monotonic() - started, 3)}
         self._control.write_ready(self._run.token, facts)
