@@ -33,16 +33,20 @@ TESTS = Path(__file__).parent
 settings.register_profile("tidegate", deadline=None)  # no test is judged by the speed of the machine
 settings.load_profile("tidegate")
 ON_SPARK = (
-    "tests/e2e/",
-    "tests/faults/test_actuator_kill.py",
-    "tests/faults/test_resize_kill.py",
-    "tests/integration/test_actuator.py",
-    "tests/integration/test_actuator_resize.py",
-    "tests/integration/test_collector.py",
-    "tests/integration/test_handover.py",
-    "tests/integration/test_stack.py",
+    (
+        "tests/e2e/",
+        "tests/integration/test_handover.py",
+    ),
+    (
+        "tests/faults/test_actuator_kill.py",
+        "tests/faults/test_resize_kill.py",
+        "tests/integration/test_actuator.py",
+        "tests/integration/test_actuator_resize.py",
+        "tests/integration/test_collector.py",
+        "tests/integration/test_stack.py",
+    ),
 )
-"""Where whole clusters start: with several workers (`-n 2`), one of them runs all of these, one after the other."""
+"""Where whole clusters start: with several workers (`-n 3`), one of them runs all of a group, one after the other."""
 SERVERS = ("tests/integration/", "tests/faults/")
 
 
@@ -79,15 +83,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xfail(reason=f"quarantine: {reason}", strict=False))
         if tier := _tier(item.path):
             item.add_marker(tier)
-    items.sort(key=lambda item: (not item.nodeid.startswith(ON_SPARK), not item.nodeid.startswith(SERVERS)))
+    items.sort(key=lambda item: (_group(item.nodeid) is None, not item.nodeid.startswith(SERVERS)))
 
 
 class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
-    """Gives all that starts clusters to one worker, tests that share servers by file, and the others one by one."""
+    """Gives each group that starts clusters to one worker, tests that share servers by file, the others one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(ON_SPARK):
-            return "spark"
+        if (group := _group(nodeid)) is not None:
+            return f"spark-{group}"
         return nodeid.partition("::")[0] if nodeid.startswith(SERVERS) else nodeid
 
 
@@ -215,3 +219,8 @@ class _ErrorCollector(logging.Handler):
 def _tier(path: Path) -> str | None:
     folder = path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
     return folder if folder in TIERS else None
+
+
+def _group(nodeid: str) -> int | None:
+    """Return the number of the group in `ON_SPARK` that a test is in."""
+    return next((number for number, group in enumerate(ON_SPARK) if nodeid.startswith(group)), None)
