@@ -10,6 +10,7 @@ import argparse
 import sys
 from functools import partial
 
+from tidegate.stack.class_data import ensure_class_data
 from tidegate.stack.errors import StackError
 from tidegate.stack.jars import lock_all
 from tidegate.stack.java import ensure_java
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.write_lock:
             lock_all(ensure_java(tell), tell)
         tools = prepare(tell)
+        classes = ensure_class_data(tools.java, tell)
     except StackError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -34,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"Redis {tools.redis.version}: {tools.redis.executable}")
     for name, jars in (("Kafka", tools.kafka_jars), ("Spark connector", tools.connector_jars)):
         print(f"{name}: {len(jars)} jars in {jars[0].parent}")
+    print(f"Spark's classes: {classes}")
     return 0
 
 

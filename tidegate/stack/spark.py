@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 from typing_extensions import override
 
+from tidegate.stack import class_data
 from tidegate.stack.component import Component
 from tidegate.stack.info import StackInfo
 
@@ -31,7 +32,7 @@ class _SparkDaemon(Component):
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.work_dir / "spark" / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_data.options()}",
             # Drivers and executors launched by a worker inherit these two.
             "PYSPARK_PYTHON": str(info.python),
             "PYSPARK_DRIVER_PYTHON": str(info.python),
@@ -39,7 +40,7 @@ class _SparkDaemon(Component):
 
     @override
     def prepare(self, info: StackInfo) -> None:
-        for folder in ("conf", "local", "events", "recovery", "work"):
+        for folder in ("local", "events", "recovery", "work"):
             (self.work_dir / "spark" / folder).mkdir(parents=True, exist_ok=True)
 
     def _daemon(self, info: StackInfo, main_class: str, settings: Mapping[str, object]) -> list[str]:
