@@ -108,6 +108,11 @@ ACTUATOR = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "delete"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get", "patch"]},
+    {
+        "apiGroups": ["sparkoperator.k8s.io"],
+        "resources": ["sparkapplications"],
+        "verbs": ["create", "get", "list", "delete"],
+    },
 ]
 COLLECTOR = [{"apiGroups": [""], "resources": ["pods", "resourcequotas"], "verbs": ["list"]}]
 COLLECTOR_EVERYWHERE = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
