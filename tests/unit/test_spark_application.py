@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from services.actuator.backends import BackendRefused, DriverState, Submission
 from services.actuator.backends.driver_pod import driver_pod
@@ -132,7 +132,7 @@ def test_the_spec_adds_and_tidegate_wins() -> None:
 
 def test_what_tidegate_writes_is_refused_in_the_spec() -> None:
     """A start policy or a program of its own would make another job of it."""
-    partial = {"restartPolicy": {"type": "Always"}, "arguments": ["x"]}
+    partial: dict[str, JsonValue] = {"restartPolicy": {"type": "Always"}, "arguments": ["x"]}
     with pytest.raises(ValidationError, match="Tidegate itself writes arguments, restartPolicy of a SparkApplication"):
         KubernetesPods(namespace="jobs", image="spark", spark_application=partial)
 
