@@ -387,7 +387,7 @@ def test_an_api_server_that_is_away_is_waited_for(world: World, caplog: pytest.L
 def test_the_selector_finds_the_executors_of_the_job(world: World) -> None:
     """An HPA counts them. The program may give its application another name, so the label is Tidegate's own."""
     world.decides(3, 3)
-    assert world.turn()["selector"] == "spark-role=executor,tidegate.dev/job=orders"
+    assert world.turn()["selector"] == "spark-role=executor,tidegate.dev/job=rates"
 
 
 def test_only_what_is_different_is_patched() -> None:
