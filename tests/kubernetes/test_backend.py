@@ -12,6 +12,7 @@ from services.actuator.backends import Submission
 from services.actuator.backends.kubernetes import Kubernetes
 from services.collector.kubernetes import KubernetesClusters
 from tests.contract.test_backends import TestBackend as ContractOfBackends
+from tests.contract.test_stores import Open
 from tests.contract.test_stores import TestStore as ContractOfStores
 from tests.kubernetes.conftest import IMAGE, Namespace
 from tests.support.clusters import SAID
@@ -21,7 +22,7 @@ from tidegate.events.job import Application, JobSpec
 from tidegate.launcher.control import Token
 from tidegate.launcher.kube_access import Access
 from tidegate.launcher.kubernetes import Api
-from tidegate.launcher.store import Store, store_at
+from tidegate.launcher.store import store_at
 
 STANDS_IN = f"echo '{SAID}'; while ! [ -e {{}}/${{{{TIDEGATE_SUBMISSION_ID##*/}}}} ]; do sleep 0.1; done"
 """What a driver's container runs in place of Spark."""
@@ -106,21 +107,10 @@ class TestBackendOnKubernetes(ContractOfBackends):
     """The contract of backends."""
 
 
-class RealStores:
-    """Stores in a namespace."""
-
-    def __init__(self, namespace: Namespace) -> None:
-        self._namespace = namespace
-
-    def open(self, job_id: str = "rates") -> Store:
-        """Return a store of the job that has seen nothing yet."""
-        return store_at(f"configmap:{self._namespace.name}", job_id, api=self._namespace.api)
-
-
 @pytest.fixture
-def stores(namespace: Namespace) -> RealStores:
-    """The stores."""
-    return RealStores(namespace)
+def stores(namespace: Namespace) -> Open:
+    """Stores in the namespace."""
+    return lambda job_id="rates": store_at(f"configmap:{namespace.name}", job_id, api=namespace.api)
 
 
 class TestStoreOnKubernetes(ContractOfStores):

@@ -169,7 +169,7 @@ def test_deleting_the_object_ends_the_job(job: Job) -> None:
 def test_an_operator_that_is_away_is_named(job: Job, operator: SparkOperator) -> None:
     """A run that nobody submits is pending, and the sentence says why; the job that runs does not need the operator."""
     with _away(operator):
-        waiting = job.cluster.submit(Submission(job.spec, Token(1, 1), 1))
+        waiting = job.cluster.submit(Submission(job.spec, Token(0, 1), 1))
         try:
             assert job.wait_for_batches(3)
             assert job.cluster.state(job.spec, waiting) is DriverState.PENDING
@@ -187,7 +187,7 @@ def test_what_the_operator_says_is_the_reason(job: Job) -> None:
     app = job.spec.application
     wrong = app.model_copy(update={"conf": app.conf | {"spark.kubernetes.driver.request.cores": "many"}})
     spec = job.spec.model_copy(update={"application": wrong})
-    driver = job.cluster.submit(Submission(spec, Token(1, 2), 1))
+    driver = job.cluster.submit(Submission(spec, Token(0, 2), 1))
     try:
         assert wait_until(lambda: job.cluster.state(spec, driver) is DriverState.ENDED, 90)
         said = job.cluster.reason(spec, driver)
