@@ -53,7 +53,7 @@ def build(
         or {
             "standalone": Standalone(),
             "local": Local(settings.driver_log_dir),
-            "kubernetes": Kubernetes(api),
+            "kubernetes": Kubernetes(api, clock),
             "yarn": Yarn(settings.driver_log_dir),
         },
         publish=lambda result, trace_id: publisher.publish(result, trace_id=trace_id),

@@ -80,10 +80,11 @@ class JobDrivers:
         """Return the ids of the live applications that run the job, by name or by event log, and are not ours."""
         arrived = self._arrived()
         ours = {facts.get("application_id") for facts in arrived} | self.log.incarnations()
-        # on Kubernetes, an application has the name of its driver's pod
+        # on Kubernetes, an application has its driver's name as id, or as name if the Spark operator started it
         drivers = {str(facts["submission_id"]) for facts in arrived} | self.log.submissions()
         ours |= {driver.rpartition("/")[2] for driver in drivers}
-        others = {id_: name for id_, name in self.backend.applications(self.spec).items() if id_ not in ours}
+        running = self.backend.applications(self.spec)
+        others = {id_: name for id_, name in running.items() if not {id_, name} & ours}
         return sorted(id_ for id_, name in others.items() if name == self.spec.job_id or self._writes_here(id_))
 
     def unclaimed(self) -> frozenset[str]:

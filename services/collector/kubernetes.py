@@ -22,13 +22,14 @@ from typing import Any
 from services.collector.master import App, MasterView
 from services.collector.worker import WorkerThread
 from tidegate.events.job import JobSpec
+from tidegate.launcher.config_map import JOB_LABEL
 from tidegate.launcher.kubernetes import FORBIDDEN, Api, ApiRefused
 from tidegate.launcher.pods import (
     APP_LABEL,
-    NAME_LABEL,
     ROLE_LABEL,
     SPARK_PODS,
     app_name_label,
+    application_name,
     is_over,
     labels_of,
     memory_mb,
@@ -203,12 +204,13 @@ def _app(spec: JobSpec, pods: Sequence[Object]) -> App:
     alive = any(not is_over(pod) for pod in drivers) or bool(executors)
     failed = any(phase_of(pod) == "Failed" for pod in drivers)
     first = min(drivers or pods, key=_created_millis)
-    name = labels_of(first).get(NAME_LABEL, name_of(first))
+    name = application_name(first)
+    ours = labels_of(first).get(JOB_LABEL) == spec.job_id or name == app_name_label(spec.job_id)
     usual = spec.application.executor_cores
     return App.model_validate(
         {
             "id": labels_of(first).get(APP_LABEL, name_of(first)),
-            "name": spec.job_id if name == app_name_label(spec.job_id) else name,
+            "name": spec.job_id if ours else name,
             "cores": sum(_slots(pod, usual) for pod in executors if node_of(pod) is not None),
             "state": "RUNNING" if alive else "FAILED" if failed else "FINISHED",
             "starttime": _created_millis(first),

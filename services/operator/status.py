@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +11,8 @@ from services.operator.resource import StreamingJob
 from tidegate.events.decision import Status
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.fleet import FleetJob, Trouble
+from tidegate.launcher.config_map import JOB_LABEL
+from tidegate.launcher.pods import ROLE_LABEL
 from tidegate.terminal import size
 
 KEEPS_UP = frozenset({Status.FINE, Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN})
@@ -35,7 +36,7 @@ def status_of(
     kept = {name: sj.status[name] for name in ("appliedSpec", "appliedSlots") if name in sj.status}
     return {
         "observedGeneration": sj.generation,
-        "selector": f"spark-role=executor,spark-app-name={label_of(sj.name)}",
+        "selector": f"{ROLE_LABEL}=executor,{JOB_LABEL}={sj.name}",
         **kept,
         **applied,
         **(_of_job(job) if job is not None else {}),
@@ -111,11 +112,6 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
 def moment(instant: datetime) -> str:
     """Return an instant as Kubernetes writes it, in seconds."""
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def label_of(job_id: str) -> str:
-    """Return the label that Spark gives the pods of an application of this name."""
-    return re.sub("-+", "-", re.sub("[^a-z0-9-]", "-", job_id)).strip("-")
 
 
 def camel(word: str) -> str:

@@ -23,7 +23,7 @@ from tidegate.launcher.control import Token
 RUN = Token(7, 2)
 
 
-@pytest.fixture(params=["fake", "local", "standalone", "kubernetes", "yarn"])
+@pytest.fixture(params=["fake", "local", "standalone", "kubernetes", "spark operator", "yarn"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster on which nothing runs yet."""
     with cluster_of(request.param, tmp_path, monkeypatch) as cluster:

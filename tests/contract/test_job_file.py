@@ -145,6 +145,7 @@ def test_defaults_may_be_written_out(policy: Any) -> None:
         (("application", "kubernetes"), {"namespace": "jobs"}),
         (("application", "kubernetes"), {"namespace": "jobs", "image": "a b"}),
         (("application", "kubernetes"), {"namespace": "jobs", "image": "spark", "driver_template": 1}),
+        (("application", "kubernetes"), {"namespace": "jobs", "image": "spark", "spark_application": 1}),
         (("application", "kubernetes"), {"namespace": "jobs", "image": "s", "volumes": [{"name": "d", "path": "/d"}]}),
         (("application", "kubernetes"), {"namespace": "jobs", "image": "s", "volumes": [{"name": "d", "path": "d"}]}),
         (("application", "control_dir"), None),

@@ -163,7 +163,7 @@ def test_rights_are_named_one_by_one() -> None:
     for found in objects("Role", "ClusterRole"):
         for rule in found["rules"]:
             assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
-            assert set(rule["apiGroups"]) <= {"", "tidegate.dev"}
+            assert set(rule["apiGroups"]) <= {"", "tidegate.dev", "sparkoperator.k8s.io"}
             assert not {"secrets", "serviceaccounts", "pods/exec", "nodes/proxy"} & set(rule["resources"])
             assert found["kind"] == "Role" or rule["verbs"] == ["list"]
 

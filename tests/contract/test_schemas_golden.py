@@ -69,6 +69,7 @@ def test_a_newer_writers_fields_do_not_disturb_this_reader(path: Path) -> None:
                 "conf",
                 "env",
                 "driver_template",
+                "spark_application",
                 "policy_options",
                 "guards",
                 "details",

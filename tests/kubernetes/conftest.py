@@ -29,7 +29,11 @@ IMAGE = os.environ.get("TIDEGATE_TEST_SPARK_IMAGE", "tidegate/spark-kubernetes:0
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
+SPARK_OPERATOR = "TIDEGATE_SPARK_OPERATOR"
+"""A folder in which the Spark operator was built; test_spark_operator.py, which needs it, tells how."""
+
 collect_ignore_glob = [] if ASKED in os.environ else ["test_*.py"]
+collect_ignore = [] if SPARK_OPERATOR in os.environ else ["test_spark_operator.py"]
 
 
 @dataclass
@@ -108,6 +112,11 @@ ACTUATOR = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "delete"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get", "patch"]},
+    {
+        "apiGroups": ["sparkoperator.k8s.io"],
+        "resources": ["sparkapplications"],
+        "verbs": ["create", "get", "list", "delete"],
+    },
 ]
 COLLECTOR = [{"apiGroups": [""], "resources": ["pods", "resourcequotas"], "verbs": ["list"]}]
 COLLECTOR_EVERYWHERE = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]

@@ -12,6 +12,7 @@ from services.actuator.backends import Submission
 from services.actuator.backends.kubernetes import Kubernetes
 from services.collector.kubernetes import KubernetesClusters
 from tests.contract.test_backends import TestBackend as ContractOfBackends
+from tests.contract.test_stores import Open
 from tests.contract.test_stores import TestStore as ContractOfStores
 from tests.kubernetes.conftest import IMAGE, Namespace
 from tests.support.clusters import SAID
@@ -21,9 +22,9 @@ from tidegate.events.job import Application, JobSpec
 from tidegate.launcher.control import Token
 from tidegate.launcher.kube_access import Access
 from tidegate.launcher.kubernetes import Api
-from tidegate.launcher.store import Store, store_at
+from tidegate.launcher.store import store_at
 
-STANDS_IN = f"echo '{SAID}'; while ! [ -e {{}}/${{{{TIDEGATE_SUBMISSION_ID#*/}}}} ]; do sleep 0.1; done"
+STANDS_IN = f"echo '{SAID}'; while ! [ -e {{}}/${{{{TIDEGATE_SUBMISSION_ID##*/}}}} ]; do sleep 0.1; done"
 """What a driver's container runs in place of Spark."""
 
 
@@ -74,14 +75,23 @@ class RealCluster:
 
     def refuse(self) -> None:
         """Set a quota that leaves no pod."""
-        self._namespace.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+        self.set_quota("pods")
+
+    def set_quota(self, kind: str) -> None:
+        """Set a quota that leaves nothing of a kind."""
+        self._namespace.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {kind: "0"}}})
         path = f"{self._namespace.path}/resourcequotas/none"
-        assert wait_until(lambda: ((self._namespace.api.get(path) or {}).get("status") or {}).get("used"), 20, 0.2)
+        # the controller looks for new kinds every 30 s
+        assert wait_until(lambda: ((self._namespace.api.get(path) or {}).get("status") or {}).get("used"), 60, 0.2)
 
     def be_silent(self) -> None:
         """Go where nobody answers."""
         self._api.close()
         self._api._found = Access("http://127.0.0.1:1", "the test")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
 
 
 @pytest.fixture
@@ -89,7 +99,7 @@ def cluster(namespace: Namespace) -> Iterator[RealCluster]:
     """The cluster."""
     made = RealCluster(namespace)
     yield made
-    made._api.close()
+    made.close()
 
 
 @pytest.mark.timeout(240)
@@ -97,21 +107,10 @@ class TestBackendOnKubernetes(ContractOfBackends):
     """The contract of backends."""
 
 
-class RealStores:
-    """Stores in a namespace."""
-
-    def __init__(self, namespace: Namespace) -> None:
-        self._namespace = namespace
-
-    def open(self, job_id: str = "rates") -> Store:
-        """Return a store of the job that has seen nothing yet."""
-        return store_at(f"configmap:{self._namespace.name}", job_id, api=self._namespace.api)
-
-
 @pytest.fixture
-def stores(namespace: Namespace) -> RealStores:
-    """The stores."""
-    return RealStores(namespace)
+def stores(namespace: Namespace) -> Open:
+    """Stores in the namespace."""
+    return lambda job_id="rates": store_at(f"configmap:{namespace.name}", job_id, api=namespace.api)
 
 
 class TestStoreOnKubernetes(ContractOfStores):

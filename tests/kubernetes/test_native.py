@@ -41,7 +41,8 @@ MAY = {
     "operator": {"list streamingjobs.tidegate.dev", "patch streamingjobs.tidegate.dev"}
     | {"patch streamingjobs.tidegate.dev/status"},
     "actuator": {"create pods", "get pods", "list pods", "delete pods", "get pods/log"}
-    | {"create configmaps", "get configmaps", "patch configmaps"},
+    | {"create configmaps", "get configmaps", "patch configmaps"}
+    | {f"{verb} sparkapplications.sparkoperator.k8s.io" for verb in ("create", "get", "list", "delete")},
     "collector": {"list pods", "list resourcequotas", "list nodes"},
     "decider": set[str](),
     "console": set[str](),
@@ -63,6 +64,7 @@ ACTS = (
     *(f"{verb} streamingjobs.tidegate.dev" for verb in ("get", "list", "create", "patch", "delete")),
     "patch streamingjobs.tidegate.dev/status",
     "patch streamingjobs.tidegate.dev/scale",
+    *(f"{verb} sparkapplications.sparkoperator.k8s.io" for verb in ("create", "get", "list", "patch", "delete")),
     "list resourcequotas",
     "list nodes",
     "patch nodes",

@@ -293,6 +293,38 @@ class KubernetesCluster:
         self.server.silent = True
 
 
+class SparkOperator(KubernetesCluster):
+    """The same, with a Spark operator that makes a driver's pod of each SparkApplication at once."""
+
+    def __init__(self, server: FakeKubernetes) -> None:
+        super().__init__(server)
+        self.spec = on_kubernetes(job("rates"), spark_application={})
+        server.after_create = self._submit
+
+    def refuse(self) -> None:
+        """Accept no more SparkApplications."""
+        self.server.forbidden = re.compile("POST .*/sparkapplications")
+
+    def _submit(self, path: str, made: dict[str, Any]) -> None:
+        """Do what the operator does for a new object, through `spark-submit` in cluster mode."""
+        if made.get("kind") != "SparkApplication":
+            return
+        spec, name = made["spec"], made["metadata"]["name"]
+        template = spec["driver"]["template"]
+        labels = {"spark-role": "driver", "spark-app-selector": f"spark-{len(self.server.objects)}"}
+        labels |= {"spark-app-name": name, "sparkoperator.k8s.io/app-name": name} | template["metadata"]["labels"]
+        words = ["driver", "--class", "org.apache.spark.deploy.PythonRunner", spec["mainApplicationFile"]]
+        (container,) = template["spec"]["containers"]
+        pod = template["spec"] | {"containers": [container | {"args": [*words, *spec["arguments"]]}]}
+        self.server.put(
+            f"{self._pods}/{spec['driver']['podName']}",
+            metadata={"labels": labels},
+            spec=pod,
+            status={"phase": "Running"},
+        )
+        self.server.put(path, status={"applicationState": {"state": "RUNNING"}})
+
+
 def on_kubernetes(spec: JobSpec, **block: Any) -> JobSpec:
     """Return a spec as that of a job on Kubernetes, in the namespace `jobs`."""
     left_out = {"control_dir", "master", "rest_url", "master_ui_url", "backend"}
@@ -314,9 +346,9 @@ def cluster_of(backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> I
     if backend == "fake":
         yield SimulatedFake(folder)
         return
-    if backend == "kubernetes":
+    if backend in {"kubernetes", "spark operator"}:
         with fake_kubernetes() as server:
-            yield KubernetesCluster(server)
+            yield KubernetesCluster(server) if backend == "kubernetes" else SparkOperator(server)
         return
     if backend == "yarn":
         cluster: YarnCluster | LocalMachine | StandaloneMaster = YarnCluster(folder, monkeypatch)

@@ -10,8 +10,9 @@ import copy
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +21,8 @@ from tidegate.launcher.kube_access import Access
 from tidegate.launcher.kubernetes import Api
 
 _OBJECT = re.compile(
-    r"(?P<all>/(?:api|apis)/.+?/(?:pods|configmaps|resourcequotas|nodes|namespaces|serviceaccounts|roles|rolebindings))"
+    r"(?P<all>/(?:api|apis)/.+?/(?:pods|configmaps|resourcequotas|nodes|namespaces|serviceaccounts|roles|rolebindings"
+    r"|sparkapplications))"
     r"(?:/(?P<name>[^/]+))?(?P<log>/log)?"
 )
 
@@ -48,6 +50,8 @@ class FakeKubernetes:
         """So many of the next writes are done, but not answered."""
         self.before_patch: list[Any] = []
         """Functions that are called one by one before the next patches."""
+        self.after_create: Callable[[str, dict[str, Any]], None] | None = None
+        """A controller: it is called with path and object of whatever has been created."""
         self.clients: list[Api] = []
         self.port = 0
         self._version = 0
@@ -62,7 +66,7 @@ class FakeKubernetes:
     def put(self, path: str, **fields: Any) -> dict[str, Any]:
         """Add an object, or replace fields of one."""
         with self.lock:
-            known = self.objects.setdefault(path, {"metadata": {"name": path.rpartition("/")[2]}})
+            known = self.objects.setdefault(path, {"metadata": _metadata(path)})
             self._merge(known, fields)
             return self._touched(known)
 
@@ -88,9 +92,12 @@ class FakeKubernetes:
         where = f"{path}/{made['metadata']['name']}"
         if where in self.objects:
             return 409, self._status(f"{where} already exists")
+        made["metadata"] = _metadata(where) | made["metadata"]
         self.objects[where] = made
         if path.endswith("/pods"):
             made.setdefault("status", {"phase": "Pending"})
+        if self.after_create is not None:
+            self.after_create(where, made)
         return 201, self._touched(made)
 
     def _one(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
@@ -130,6 +137,13 @@ class FakeKubernetes:
     @staticmethod
     def _status(message: str) -> dict[str, Any]:
         return {"kind": "Status", "status": "Failure", "message": message}
+
+
+def _metadata(path: str) -> dict[str, Any]:
+    """Return what the server knows of a new object by itself."""
+    namespace = re.search(r"/namespaces/([^/]+)/", path)
+    made = {"name": path.rpartition("/")[2], "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return made | ({} if namespace is None else {"namespace": namespace[1]})
 
 
 def _selected(known: dict[str, Any], selector: str) -> bool:

@@ -384,6 +384,12 @@ def test_an_api_server_that_is_away_is_waited_for(world: World, caplog: pytest.L
     assert world.jobs.published[-1].job_id == "other"
 
 
+def test_the_selector_finds_the_executors_of_the_job(world: World) -> None:
+    """An HPA counts them. The program may give its application another name, so the label is Tidegate's own."""
+    world.decides(3, 3)
+    assert world.turn()["selector"] == "spark-role=executor,tidegate.dev/job=rates"
+
+
 def test_only_what_is_different_is_patched() -> None:
     """Fields that are the same are left out; those that are gone are removed."""
     assert changes({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5}) == {"b": 5, "c": None}

@@ -38,6 +38,21 @@ _MASTERS = {
 _NOT_STARTED_WITH = {"rescale", "stop_deadline_seconds", "start_deadline_seconds"}
 """Fields of an application that only say how it is changed."""
 
+_WRITTEN_BY_TIDEGATE = frozenset(
+    {
+        "arguments",
+        "dynamicAllocation",
+        "image",
+        "mainApplicationFile",
+        "mainClass",
+        "mode",
+        "restartPolicy",
+        "suspend",
+        "type",
+    }
+)
+"""Fields of a SparkApplication's spec that a job cannot set."""
+
 
 def _is_elsewhere(location: str) -> bool:
     """Return whether a location is a URI of another file system than the machine's own."""
@@ -85,6 +100,16 @@ class KubernetesPods(Wire):
     driver_template: dict[str, JsonValue] = Field(default_factory=dict)
     """A pod, in part: what the driver's pod has besides, such as `{"spec": {"nodeSelector": {"disk": "ssd"}}}`. For the
     executors, `conf` has Spark's own settings `spark.kubernetes.…`."""
+    spark_application: dict[str, JsonValue] | None = None
+    """With this, the Spark operator starts the drivers: the `spec` of a SparkApplication, in part; `{}` suffices.
+    Tidegate adds the rest. When absent, the actuator makes the driver's pod itself."""
+
+    @field_validator("spark_application")
+    @classmethod
+    def _says_nothing_of_tidegates(cls, partial: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+        if taken := sorted(_WRITTEN_BY_TIDEGATE & set(partial or ())):
+            raise ValueError(f"Tidegate itself writes {', '.join(taken)} of a SparkApplication: leave that out")
+        return partial
 
 
 class Application(Wire):

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 APP_LABEL, ROLE_LABEL, NAME_LABEL = "spark-app-selector", "spark-role", "spark-app-name"
+OPERATED_LABEL = "sparkoperator.k8s.io/app-name"
+"""On the pods of the Spark operator: the name of their SparkApplication."""
 SPARK_PODS = f"{ROLE_LABEL} in (driver,executor)"
 """Selects the pods of all applications."""
 
@@ -35,6 +37,12 @@ def name_of(one: Object) -> str:
 def labels_of(one: Object) -> dict[str, str]:
     """Return its labels."""
     return one["metadata"].get("labels") or {}
+
+
+def application_name(pod: Object) -> str:
+    """Return what a pod's application is called: by whoever started it, or by the program itself."""
+    labels = labels_of(pod)
+    return labels.get(OPERATED_LABEL) or labels.get(NAME_LABEL) or name_of(pod)
 
 
 def phase_of(pod: Object) -> str:

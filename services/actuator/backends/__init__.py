@@ -142,15 +142,24 @@ class Submission:
         """
         app = self.spec.application
         args = ["--master", master, "--deploy-mode", deploy_mode, "--name", self.spec.job_id]
-        # a main class is on the class path, and on that of the executors, like the jars that it needs
-        jars = app.jars if app.main_class is None else (app.script, *app.jars)
-        if jars:
-            args += ["--jars", ",".join(jars)]
+        if self.jars:
+            args += ["--jars", ",".join(self.jars)]
         if app.py_files:
             args += ["--py-files", ",".join(app.py_files)]
         for name, value in sorted({**self.spark_conf(), **conf}.items()):
             args += ["--conf", f"{name}={value}"]
-        args += [launcher_at, "--control-dir", app.control_place, "--job-id", self.spec.job_id]
+        return [*args, launcher_at, *self.launcher_args()]
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """The jars on the class path of driver and executors: a main class is in one of them."""
+        app = self.spec.application
+        return app.jars if app.main_class is None else (app.script, *app.jars)
+
+    def launcher_args(self) -> list[str]:
+        """Return the launcher's arguments: which run it is, and the user's program with its own arguments."""
+        app = self.spec.application
+        args = ["--control-dir", app.control_place, "--job-id", self.spec.job_id]
         args += ["--epoch", str(self.token.epoch), "--run", str(self.token.run)]
         args += ["--parallelism", str(self.parallelism), *(["--handover"] if self.handover else [])]
         if (event_log := _uri(str(app.event_log_dir))).startswith(_OBJECT_STORES):

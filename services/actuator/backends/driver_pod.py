@@ -12,7 +12,7 @@ a driver has the launcher of the actuator that started it, whatever its image is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,8 @@ CONTAINER = "spark-kubernetes-driver"
 RUN_LABEL = "tidegate.dev/run"
 _ADDRESS = "SPARK_DRIVER_BIND_ADDRESS"
 _LAUNCHER_DIR = "/opt/tidegate"
+LAUNCHER_AT = f"{_LAUNCHER_DIR}/tidegate/launcher/{LAUNCHER.name}"
+"""Where the launcher is in a driver's pod."""
 _KEYS = {"tidegate/__init__.py": "tidegate.py"}
 """Files whose key in the ConfigMap is not their name: two have the same."""
 
@@ -36,55 +38,61 @@ def run_name(submission: Submission) -> str:
     return object_name(submission.spec.job_id, *submission.token)
 
 
-def submission_id_of(submission: Submission) -> str:
-    """Return the id of a run's driver: namespace and name of its pod."""
-    return f"{pods_of(submission.spec.application).namespace}/{run_name(submission)}"
+def run_labels(submission: Submission) -> dict[str, str]:
+    """Return the labels by which a run's objects are found."""
+    return {**LABELS, JOB_LABEL: submission.spec.job_id, RUN_LABEL: str(submission.token)}
 
 
 def driver_pod(submission: Submission) -> dict[str, Any]:
     """Return the pod of a run's driver."""
     app, name, job_id = submission.spec.application, run_name(submission), submission.spec.job_id
     pods = pods_of(app)
-    code, labels = launcher_code(), {**LABELS, JOB_LABEL: job_id, RUN_LABEL: str(submission.token)}
-    words = submission.submit_args(
-        app.master, launcher_at=f"{_LAUNCHER_DIR}/tidegate/launcher/{LAUNCHER.name}", conf=_conf(app, name, job_id)
-    )
-    args = ["driver", *(word.replace("$", "$$") for word in words)]  # Kubernetes expands $(NAME)
+    own = {"spark.app.id": name, "spark.kubernetes.driver.pod.name": name}
+    words = submission.submit_args(app.master, launcher_at=LAUNCHER_AT, conf=pods_conf(app, job_id) | own)
+    args = ["driver", *unexpanded(words)]
     args[1:1] = ["--conf", f"spark.driver.host=$({_ADDRESS})"]
-    own: dict[str, Any] = {
+    container = {
+        "name": CONTAINER,
+        "image": pods.image,
+        "args": args,
+        "env": [{"name": _ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "resources": resources(app),
+    }
+    whole = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name,
-            "labels": labels | {ROLE_LABEL: "driver", APP_LABEL: name, NAME_LABEL: app_name_label(job_id)},
+            "labels": {ROLE_LABEL: "driver", APP_LABEL: name, NAME_LABEL: app_name_label(job_id)},
         },
-        "spec": {
-            "restartPolicy": "Never",
-            "serviceAccountName": pods.service_account,
-            "containers": [
-                {
-                    "name": CONTAINER,
-                    "image": pods.image,
-                    "args": args,
-                    "env": [
-                        *({"name": key, "value": value.replace("$", "$$")} for key, value in app.env.items()),
-                        {"name": SUBMISSION_ID, "value": submission_id_of(submission)},
-                        {"name": _ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-                    ],
-                    "resources": _resources(app),
-                    "volumeMounts": [
-                        *({"name": volume.name, "mountPath": volume.path} for volume in pods.volumes),
-                        {"name": "tidegate-launcher", "mountPath": _LAUNCHER_DIR},
-                    ],
-                }
-            ],
-            "volumes": [
-                *({"name": one.name, **_source(one.claim, one.host_path)} for one in pods.volumes),
-                {"name": "tidegate-launcher", "configMap": {"name": code["metadata"]["name"], "items": _items(code)}},
-            ],
-        },
+        "spec": {"restartPolicy": "Never", "serviceAccountName": pods.service_account, "containers": [container]},
     }
-    made: dict[str, Any] = _merged(pods.driver_template, own)
+    made: dict[str, Any] = merged(driver_template(submission, f"{pods.namespace}/{name}"), whole)
+    return made
+
+
+def driver_template(submission: Submission, submission_id: str) -> dict[str, Any]:
+    """Return what the pod of a run's driver has, whoever makes it: what the spec says, and what the launcher needs."""
+    app = submission.spec.application
+    pods, code = pods_of(app), launcher_code()
+    env = zip(app.env, unexpanded(app.env.values()), strict=True)
+    container = {
+        "name": CONTAINER,
+        "env": [
+            *({"name": name, "value": value} for name, value in env),
+            {"name": SUBMISSION_ID, "value": submission_id},
+        ],
+        "volumeMounts": [
+            *({"name": volume.name, "mountPath": volume.path} for volume in pods.volumes),
+            {"name": "tidegate-launcher", "mountPath": _LAUNCHER_DIR},
+        ],
+    }
+    volumes = [
+        *({"name": one.name, **_source(one.claim, one.host_path)} for one in pods.volumes),
+        {"name": "tidegate-launcher", "configMap": {"name": code["metadata"]["name"], "items": _items(code)}},
+    ]
+    own = {"metadata": {"labels": run_labels(submission)}, "spec": {"containers": [container], "volumes": volumes}}
+    made: dict[str, Any] = merged(pods.driver_template, own)
     return made
 
 
@@ -110,13 +118,18 @@ def pods_of(app: Application) -> KubernetesPods:
     return app.kubernetes
 
 
+def unexpanded(words: Iterable[str]) -> list[str]:
+    """Return words of a container so that Kubernetes leaves them as they are: it puts variables for `$(NAME)`."""
+    return [word.replace("$", "$$") for word in words]
+
+
 def _items(code: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return where each file of the launcher is below the mount."""
     inside = {name: f"tidegate/launcher/{name}" for name in code["data"]} | {key: path for path, key in _KEYS.items()}
     return [{"key": name, "path": path} for name, path in inside.items()]
 
 
-def _conf(app: Application, name: str, job_id: str) -> dict[str, str]:
+def pods_conf(app: Application, job_id: str) -> dict[str, str]:
     """Return the settings of a driver in a pod; those that only repeat Spark's cluster mode give way to the spec's."""
     pods = pods_of(app)
     usual = {
@@ -133,10 +146,8 @@ def _conf(app: Application, name: str, job_id: str) -> dict[str, str]:
             f"{place}.options.{option}": str(volume.claim or volume.host_path),
         }
     return {key: app.conf.get(key, value) for key, value in usual.items()} | {
-        "spark.app.id": name,
         "spark.kubernetes.namespace": pods.namespace,
         "spark.kubernetes.container.image": pods.image,
-        "spark.kubernetes.driver.pod.name": name,
         f"spark.kubernetes.executor.label.{JOB_LABEL}": job_id,
     }
 
@@ -145,7 +156,7 @@ def _source(claim: str | None, host_path: str | None) -> dict[str, Any]:
     return {"hostPath": {"path": host_path}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
 
 
-def _resources(app: Application) -> dict[str, Any]:
+def resources(app: Application) -> dict[str, Any]:
     """Return what the driver's pod asks for, by the rules of Spark's cluster mode (BasicDriverFeatureStep)."""
     memory = f"{memory_mb('driver', app.driver_memory_mb, app.conf, python=app.main_class is None)}Mi"
     cpu = app.conf.get("spark.kubernetes.driver.request.cores", app.conf.get("spark.driver.cores", "1"))
@@ -154,16 +165,16 @@ def _resources(app: Application) -> dict[str, Any]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
 
 
-def _merged(base: Any, over: Any) -> Any:
+def merged(base: Any, over: Any) -> Any:
     """Return `base` with `over` in it, which wins; in lists, entries of one name are merged, and others come after."""
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         return {
             **base,
-            **{key: _merged(base[key], value) if key in base else value for key, value in over.items()},
+            **{key: merged(base[key], value) if key in base else value for key, value in over.items()},
         }
     if isinstance(base, list) and isinstance(over, list):
         names = {one["name"]: one for one in over if isinstance(one, Mapping) and "name" in one}
         found = [one.get("name") if isinstance(one, Mapping) else None for one in base]
-        kept = [_merged(one, names[name]) if name in names else one for one, name in zip(base, found, strict=True)]
+        kept = [merged(one, names[name]) if name in names else one for one, name in zip(base, found, strict=True)]
         return [*kept, *(one for one in over if not isinstance(one, Mapping) or one.get("name") not in found)]
     return over
