@@ -22,6 +22,7 @@ from demo.environment import LIGHT_JVMS
 from tests.support.provider import StackProvider
 from tests.support.proxy import TcpProxy
 from tidegate.stack import StackError, StackInfo, down, status, up
+from tidegate.stack.class_data import class_data
 from tidegate.stack.info import info_path
 from tidegate.stack.processes import marked
 
@@ -308,6 +309,8 @@ def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(wo
     assert (cluster["cores"], cluster["coresused"]) == (2, 2)
     assert [driver["cores"] for driver in cluster["activedrivers"]] == [0]
     assert list(info.event_log_dir.iterdir())
+    mapped = [r for r in marked(info.stack_id) if class_data().name in Path(f"/proc/{r.pid}/maps").read_text()]
+    assert len(mapped) >= 5, "master, worker, driver and executors start with the archive of Spark's classes"
     components = {record.pid for record in StackInfo.load(work_dir).processes.values()}
     launched = [record for record in marked(info.stack_id) if record.pid not in components]
     # At least one driver, its Python and two executors.

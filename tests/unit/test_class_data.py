@@ -1,0 +1,50 @@
+"""The archive of Spark's classes: made once for each Java, and a failure says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.stack import class_data
+from tidegate.stack.errors import StackError
+from tidegate.stack.java import Java
+
+_SUBMIT = """#!/bin/sh
+case "$SPARK_SUBMIT_OPTS" in *ArchiveClassesAtExit=*) ;; *) exit 9 ;; esac
+file=${SPARK_SUBMIT_OPTS#*ArchiveClassesAtExit=}
+echo "classes of $JAVA_HOME" > "${file%% *}"
+"""
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in for the installed Spark; return its `spark-submit`."""
+    program = tmp_path / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text(_SUBMIT)
+    program.chmod(0o755)
+    monkeypatch.setattr(class_data, "spark_home", lambda: tmp_path / "spark")
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
+    return program
+
+
+def test_an_archive_is_made_once_for_each_java(submit: Path, tmp_path: Path) -> None:
+    """Another Java needs another archive; the options name it."""
+    del submit
+    told: list[str] = []
+    first, second = Java(tmp_path / "a", "17.0.1"), Java(tmp_path / "b", "21.0.1")
+    for java, made in ((first, 1), (first, 1), (second, 2)):
+        archive = class_data.ensure_class_data(java, told.append)
+        assert archive.read_text() == f"classes of {java.home}\n"
+        assert len(told) == made
+    assert f"-XX:SharedArchiveFile={archive} " in class_data.options()
+    assert sorted(path.suffix for path in archive.parent.iterdir()) == [".java", ".jsa"]
+
+
+def test_a_program_that_fails_is_told(submit: Path, tmp_path: Path) -> None:
+    """The text has the end of its output, and nothing is left."""
+    submit.write_text("#!/bin/sh\necho no memory is left >&2\nexit 1\n")
+    with pytest.raises(StackError, match=r"(?s)no archive of Spark's classes.*no memory is left"):
+        class_data.ensure_class_data(Java(tmp_path, "17"), print)
+    assert not list(class_data.class_data().parent.iterdir())
