@@ -183,9 +183,14 @@ def test_a_log_ends_with_its_driver(job: S3Job) -> None:
 
 
 def _go_on(job: S3Job) -> None:
-    """Start the job again, unless Spark has already done so by itself."""
-    end = job.carry_out(CommandKind.START, 1)
-    assert end.phase is Phase.VERIFIED or end.code == "ALREADY_RUNNING", end
+    """Start the job again; the start is refused as long as a process of the killed driver is still there."""
+
+    def started() -> bool:
+        end = job.carry_out(CommandKind.START, 1)
+        assert end.phase is Phase.VERIFIED or end.code == "ALREADY_RUNNING", end
+        return end.phase is Phase.VERIFIED
+
+    assert wait_until(started, 60, 1)
     assert job.wait_for_batches(2, 120)
 
 
