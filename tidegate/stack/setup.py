@@ -28,7 +28,6 @@ def main(arguments: list[str] | None = None) -> int:
         if options.write_lock:
             lock_all(ensure_java(tell), tell)
         tools = prepare(tell)
-        classes = ensure_class_data(tools.java, tell)
     except StackError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -36,7 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"Redis {tools.redis.version}: {tools.redis.executable}")
     for name, jars in (("Kafka", tools.kafka_jars), ("Spark connector", tools.connector_jars)):
         print(f"{name}: {len(jars)} jars in {jars[0].parent}")
-    print(f"Spark's classes: {classes}")
+    try:
+        print(f"Spark's classes: {ensure_class_data(tools.java, tell)}")
+    except StackError as error:
+        tell(f"setup: {error}\nsetup: without it, JVMs start slower, and all else works")
     return 0
 
 
