@@ -69,6 +69,8 @@ def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
             raise StackError(f"no archive of Spark's classes could be made: {(done.stderr or done.stdout)[-500:]}")
         note.write_text(made_for, "utf-8")
         scratch.replace(archive)
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"no archive of Spark's classes was made within {TRAINING_SECONDS:g} s") from error
     finally:
         scratch.unlink(missing_ok=True)
     return archive
