@@ -28,7 +28,8 @@ from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import Files, Place, RemotePath
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.runtime.settings import PREFIX
-from tidegate.stack import StackError, StackInfo, class_data, down, up
+from tidegate.stack import StackError, StackInfo, down, up
+from tidegate.stack.class_data import light_jvm
 from tidegate.stack.ports import free_ports
 from tidegate.stack.processes import ProcessRecord, end_all, spawn
 
@@ -37,8 +38,7 @@ JOB = "rates"
 PARTITIONS = 8
 WORKER_SLOTS = 12
 HEALTHY_SECONDS = 90.0
-LIGHT_JVM = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_data.options()}"
-"""A JVM that starts fast, and compiles fast instead of well."""
+LIGHT_JVM = light_jvm()
 LIGHT_JVMS = {
     "spark.driver.extraJavaOptions": LIGHT_JVM,
     "spark.executor.extraJavaOptions": LIGHT_JVM,

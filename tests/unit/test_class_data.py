@@ -38,7 +38,7 @@ def test_an_archive_is_made_once_for_each_java(submit: Path, tmp_path: Path) -> 
         archive = class_data.ensure_class_data(java, told.append)
         assert archive.read_text() == f"classes of {java.home}\n"
         assert len(told) == made
-    assert f"-XX:SharedArchiveFile={archive} " in class_data.options()
+    assert f"-XX:SharedArchiveFile={archive} " in class_data.light_jvm()
     assert sorted(path.suffix for path in archive.parent.iterdir()) == [".java", ".jsa"]
 
 

@@ -36,7 +36,7 @@ EXECUTORS_SECONDS = 60.0
 QUIET_SECONDS = 3.0
 """How long after a query was taken another one may come, if the script does not wait for one."""
 SETTLE_SHARE, SETTLE_SECONDS = 0.1, 10.0
-"""How long the JVMs may go on compiling after the rehearsals: a share of the time that those took, but no longer."""
+"""How long the JVMs may go on compiling after the rehearsals: a share of the warm-up until then, within a limit."""
 _TRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from typing_extensions import override
 
-from tidegate.stack import class_data
+from tidegate.stack.class_data import light_jvm
 from tidegate.stack.component import Component
 from tidegate.stack.info import StackInfo
 
@@ -32,7 +32,7 @@ class _SparkDaemon(Component):
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.work_dir / "spark" / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_data.options()}",
+            "SPARK_DAEMON_JAVA_OPTS": light_jvm(),
             # Drivers and executors launched by a worker inherit these two.
             "PYSPARK_PYTHON": str(info.python),
             "PYSPARK_DRIVER_PYTHON": str(info.python),

@@ -155,7 +155,7 @@ def _tally_rows(tally: JobTally) -> Iterator[tuple[Any, ...]]:
 
 
 def create_cuts(spark: SparkSession, records: DataFrame, logs: Sequence[LoggedRun], job: str | None) -> None:
-    """Create `cuts` and `batches` from event logs; which the workers read at the same places."""
+    """Create `cuts` and `batches` from event logs, which the workers read at the same places."""
     by_job = {name: list(runs) for name, runs in groupby(logs, key=lambda run: run.job_id)}
     shots = records.where("topic = 'snapshots'").selectExpr(
         "get_json_object(CAST(value AS STRING), '$.job_id') AS job_id",
