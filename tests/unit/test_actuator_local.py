@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from services.actuator.backends import Submission
+from services.actuator.backends import Submission, local
 from services.actuator.backends.local import Local
 from tests.support.events import job
 from tests.support.wait import wait_until
@@ -26,7 +28,7 @@ def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monke
     monkeypatch.setenv("TIDEGATE_STACK_ID", "stack-1")
     backend, spec = Local(tmp_path), job("rates")
     driver = backend.submit(Submission(spec, Token(1), 2))
-    assert wait_until(lambda: not backend.state(spec, driver).alive, 20)
+    assert wait_until(lambda: not backend.state(spec, driver).alive, 20, 0.05)
     seen = (tmp_path / "rates-1-1.log").read_text()
     assert "TIDEGATE_STACK_ID=stack-1" in seen
     assert "hunter2" not in seen
@@ -63,3 +65,27 @@ def test_the_end_of_a_drivers_log_is_read(tmp_path: Path) -> None:
     tail = Local(tmp_path).log_tail(job("rates"), "1-1", Token(1, 2))
     assert tail.endswith("\ufffd last line")
     assert len(tail) == 65_536
+
+
+def test_a_driver_is_found_as_soon_as_it_is_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process has no command line for a moment; nobody may take that for "no driver runs"."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\nsleep 20\n:\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    looks: Counter[int] = Counter()
+    words = local._words
+
+    def late(pid: int) -> list[bytes]:
+        looks[pid] += 1
+        return words(pid) if looks[pid] > 3 else [b""]
+
+    monkeypatch.setattr(local, "_words", late)
+    backend, spec = Local(tmp_path), job(f"rates-{os.getpid()}")  # other tests may run on this machine
+    driver = backend.submit(Submission(spec, Token(1), 2))
+    try:
+        assert driver in backend.live_drivers(spec)
+    finally:
+        backend.kill(spec, driver)
+    assert wait_until(lambda: not backend.state(spec, driver).alive, 20, 0.05)

@@ -32,7 +32,7 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     mark, clean = read_mark(task.spec.application.checkpoint_location, task.files)
     newest = live[-1].submission_id if live else None
     if live and kind is CommandKind.START:
-        sentence = f"The job already runs as {newest}; nothing was changed."
+        sentence = f"Driver {newest} of the job runs or is not certainly gone; nothing was changed."
         return ActionOutcome(ActionEvent.REFUSED, sentence, "ALREADY_RUNNING", submission_id=newest)
     if not (live and kind is CommandKind.STOP):
         # a driver of ours that has not named its application yet looks foreign

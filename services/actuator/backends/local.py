@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class Local:
                 )
         except (OSError, subprocess.SubprocessError) as error:
             raise BackendRefused(f"spark-submit of {submission.spec.job_id} ({log}): {error}") from error
+        _await_words(child)
         submission_id = f"{child.pid}-{_start_tick(child.pid)}"
         self._children[submission_id] = child
         return submission_id
@@ -146,6 +148,17 @@ def _words(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def _await_words(child: subprocess.Popen[bytes]) -> None:
+    """Wait until a new process shows its command line, by which `live_drivers` finds it.
+
+    `Popen` returns when the kernel has closed the files of the old program, a moment before it sets up the new one's
+    command line: until then that is empty.
+    """
+    deadline = time.monotonic() + 1
+    while not any(_words(child.pid)) and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def _group_alive(group: int) -> bool:
