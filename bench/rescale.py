@@ -28,6 +28,7 @@ from tidegate.remote.files import Place
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo
+from tidegate.stack.class_data import light_jvm
 
 RECORDS_PER_SECOND = 100
 PARTITIONS = 8
@@ -57,7 +58,11 @@ KINDS = (
 def spec_of(
     info: StackInfo, folder: Path, kind: JobKind, source: str, job_id: str, *, largest: int, cores: int
 ) -> JobSpec:
-    """Return the spec of a job that reads `source`, with executors of `cores` slots."""
+    """Return the spec of a job that reads `source`, with executors of `cores` slots.
+
+    Its JVMs are light, like those of the demo: in a handover, six of them share the machine's cores, and on two cores
+    their compilers would take more CPU than the job.
+    """
     for name in ("events", "control"):
         (folder / name).mkdir(parents=True)
     checkpoint = str(folder / "checkpoint")
@@ -75,7 +80,12 @@ def spec_of(
             rest_url=info.spark_rest,
             master_ui_url=info.spark_ui,
             jars=tuple(str(jar) for jar in info.connector_jars),
-            conf={"spark.driver.cores": "0", "spark.ui.enabled": "false"},
+            conf={
+                "spark.driver.cores": "0",
+                "spark.ui.enabled": "false",
+                "spark.driver.extraJavaOptions": light_jvm(),
+                "spark.executor.extraJavaOptions": light_jvm(),
+            },
             executor_cores=cores,
             executor_memory_mb=kind.memory_mb,
             checkpoint_location=checkpoint,

@@ -129,7 +129,7 @@ class SecondDriver:
         }
         if enough:  # with fewer slots it will not be let go
             self._rehearse(facts)
-            time.sleep(min(SETTLE_SECONDS, (time.monotonic() - started) * SETTLE_SHARE))
+            self._settle(min(SETTLE_SECONDS, (time.monotonic() - started) * SETTLE_SHARE))
         facts |= {"slots": self._slots(context), "queries": len(self._taken)}  # asking fails if the JVM has died
         facts |= {"submission_id": self._run.submission_id, "seconds": round(time.monotonic() - started, 3)}
         self._control.write_ready(self._run.token, facts)
@@ -156,6 +156,11 @@ class SecondDriver:
                 return
             else:
                 time.sleep(_LOOK_SECONDS)
+
+    def _settle(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._turn.over:
+            time.sleep(_LOOK_SECONDS)
 
     def _folder(self) -> Path | HadoopPath:
         """Return where rehearsals keep their checkpoints: all executors must see it."""
