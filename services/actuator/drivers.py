@@ -159,7 +159,7 @@ class JobDrivers:
     def _process_alive(self, facts: dict[str, Any]) -> bool:
         """Return whether the run's Python process or its JVM is alive on this machine.
 
-        A process that was given the same pid later does not count.
+        A process that was given the same pid later does not count, not even if a newer run of the job has got it.
         """
         if facts.get("host") != socket.gethostname():
             return False
@@ -168,6 +168,18 @@ class JobDrivers:
                 words = Path(f"/proc/{int(facts[name])}/cmdline").read_bytes().split(b"\0")
             except (FileNotFoundError, ProcessLookupError, KeyError):
                 continue
-            if b"--control-dir" in words and self.spec.job_id.encode() in words:
+            run = _run_of(words, self.spec.job_id)
+            if run is not None and run <= Token(int(facts["epoch"]), int(facts["run"])):
                 return True
         return False
+
+
+def _run_of(words: list[bytes], job_id: str) -> Token | None:
+    """Return the run of a job that a command line started (see `Submission.launcher_args`); None if it did not."""
+    if b"--control-dir" not in words:
+        return None
+    begin = words.index(b"--control-dir")  # the program's own arguments come later, and may have the same names
+    given = dict(zip(words[begin : begin + 8 : 2], words[begin + 1 : begin + 8 : 2], strict=True))
+    if given.get(b"--job-id") != job_id.encode():
+        return None
+    return Token(int(given[b"--epoch"]), int(given[b"--run"]))
