@@ -33,6 +33,7 @@ from tidegate.events.job import JobSpec, Mode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.runtime.kafka import Publisher
 from tidegate.stack import StackInfo
+from tidegate.stack.class_data import light_jvm
 
 PARTITIONS = 8
 SLOTS = 2
@@ -43,7 +44,6 @@ RECORD_MS = 8.0
 LOAD = ((40.0, 100.0), (110.0, 340.0), (70.0, 120.0))
 """(seconds, records/s): more than the plain job's slots can do, and less again."""
 TRICKLE = 40.0
-_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 TICK_SECONDS = 0.05
 WARM_COMMITS = 4
 WINDOW_SECONDS = 30.0
@@ -190,8 +190,8 @@ def _submit(rig: Rig) -> subprocess.Popen[bytes]:
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": _LIGHT,
-        "spark.executor.extraJavaOptions": _LIGHT,
+        "spark.driver.extraJavaOptions": light_jvm(),
+        "spark.executor.extraJavaOptions": light_jvm(),
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
     }

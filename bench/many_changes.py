@@ -23,6 +23,7 @@ from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.stack import StackInfo, down, up
+from tidegate.stack.class_data import light_conf
 
 SCRIPT = Path(__file__).with_name("jobs") / "small.py"
 SMALL, LARGE = 1, 2
@@ -30,7 +31,6 @@ STARTS_AT_ONCE = 3
 """More of them would only slow each other."""
 SETTLE_SECONDS = 10.0
 EXECUTOR_MB = 512
-LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spec_of(info: StackInfo, folder: Path, name: str) -> JobSpec:
@@ -47,13 +47,7 @@ def spec_of(info: StackInfo, folder: Path, name: str) -> JobSpec:
             master=info.spark_master,
             rest_url=info.spark_rest,
             master_ui_url=info.spark_ui,
-            conf={
-                "spark.driver.cores": "0",
-                "spark.driver.extraJavaOptions": LIGHT_JVM,
-                "spark.executor.extraJavaOptions": LIGHT_JVM,
-                "spark.sql.shuffle.partitions": "2",
-                "spark.ui.enabled": "false",
-            },
+            conf={**light_conf(), "spark.sql.shuffle.partitions": "2"},
             executor_memory_mb=EXECUTOR_MB,
             driver_memory_mb=EXECUTOR_MB,
             checkpoint_location=str(folder / "checkpoint"),

@@ -28,7 +28,7 @@ from tidegate.remote.files import Place
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo
-from tidegate.stack.class_data import light_jvm
+from tidegate.stack.class_data import light_conf
 
 RECORDS_PER_SECOND = 100
 PARTITIONS = 8
@@ -80,12 +80,7 @@ def spec_of(
             rest_url=info.spark_rest,
             master_ui_url=info.spark_ui,
             jars=tuple(str(jar) for jar in info.connector_jars),
-            conf={
-                "spark.driver.cores": "0",
-                "spark.ui.enabled": "false",
-                "spark.driver.extraJavaOptions": light_jvm(),
-                "spark.executor.extraJavaOptions": light_jvm(),
-            },
+            conf=light_conf(),
             executor_cores=cores,
             executor_memory_mb=kind.memory_mb,
             checkpoint_location=checkpoint,

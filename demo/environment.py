@@ -29,7 +29,7 @@ from tidegate.remote.files import Files, Place, RemotePath
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.runtime.settings import PREFIX
 from tidegate.stack import StackError, StackInfo, down, up
-from tidegate.stack.class_data import light_jvm
+from tidegate.stack.class_data import light_conf, light_jvm
 from tidegate.stack.ports import free_ports
 from tidegate.stack.processes import ProcessRecord, end_all, spawn
 
@@ -39,13 +39,7 @@ PARTITIONS = 8
 WORKER_SLOTS = 12
 HEALTHY_SECONDS = 90.0
 LIGHT_JVM = light_jvm()
-LIGHT_JVMS = {
-    "spark.driver.extraJavaOptions": LIGHT_JVM,
-    "spark.executor.extraJavaOptions": LIGHT_JVM,
-    "spark.ui.enabled": "false",
-    # The driver mostly waits, so it takes no slot from the executors.
-    "spark.driver.cores": "0",
-}
+LIGHT_JVMS = light_conf()
 """The job sleeps more than it computes, so JVMs should start fast; compiling well gains nothing."""
 ROOT = Path(tidegate.__file__).resolve().parent.parent
 """The source tree, with the services and the example job."""

@@ -179,7 +179,7 @@ def _run_of(words: list[bytes], job_id: str) -> Token | None:
     if b"--control-dir" not in words:
         return None
     begin = words.index(b"--control-dir")  # the program's own arguments come later, and may have the same names
-    given = dict(zip(words[begin : begin + 8 : 2], words[begin + 1 : begin + 8 : 2], strict=True))
+    given = dict(zip(words[begin : begin + 8 : 2], words[begin + 1 : begin + 8 : 2], strict=False))
     if given.get(b"--job-id") != job_id.encode():
         return None
-    return Token(int(given[b"--epoch"]), int(given[b"--run"]))
+    return Token(int(given.get(b"--epoch", 0)), int(given.get(b"--run", 0)))

@@ -37,8 +37,9 @@ def pid(request: pytest.FixtureRequest) -> Iterator[int]:
         (("4", "--run", "1"), "rates", False),
         (("3", "--run", "3"), "rates", False),
         (("3", "--run", "1"), "rates-2", False),
+        (("3",), "rates", True),
     ],
-    ids=["its own", "it was let go as a newer run", "a later command's", "a later run's", "another job's"],
+    ids=["its own", "it went on as a newer run", "a later command's", "a later run's", "another job's", "no run's"],
     indirect=["pid"],
 )
 def test_a_pid_that_was_given_to_another_process_is_not_the_driver(

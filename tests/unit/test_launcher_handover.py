@@ -35,7 +35,6 @@ class Script:
         self.manager: Any = StreamingQueryManager(FakeManager(self.query._jsq))
         self.fails = False
         self.reaches_boundary = True
-        self.boundary_after: dict[str, float] = {}
         writer = types.SimpleNamespace(_spark=types.SimpleNamespace(streams=self.manager))
         self.turn.remember(StartedQuery(self.query, QueryStart(self._start, writer, (), {})))
         monkeypatch.setattr(handover, "end_at_boundary", self._end)
@@ -49,7 +48,6 @@ class Script:
         return StreamingQuery(new)
 
     def _end(self, query: Any, _deadline: float) -> bool:
-        time.sleep(self.boundary_after.get(query.id, 0.0))
         if self.reaches_boundary:
             query._jsq.stop()
         return self.reaches_boundary
@@ -110,15 +108,6 @@ def test_a_script_does_not_notice_that_its_query_is_held(script: Script) -> None
     waiting.join(5)
     any_of.join(5)
     assert len(script.ended) == 2
-
-
-def test_queries_are_named_in_the_order_in_which_they_paused(script: Script) -> None:
-    """The second driver starts first what has waited longest."""
-    script.turn.remember(StartedQuery(StreamingQuery(FakeJava("other")), QueryStart(script._start, None, (), {})))
-    script.boundary_after = {"q": 0.3}
-    answer = script.control.paused(script.order(1, hold=True))
-    assert answer is not None
-    assert list(answer["queries"]) == ["other", "q"]
 
 
 def test_a_second_handle_follows_a_resumed_query(script: Script) -> None:

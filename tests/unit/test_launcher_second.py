@@ -22,7 +22,7 @@ from tidegate.launcher.handover import Turn
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.waits import patch_waits
-from tidegate.launcher.warm import has_committed, query_id
+from tidegate.launcher.warm import has_committed
 
 NEW = Token(6, 1)
 
@@ -47,7 +47,6 @@ class SecondScript:
         monkeypatch.setattr(second, "has_committed", lambda how: how.kwargs["queryName"] not in self.new)
         monkeypatch.setattr(second, "warm_up", self._rehearse)
         monkeypatch.setattr(second, "load_state", self._load_state)
-        monkeypatch.setattr(second, "query_id", lambda how: f"id-{how.kwargs['queryName']}")
         monkeypatch.setattr(QueryStart, "on_its_own", lambda how: how)
         monkeypatch.setattr(second, "QUIET_SECONDS", 0.3)
 
@@ -134,17 +133,6 @@ def test_all_queries_are_rehearsed_before_the_handover_and_start_together(script
     assert other.isActive
     assert script.run.token == Token(6, 2)
     assert script.query("c") is None, "its turn has come: the script starts the query itself"
-
-
-def test_the_query_that_was_paused_first_starts_first(script: SecondScript) -> None:
-    """The first batches share the slots. A query that the first driver does not name, a late one, comes last."""
-    for name in ("new", "a", "b"):
-        script.query(name)
-    script.ready()
-    script.control.write_paused(NEW, {"paused": True, "queries": {"id-b": 7, "id-a": 9}})
-    script.let_go()
-    assert wait_until(lambda: len(script.started) == 3, 5)
-    assert script.started == ["b", "a", "new"]
 
 
 def test_a_script_that_waits_for_nothing_is_ready_after_a_while(script: SecondScript) -> None:
@@ -300,18 +288,6 @@ def test_waiting_for_any_query_waits_for_the_start(script: SecondScript, monkeyp
     listing.join(5)
     assert len(script.got) == 2
     assert script.started == ["a"]
-
-
-def test_a_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:
-    """What cannot be read names no query, and is no error."""
-    how = QueryStart(DataStreamWriter.start, FakeWriter(), (), {"checkpointLocation": str(tmp_path)})
-    assert query_id(how) is None
-    for text in ("", "{}"):
-        (tmp_path / "metadata").write_text(text)
-        assert query_id(how) is None
-    (tmp_path / "metadata").write_text('{"id": "6f24c268"}')
-    assert query_id(how) == "6f24c268"
-    assert query_id(QueryStart(DataStreamWriter.start, FakeWriter(), (), {})) is None
 
 
 def test_what_a_query_has_committed_is_in_its_checkpoint(tmp_path: Path) -> None:

@@ -192,19 +192,19 @@ class Turn:
             queries = {started.query.id: started for started in self._started if started.query._jsq.isActive()}
         self._held = dict(queries)
         self._say(f"run {self._run.token} pauses {len(queries)} queries")
-        ended = self._end_at_boundary(queries, deadline)
-        self._held = {id_: self._held[id_] for id_ in ended if id_ in self._held}  # the script may have stopped one
-        if len(ended) < len(queries):
+        running = self._still_running(queries, deadline)
+        if running:
+            self._held = {id_: started for id_, started in queries.items() if id_ not in running}
             self._resume()
 
-    def _end_at_boundary(self, queries: dict[str, StartedQuery], deadline: float) -> list[str]:
-        """End queries at a batch boundary; return their ids in the order of their ends, without those that go on."""
-        ended: list[str] = []
+    def _still_running(self, queries: dict[str, StartedQuery], deadline: float) -> set[str]:
+        """End queries at a batch boundary; return the ids of those that go on, because none came in time."""
+        running = set(queries)
 
         def end(id_: str) -> None:
             while time.monotonic() < deadline and self._run.asked_to_stop() is None:
                 if end_at_boundary(queries[id_].query, min(deadline, time.monotonic() + _TRY_SECONDS)):
-                    ended.append(id_)
+                    running.discard(id_)
                     return
 
         threads = [threading.Thread(target=end, args=(id_,), daemon=True) for id_ in queries]
@@ -212,7 +212,7 @@ class Turn:
             thread.start()
         for thread in threads:
             thread.join()
-        return ended
+        return running
 
     def _resume(self) -> None:
         for started in self._held.values():

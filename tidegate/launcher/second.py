@@ -8,9 +8,8 @@ all there once the script waits for one of them, or for a while no other has com
 The script is not let past the start of a query without a commit, nor of one with a memory sink: it may go on to use a
 table that is not there before the query has started.
 
-When the driver is let go, the queries start in the order in which the first driver paused them, each with the settings
-that it found: the first batches of all queries share the slots, and the one that has waited longest comes first. If one
-cannot be started, neither are those after it; the script learns that from its handles, and the driver ends.
+When the driver is let go, the queries start in the script's order, each with the settings that it found. If one cannot
+be started, neither are those after it; the script learns that from its handles, and the driver ends.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tidegate.launcher.control import Control, ControlError
 from tidegate.launcher.hadoop import HadoopPath
 from tidegate.launcher.handover import DriverRun, Turn
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
-from tidegate.launcher.warm import beside_checkpoints, has_committed, load_state, query_id, warm_up
+from tidegate.launcher.warm import beside_checkpoints, has_committed, load_state, warm_up
 
 GO_SECONDS = 0.02
 """Between two looks at whether it is this driver's turn: they add to the time without commits."""
@@ -59,8 +58,6 @@ class SecondDriver:
         self._start = start
         self._say = say
         self._taken: list[PendingQuery] = []
-        self._ids: dict[PendingQuery, str | None] = {}
-        """Of the queries that were rehearsed, by their checkpoints."""
         self._newest_at = 0.0
         self._script_waits = threading.Event()
         self._over = threading.Event()
@@ -112,7 +109,7 @@ class SecondDriver:
             self._wait_for_go()
             with self._turn.lock:  # an order that comes now waits for all queries and misses none
                 self._turn.waits = False
-                for query in self._longest_paused_first():
+                for query in self._taken:
                     self._start(query.how, query)
         except BaseException as error:  # noqa: BLE001 - the script gets it
             self._failure = error
@@ -120,15 +117,6 @@ class SecondDriver:
         self._over.set()
         if self._failure is not None:
             self._run.leave(self._failure)
-
-    def _longest_paused_first(self) -> list[PendingQuery]:
-        """Return the queries in the order in which the first driver says that it paused them; the others come last."""
-        try:
-            answer = self._control.paused(self._run.token) if len(self._taken) > 1 else None
-        except (ControlError, OSError):
-            answer = None
-        places: dict[str | None, int] = {id_: place for place, id_ in enumerate((answer or {}).get("queries", {}))}
-        return sorted(self._taken, key=lambda query: places.get(self._ids.get(query), len(places)))
 
     def _get_ready(self) -> None:
         started = time.monotonic()
@@ -155,7 +143,6 @@ class SecondDriver:
             # first: the script may start another query and wait for it while this thread looks
             last = self._script_waits.is_set() or time.monotonic() > self._newest_at + QUIET_SECONDS
             if done < len(self._taken):
-                self._ids[self._taken[done]] = query_id(self._taken[done].how)
                 try:
                     facts["batches"] += warm_up(self._taken[done].how, folder, lambda: not self._turn.over)
                 except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same

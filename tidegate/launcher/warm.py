@@ -158,16 +158,6 @@ def has_committed(how: QueryStart) -> bool:
     return location is not None and _newest_batch(place_of(location) / "commits") is not None
 
 
-def query_id(how: QueryStart) -> str | None:
-    """Return the id of a query by its checkpoint; None if that cannot be seen."""
-    location = _checkpoint_location(how)
-    try:
-        found = None if location is None else (place_of(location) / "metadata").read_text(encoding="utf-8")
-        return None if found is None else str(json.loads(found)["id"])
-    except (OSError, ValueError, KeyError):
-        return None
-
-
 def repeat_newest_batch(location: str, place: Path | HadoopPath) -> list[str]:
     """Begin a checkpoint at `place` which repeats the end of the newest logged batch, in `TIMES` batches.
 

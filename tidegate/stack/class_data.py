@@ -39,6 +39,16 @@ def light_jvm() -> str:
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={class_data()} -Xshare:auto -Xlog:disable"
 
 
+def light_conf() -> dict[str, str]:
+    """Return Spark's settings for a job with light JVMs, without a web page, and with a driver that takes no slot."""
+    return {
+        "spark.driver.extraJavaOptions": light_jvm(),
+        "spark.executor.extraJavaOptions": light_jvm(),
+        "spark.ui.enabled": "false",
+        "spark.driver.cores": "0",
+    }
+
+
 def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
     """Return the archive; make it, by a small Spark program, if there is none for this Java.
 
