@@ -64,8 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the markers. A run that is ended by SIGTERM ends its servers, like one that is ended by Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Declares the markers."""
     for tier, meaning in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {meaning} (set by the folder)")
     config.addinivalue_line("markers", "slow: minutes each; left to `make faults`")
