@@ -25,13 +25,13 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from services.actuator.backends import Backend, BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.command_log import CommandLog
 from services.actuator.event_logs import runs_query
+from services.actuator.processes import command_line
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.failure import explanation, last_errors, secrets_of
@@ -164,11 +164,7 @@ class JobDrivers:
         if facts.get("host") != socket.gethostname():
             return False
         for name in ("pid", "jvm_pid"):
-            try:
-                words = Path(f"/proc/{int(facts[name])}/cmdline").read_bytes().split(b"\0")
-            except (FileNotFoundError, ProcessLookupError, KeyError):
-                continue
-            run = _run_of(words, self.spec.job_id)
+            run = _run_of(command_line(int(facts.get(name, 0))), self.spec.job_id)
             if run is not None and run <= Token(int(facts["epoch"]), int(facts["run"])):
                 return True
         return False

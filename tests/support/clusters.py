@@ -22,6 +22,7 @@ from tests.support.events import job
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_yarn import YarnCluster
+from tests.support.spark_submit import stand_in
 from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec, KubernetesPods
 
@@ -107,10 +108,7 @@ class LocalMachine:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ends = folder / "ends"
         self._ends.mkdir()
-        self._submit = folder / "bin" / "spark-submit"
-        self._submit.parent.mkdir()
-        self._submit.write_text(self._SUBMIT)
-        self._submit.chmod(0o755)
+        self._submit = stand_in(folder, self._SUBMIT)
         monkeypatch.setenv("SPARK_HOME", str(folder))
         monkeypatch.setenv("ENDS", str(self._ends))
         self.spec = job(f"rates-{os.getpid()}")  # other tests may run on this machine

@@ -12,6 +12,7 @@ import pytest
 
 from services.actuator.backends.yarn import Yarn
 from tests.support.events import job
+from tests.support.spark_submit import stand_in
 from tidegate.events.job import Application, JobSpec
 from tidegate.remote.yarn import LIVE, ResourceManager
 
@@ -115,10 +116,7 @@ class YarnCluster:
         self.spec = on_yarn(job("rates"))
         self._apps = folder / "apps"
         self._apps.mkdir()
-        submit = folder / "bin" / "spark-submit"
-        submit.parent.mkdir()
-        submit.write_text(_SUBMIT)
-        submit.chmod(0o755)
+        stand_in(folder, _SUBMIT)
         monkeypatch.setenv("SPARK_HOME", str(folder))
         monkeypatch.setenv("APPS", str(self._apps))
         self._yarn = Yarn(folder / "launcher", self.manager.client)

@@ -12,17 +12,16 @@ import pytest
 
 from services.actuator.backends import Submission, local
 from services.actuator.backends.local import Local
+from services.actuator.processes import command_line
 from tests.support.events import job
+from tests.support.spark_submit import stand_in
 from tests.support.wait import wait_until
 from tidegate.launcher.control import Token
 
 
 def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job's script is not our code: of our variables it sees only those of the embedded stack."""
-    submit = tmp_path / "bin" / "spark-submit"
-    submit.parent.mkdir()
-    submit.write_text("#!/bin/sh\nenv\n")
-    submit.chmod(0o755)
+    stand_in(tmp_path, "#!/bin/sh\nenv\n")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_REDIS_PASSWORD", "hunter2")
     monkeypatch.setenv("TIDEGATE_STACK_ID", "stack-1")
@@ -69,19 +68,15 @@ def test_the_end_of_a_drivers_log_is_read(tmp_path: Path) -> None:
 
 def test_a_driver_is_found_as_soon_as_it_is_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new process has no command line for a moment; nobody may take that for "no driver runs"."""
-    submit = tmp_path / "bin" / "spark-submit"
-    submit.parent.mkdir()
-    submit.write_text("#!/bin/sh\nsleep 20\n:\n")
-    submit.chmod(0o755)
+    stand_in(tmp_path, "#!/bin/sh\nsleep 20\n:\n")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     looks: Counter[int] = Counter()
-    words = local._words
 
     def late(pid: int) -> list[bytes]:
         looks[pid] += 1
-        return words(pid) if looks[pid] > 3 else [b""]
+        return command_line(pid) if looks[pid] > 3 else [b""]
 
-    monkeypatch.setattr(local, "_words", late)
+    monkeypatch.setattr(local, "command_line", late)
     backend, spec = Local(tmp_path), job(f"rates-{os.getpid()}")  # other tests may run on this machine
     driver = backend.submit(Submission(spec, Token(1), 2))
     try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.spark_submit import stand_in
 from tidegate.stack import class_data
 from tidegate.stack.errors import StackError
 from tidegate.stack.java import Java
@@ -20,13 +21,9 @@ echo "classes of $JAVA_HOME" > "${file%% *}"
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand in for the installed Spark; return its `spark-submit`."""
-    program = tmp_path / "spark" / "bin" / "spark-submit"
-    program.parent.mkdir(parents=True)
-    program.write_text(_SUBMIT)
-    program.chmod(0o755)
     monkeypatch.setattr(class_data, "spark_home", lambda: tmp_path / "spark")
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
-    return program
+    return stand_in(tmp_path / "spark", _SUBMIT)
 
 
 def test_an_archive_is_made_once_for_each_java(submit: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from services.actuator.backends import LAUNCHER, LOG_BYTES, BackendRefused, DriverState, Submission
 from services.actuator.backends.spark_submit import environment, spark_submit
+from services.actuator.processes import command_line
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
 
@@ -89,7 +90,7 @@ class Local:
         return {
             f"{pid}-{_start_tick(pid)}": spec.job_id
             for pid in _processes()
-            if _SUBMIT in (words := _words(pid)) and b"--control-dir" not in words and _named(words, spec.job_id)
+            if _SUBMIT in (words := command_line(pid)) and b"--control-dir" not in words and _named(words, spec.job_id)
         }
 
     def granted(self, spec: JobSpec, application_id: str) -> None:
@@ -98,11 +99,9 @@ class Local:
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all process groups of this machine that run the launcher for the spec's job."""
-        wanted = [os.fsencode(LAUNCHER), b"--job-id", os.fsencode(spec.job_id)]
+        wanted = {os.fsencode(LAUNCHER), b"--job-id", os.fsencode(spec.job_id)}
         return frozenset(
-            f"{pid}-{_start_tick(pid)}"
-            for pid in _processes()
-            if _leads(pid) and all(word in _words(pid) for word in wanted)
+            f"{pid}-{_start_tick(pid)}" for pid in _processes() if _leads(pid) and wanted <= set(command_line(pid))
         )
 
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
@@ -143,13 +142,6 @@ def _leads(pid: int) -> bool:
         return False
 
 
-def _words(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
 def _await_words(child: subprocess.Popen[bytes]) -> None:
     """Wait until a new process shows its command line, by which `live_drivers` finds it.
 
@@ -157,7 +149,7 @@ def _await_words(child: subprocess.Popen[bytes]) -> None:
     command line: until then that is empty.
     """
     deadline = time.monotonic() + 1
-    while not any(_words(child.pid)) and child.poll() is None and time.monotonic() < deadline:
+    while not any(command_line(child.pid)) and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
