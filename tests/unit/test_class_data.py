@@ -1,7 +1,8 @@
-"""The archive of Spark's classes: made once for each Java, and a failure says why."""
+"""The archive of Spark's classes: made once for each Java and its jars, and a failure says why."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,21 @@ def test_an_archive_is_made_once_for_each_java(submit: Path, tmp_path: Path) -> 
         assert archive.read_text() == f"classes of {java.home}\n"
         assert len(told) == made
     assert f"-XX:SharedArchiveFile={archive} " in class_data.light_jvm()
-    assert sorted(path.suffix for path in archive.parent.iterdir()) == [".java", ".jsa"]
+    assert sorted(path.suffix for path in archive.parent.iterdir()) == [".jsa", ".made-for"]
+
+
+def test_jars_that_were_installed_again_need_another_archive(submit: Path, tmp_path: Path) -> None:
+    """A JVM refuses an archive whose jars have other times or sizes, even in the same place."""
+    jar = submit.parent.parent / "jars" / "spark-core.jar"
+    jar.parent.mkdir()
+    jar.write_bytes(b"classes")
+    told: list[str] = []
+    java = Java(tmp_path / "a", "17.0.1")
+    for size, seconds, made in ((7, 1000, 1), (7, 1000, 1), (7, 1001, 2), (8, 1001, 3)):
+        jar.write_bytes(b"x" * size)
+        os.utime(jar, (seconds, seconds))
+        class_data.ensure_class_data(java, told.append)
+        assert len(told) == made
 
 
 def test_a_program_that_fails_is_told(submit: Path, tmp_path: Path) -> None:

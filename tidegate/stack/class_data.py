@@ -49,13 +49,23 @@ def light_conf() -> dict[str, str]:
     }
 
 
+def _jars() -> str:
+    """Return a digest of what a JVM compares of the installed jars: their names, sizes and times.
+
+    A second installation in the same place has other times, and its JVMs refuse the archive without a word.
+    """
+    found = sorted((spark_home() / "jars").glob("*.jar"))
+    told = [f"{jar.name} {jar.stat().st_size} {int(jar.stat().st_mtime)}" for jar in found]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
 def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
-    """Return the archive; make it, by a small Spark program, if there is none for this Java.
+    """Return the archive; make it, by a small Spark program, if there is none for this Java and these jars.
 
     Raises StackError with the end of the program's output if that fails.
     """
     archive = class_data()
-    note, made_for = archive.with_suffix(".java"), f"{java.home} {java.version}\n"
+    note, made_for = archive.with_suffix(".made-for"), f"{java.home} {java.version}\njars {_jars()}\n"
     if archive.exists() and note.exists() and note.read_text("utf-8") == made_for:
         return archive
     on_progress("Making an archive of Spark's classes, with which JVMs start faster; takes half a minute")
