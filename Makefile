@@ -53,8 +53,8 @@ ON_SPARK := $(addprefix tests/integration/test_,launcher.py launcher_event_log.p
 test-spark: spark  ## the tests of launcher and actuator on that version of Spark: start, resize, hand over, stop
 	PYTHONPATH=$(CURDIR)/$(OTHER_SPARK) $(BIN)/python -m pytest -m "not slow" $(ON_SPARK) $(ARGS)
 
-faults: setup  ## all fault tests, also those that take minutes each: the actuator killed or paused in a restart
-	$(BIN)/python -m pytest tests/faults $(ARGS)
+faults: setup  ## what takes minutes each: actuator, drivers, executors killed at any point of each way; a batch of two minutes
+	$(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
 compiled: $(INSTALLED) prometheus  ## the engine compiled by mypyc, in a copy of this checkout: its speed, the same decisions, its tests
 	$(BIN)/python -m bench compiled

@@ -14,6 +14,7 @@ from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.stack import StackInfo
+from tidegate.stack.class_data import light_conf
 
 SCRIPT = Path(__file__).with_name("jobs") / "counts.py"
 ROWS = 400
@@ -89,11 +90,7 @@ class StandaloneCountingJob(CountingJob):
             "master": info.spark_master,
             "rest_url": info.spark_rest,
             "master_ui_url": info.spark_ui,
-            "conf": {
-                "spark.driver.cores": "0",
-                "spark.ui.enabled": "false",
-                "spark.sql.shuffle.partitions": "8",
-            },
+            "conf": {**light_conf(), "spark.sql.shuffle.partitions": "8"},
             "control_dir": str(folder / "control"),
         }
         self._standalone = Standalone()

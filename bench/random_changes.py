@@ -4,7 +4,7 @@ A stateful job with shuffles gets another random size again and again, while its
 master must have granted exactly the ordered slots. `TIDEGATE_STACK_DIR` names a running stack to use; otherwise one is
 started. For more changes than the few of `python -m bench random_changes`:
 
-    python -m bench.random_changes --changes 100 --pause 4
+    python -m bench.random_changes --changes 100 --pause 1
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from bench.counting import StandaloneCountingJob
-from demo.environment import LIGHT_JVMS
 from services.actuator.backends import DriverState, Submission
 from tests.hdfs.conftest import Hdfs
 from tests.support.provider import ProcessProvider, StackProvider
@@ -46,7 +45,6 @@ class HdfsJob(StandaloneCountingJob):
             "checkpoint_location": f"{self.uri}/ck",
             "event_log_dir": f"{self.uri}/events",
             "control_dir": None,
-            "conf": {**LIGHT_JVMS, "spark.sql.shuffle.partitions": "8"},
             "stop_deadline_seconds": 90.0,
         }
         info = provider.need(spark=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench.counting import CountingJob, StandaloneCountingJob
-from demo.environment import LIGHT_JVMS
 from tests.support.provider import ProcessProvider, StackProvider
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
@@ -28,11 +27,8 @@ def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
     """A job of two slots that has committed; a restart is not allowed, so a fault cannot hide behind one."""
     if not isinstance(stack, ProcessProvider):
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
-    conf = {**LIGHT_JVMS, "spark.sql.shuffle.partitions": "8"}
     info = stack.need(spark=True)
-    job = StandaloneCountingJob(
-        info, tmp_path, most=8, rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB, conf=conf
-    )
+    job = StandaloneCountingJob(info, tmp_path, most=8, rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB)
     try:
         assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
         assert job.granted() == 2, "the ordered size, although the application may have more"
