@@ -32,6 +32,16 @@ class JavaOptions(dict[str, str]):
         return JavaOption({name.lower(): value for name, value in self.items()}.get(key.lower()))
 
 
+def scala_seq(items: Sequence[Any]) -> Any:
+    """Return Scala's Seq of these items."""
+    return types.SimpleNamespace(size=lambda: len(items), apply=lambda number: items[number])
+
+
+def _answers(**values: Any) -> Any:
+    """Return an object of the JVM whose methods return these values."""
+    return types.SimpleNamespace(**{name: lambda value=value: value for name, value in values.items()})
+
+
 class FakeWriter:
     """A DataStreamWriter of an application, with the session's default checkpoint location."""
 
@@ -79,8 +89,15 @@ class FakeQuery:
 class FakeJob:
     """A Spark job of a batch, as the status store has it."""
 
-    def __init__(self, batch_id: int, done: int, tasks: int, started: float = 0.0, skipped: int = 0) -> None:
+    def __init__(
+        self, batch_id: int, done: int, tasks: int, started: float = 0.0, skipped: int = 0, stages: Sequence[int] = ()
+    ) -> None:
         self._batch, self._done, self._tasks, self._started, self._skipped = batch_id, done, tasks, started, skipped
+        self._stages = stages
+
+    def stageIds(self) -> Any:
+        """Return the numbers of its stages."""
+        return scala_seq(self._stages)
 
     def description(self) -> JavaOption:
         """Return the description that the execution gives its jobs."""
@@ -104,16 +121,27 @@ class FakeJob:
 
 
 class FakeContext:
-    """A SparkContext with a status store: jobs by number, which all belong to one query, and tasks by executor."""
+    """A SparkContext with a status store: jobs by number, which all belong to one query, and finished tasks.
 
-    def __init__(self, jobs: Mapping[int, FakeJob] | None = None, finished: Sequence[int] = ()) -> None:
+    `finished` counts them by executor, `running` by running stage.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[int, FakeJob] | None = None,
+        finished: Sequence[int] = (),
+        running: Mapping[int, int] | None = None,
+    ) -> None:
         self.jobs = dict(jobs or {})
         self.finished = list(finished)
-        store = types.SimpleNamespace(job=lambda number: self.jobs[number], executorList=lambda _active: self._list())
+        self.running = dict(running or {})
+        store = types.SimpleNamespace(
+            job=lambda number: self.jobs[number],
+            executorList=lambda _active: scala_seq([_answers(completedTasks=count) for count in self.finished]),
+            activeStages=lambda: scala_seq(
+                [_answers(stageId=stage, numCompleteTasks=count) for stage, count in self.running.items()]
+            ),
+        )
         tracker = types.SimpleNamespace(getJobIdsForGroup=lambda _group: sorted(self.jobs, reverse=True))
         spark = types.SimpleNamespace(statusStore=lambda: store, statusTracker=lambda: tracker)
         self._jsc = types.SimpleNamespace(sc=lambda: spark)
-
-    def _list(self) -> Any:
-        summaries = [types.SimpleNamespace(completedTasks=lambda count=count: count) for count in self.finished]
-        return types.SimpleNamespace(size=lambda: len(summaries), apply=lambda number: summaries[number])

@@ -30,6 +30,13 @@ def test_a_batch_is_all_its_jobs_and_no_others() -> None:
     assert found == BatchTasks("q", 7, done=12, tasks=32, since=100.0)
 
 
+def test_a_task_counts_before_spark_writes_its_end_to_the_job() -> None:
+    """The running stage knows of it at once; a stage of another job does not count."""
+    jobs = {3: FakeJob(6, 4, 4, stages=[1]), 4: FakeJob(7, 0, 16, stages=[2, 3])}
+    found = running_batch(FakeContext(jobs, running={3: 1, 9: 5}), FakeQuery())
+    assert found == BatchTasks("q", 7, done=1, tasks=16, since=0.0)
+
+
 def test_a_query_that_waits_has_no_running_batch() -> None:
     """Between two batches the jobs of the last one are over."""
     query = FakeQuery()

@@ -101,9 +101,27 @@ def running_batch(context: Any, query: Any) -> BatchTasks | None:
     if batch_id is None:
         return None
     starts = [job.submissionTime().get().getTime() / 1000 for job in found if job.submissionTime().isDefined()]
-    done = sum(job.numCompletedTasks() for job in found)
+    finished = _finished_now(store)
+    done = sum(max(job.numCompletedTasks(), _of_stages(job, finished)) for job in found)
     tasks = sum(job.numTasks() - job.numSkippedTasks() for job in found)
     return BatchTasks(query.id, batch_id, done, max(done, tasks), min(starts, default=time.time()))
+
+
+def _finished_now(store: Any) -> dict[int, int]:
+    """Return how many tasks of each running stage have finished.
+
+    Spark may write a task's end to the store of jobs only with the next heartbeat of an executor, up to 10 s later: not
+    while the start of the next task was written less than 100 ms ago (`AppStatusListener.maybeUpdate`).
+    """
+    stages = store.activeStages()
+    running = [stages.apply(number) for number in range(stages.size())]
+    return {int(stage.stageId()): int(stage.numCompleteTasks()) for stage in running}
+
+
+def _of_stages(job: Any, finished: dict[int, int]) -> int:
+    """Return how many tasks of a job's running stages have finished."""
+    stages = job.stageIds()
+    return sum(finished.get(int(stages.apply(number)), 0) for number in range(stages.size()))
 
 
 def _newest(numbers: Any) -> Iterator[int]:
