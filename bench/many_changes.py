@@ -4,7 +4,7 @@
     python -m bench.many_changes --jobs 6 --slots 9      not enough slots for all
 
 Each job has a driver and an executor of its own before the change and two executors after it. A machine needs about
-1 GB for each job, and some seconds of a core to start each of its processes.
+0.8 GB for each job, and some seconds of a core to start each of its processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.stack import StackInfo, down, up
-from tidegate.stack.class_data import light_conf
+from tidegate.stack.class_data import light_conf, light_jvm
 
 SCRIPT = Path(__file__).with_name("jobs") / "small.py"
 SMALL, LARGE = 1, 2
@@ -31,6 +31,8 @@ STARTS_AT_ONCE = 3
 """More of them would only slow each other."""
 SETTLE_SECONDS = 10.0
 EXECUTOR_MB = 512
+JVM = f"{light_jvm()} -Xmn48m"
+"""A JVM fills its young generation, by default a third of its heap, before it collects it for the first time."""
 
 
 def spec_of(info: StackInfo, folder: Path, name: str) -> JobSpec:
@@ -47,7 +49,9 @@ def spec_of(info: StackInfo, folder: Path, name: str) -> JobSpec:
             master=info.spark_master,
             rest_url=info.spark_rest,
             master_ui_url=info.spark_ui,
-            conf={**light_conf(), "spark.sql.shuffle.partitions": "2"},
+            conf=light_conf()
+            | {"spark.driver.extraJavaOptions": JVM, "spark.executor.extraJavaOptions": JVM}
+            | {"spark.sql.shuffle.partitions": "2"},
             executor_memory_mb=EXECUTOR_MB,
             driver_memory_mb=EXECUTOR_MB,
             checkpoint_location=str(folder / "checkpoint"),

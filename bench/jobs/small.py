@@ -1,4 +1,4 @@
-"""A small job: a few made-up rows in each batch, counted by key. It needs no Kafka and no Python workers.
+"""A small job: every ten seconds a few made-up rows, counted by key. It needs no Kafka and no Python workers.
 
 spark-submit small.py --checkpoint DIR
 """
@@ -17,7 +17,7 @@ def main() -> None:
     rows = spark.readStream.format("rate").option("rowsPerSecond", 10).option("numPartitions", 4).load()
     counts = rows.selectExpr("value % 10 AS key").groupBy("key").count()
     writer = counts.writeStream.outputMode("update").option("checkpointLocation", args.checkpoint)
-    writer.format("noop").trigger(processingTime="2 seconds").start().awaitTermination()
+    writer.format("noop").trigger(processingTime="10 seconds").start().awaitTermination()
 
 
 if __name__ == "__main__":

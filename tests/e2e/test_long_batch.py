@@ -33,7 +33,7 @@ BACKLOG = 92 * PARTITIONS
 """One slot needs 110 s for them in both queries, and longer with what arrives until the job starts."""
 RATE = 12.0
 """Records/s that arrive; one slot works off 6.7 of them for both queries."""
-INTERVAL_SECONDS = 5
+INTERVAL_SECONDS = 10
 QUERIES = 2
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 SCRIPT = f"""
@@ -109,10 +109,11 @@ def test_a_long_batch_is_helped_while_it_runs(environment: Environment) -> None:
 def _spec(environment: Environment) -> JobSpec:
     """Return the demo's job with another script, one slot to begin with, and the policy's own options."""
     spec = spec_for(environment, objective_seconds=60)
-    script = environment.folder / "job.py"
+    script, events = environment.folder / "job.py", environment.folder / "events"
     script.write_text(SCRIPT, "utf-8")
+    events.mkdir()
     args = (environment.info.bootstrap_servers, environment.source, str(environment.checkpoint))
-    application = {"script": str(script), "args": args, "executor_cores": 1}
+    application = {"script": str(script), "args": args, "executor_cores": 1, "event_log_dir": str(events)}
     return spec.model_copy(
         update={
             "application": spec.application.model_copy(update=application),
