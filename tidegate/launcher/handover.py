@@ -194,7 +194,8 @@ class Turn:
         self._say(f"run {self._run.token} pauses {len(queries)} queries")
         running = self._still_running(queries, deadline)
         if running:
-            self._held = {id_: started for id_, started in queries.items() if id_ not in running}
+            for id_ in running:  # not all of `queries` again: the script may have stopped one meanwhile
+                self._held.pop(id_, None)
             self._resume()
 
     def _still_running(self, queries: dict[str, StartedQuery], deadline: float) -> set[str]:
