@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import random
+import re
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.counting import StandaloneCountingJob
 from bench.orders import Operator
 from demo.environment import LIGHT_JVMS
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
-from tests.support.provider import StackProvider
+from tests.support.provider import ProcessProvider, StackProvider
 from tidegate.events.command import CommandKind
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.result import Phase
+from tidegate.events.way import Way
 from tidegate.launcher.control import Token
+from tidegate.stack.jars import spark_home
 from tidegate.stack.java import find_java
 
-WORD_COUNT = """
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import col
-
-spark = SparkSession.builder.appName("StructuredWordCount").getOrCreate()
-words = spark.readStream.format("rate").option("rowsPerSecond", 10).load().select((col("value") % 3).alias("word"))
-counts = words.groupBy("word").count()
-counts.writeStream.outputMode("complete").format("console").start().awaitTermination()
-"""
-"""Like Spark's own examples: neither a name nor a checkpoint."""
+WORD_COUNT = spark_home() / "examples/src/main/python/sql/streaming/structured_kafka_wordcount.py"
+"""Spark's own example, unchanged: it names neither its query nor a checkpoint, and prints all counts per batch."""
 
 SLOW = """
 import sys, time
@@ -107,17 +110,77 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneMach
     machine.close()
 
 
-@pytest.mark.timeout(300)
-def test_a_script_without_a_checkpoint_gets_the_specs(machine: OneMachine) -> None:
-    """An example that would make a temporary checkpoint is verified by its commits at the spec's location."""
-    operator = machine.operator(WORD_COUNT)
-    end = operator.carry_out(CommandKind.START, 1)
-    assert (end.phase, end.code) == (Phase.VERIFIED, "OK"), machine.log()
-    assert "committed batch 0" in end.sentence
-    (checkpoint,) = read_checkpoints(operator.spec.application.checkpoint_location)
-    facts = operator.control.running(Token(1)) or {}
-    query = {"id": checkpoint.query_id, "name": None, "checkpoint": f"file:{machine.folder / 'ck'}"}
-    assert facts["queries"] == [query]
+@pytest.mark.timeout(400)
+def test_an_unchanged_example_of_spark_is_changed_in_place(stack: StackProvider, tmp_path: Path) -> None:
+    """An example that would make a temporary checkpoint gets the spec's, and changes size while it counts on."""
+    if not isinstance(stack, ProcessProvider):
+        pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
+    info = stack.need(kafka=True, spark=True)
+    topic = f"words-{tmp_path.name}"
+    job = StandaloneCountingJob(
+        info,
+        tmp_path,
+        most=3,
+        script=str(WORD_COUNT),
+        args=(info.bootstrap_servers, "subscribe", topic),
+        jars=tuple(str(jar) for jar in info.connector_jars),
+    )
+    with _words(info.bootstrap_servers, topic):
+        end = job.carry_out(CommandKind.START, 1)
+        assert (end.phase, end.code) == (Phase.VERIFIED, "OK"), end
+        assert "committed batch 0" in end.sentence
+        (checkpoint,) = read_checkpoints(str(tmp_path / "ck"))
+        facts = job.control.running(Token(1)) or {}
+        assert facts["queries"] == [{"id": checkpoint.query_id, "name": None, "checkpoint": f"file:{tmp_path / 'ck'}"}]
+        for size in (3, 2):
+            end = job.carry_out(CommandKind.RESCALE, size)
+            print(end.sentence, end.delay_seconds, end.outage_seconds)
+            assert (end.phase, end.way, end.parallelism) == (Phase.VERIFIED, Way.IN_PLACE, size), end
+            assert end.details["tasks_failed"] == 0, end
+            assert job.granted() == size
+    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
+    driver = str(job.results[0].submission_id)
+    printed = job.cluster.log_tail(job.spec, driver, Token(1)).rpartition("Batch: ")[2]
+    counts = {word: int(count) for word, count in re.findall(r"^\|(\w+) *\| *(\d+) *\|$", printed, re.MULTILINE)}
+    assert set(counts) == set(WORDS)
+    assert sum(counts.values()) == _read_by(tmp_path / "ck"), printed
+    job.close()
+
+
+WORDS = ("ebb", "flow", "spring", "neap", "slack")
+
+
+@contextmanager
+def _words(bootstrap_servers: str, topic: str) -> Iterator[None]:
+    """Produce twenty words per second, each a record."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(timeout=20)
+    producer, stop = Producer({"bootstrap.servers": bootstrap_servers}), threading.Event()
+
+    def produce() -> None:
+        for word in itertools.cycle(WORDS):
+            if stop.wait(0.05):
+                return
+            producer.produce(topic, word, partition=random.randrange(2))
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)
+        producer.flush(10)
+
+
+def _read_by(checkpoint: Path) -> int:
+    """Return how many records the query has read, by the first and the last offsets in its checkpoint."""
+    newest = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    first_at, newest_at = (
+        sum(sum(topic.values()) for topic in json.loads(path.read_bytes().splitlines()[-1]).values())
+        for path in (checkpoint / "sources" / "0" / "0", newest)
+    )
+    return newest_at - first_at
 
 
 @pytest.mark.timeout(300)

@@ -152,6 +152,28 @@ def test_a_query_that_the_script_stops_while_it_is_held_is_not_resumed(script: S
     assert script.query._jsq is held
 
 
+def test_a_query_that_the_script_stops_while_others_are_being_paused_is_not_resumed(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hold that fails gives back only the queries that were paused for it."""
+    stopped, goes_on = script.query, StreamingQuery(FakeJava("late"))
+    script.turn.remember(StartedQuery(goes_on, QueryStart(script._start, types.SimpleNamespace(), (), {})))
+    first = stopped._jsq
+
+    def end(query: Any, _deadline: float) -> bool:
+        if query is stopped:
+            stopped.stop()
+        return query is stopped
+
+    monkeypatch.setattr(handover, "end_at_boundary", end)
+    token = script.order(1, hold=True, seconds=0.2)
+    assert script.control.paused(token) == {"paused": False, "queries": {}}
+    assert not first.active
+    assert stopped._jsq is first
+    assert not stopped.isActive
+    assert goes_on._jsq.active
+
+
 def test_no_batch_is_broken_for_a_handover(script: Script) -> None:
     """If a query reaches no boundary before the deadline, it goes on, and the answer says so."""
     script.reaches_boundary = False
