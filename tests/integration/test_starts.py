@@ -8,7 +8,7 @@ import random
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def test_an_unchanged_example_of_spark_is_changed_in_place(stack: StackProvider,
         args=(info.bootstrap_servers, "subscribe", topic),
         jars=tuple(str(jar) for jar in info.connector_jars),
     )
-    with _words(info.bootstrap_servers, topic):
+    with closing(job), _words(info.bootstrap_servers, topic):
         end = job.carry_out(CommandKind.START, 1)
         assert (end.phase, end.code) == (Phase.VERIFIED, "OK"), end
         assert "committed batch 0" in end.sentence
@@ -138,13 +138,12 @@ def test_an_unchanged_example_of_spark_is_changed_in_place(stack: StackProvider,
             assert (end.phase, end.way, end.parallelism) == (Phase.VERIFIED, Way.IN_PLACE, size), end
             assert end.details["tasks_failed"] == 0, end
             assert job.granted() == size
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    driver = str(job.results[0].submission_id)
-    printed = job.cluster.log_tail(job.spec, driver, Token(1)).rpartition("Batch: ")[2]
-    counts = {word: int(count) for word, count in re.findall(r"^\|(\w+) *\| *(\d+) *\|$", printed, re.MULTILINE)}
-    assert set(counts) == set(WORDS)
-    assert sum(counts.values()) == _read_by(tmp_path / "ck"), printed
-    job.close()
+        assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
+        driver = str(end.submission_id)
+        printed = job.cluster.log_tail(job.spec, driver, Token(1)).rpartition("Batch: ")[2]
+        counts = {word: int(count) for word, count in re.findall(r"^\| *(\w+)\| *(\d+)\|$", printed, re.MULTILINE)}
+        assert set(counts) == set(WORDS)
+        assert sum(counts.values()) == _read_by(tmp_path / "ck"), printed
 
 
 WORDS = ("ebb", "flow", "spring", "neap", "slack")
