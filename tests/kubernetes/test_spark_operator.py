@@ -67,7 +67,10 @@ class SparkOperator:
                 f"{SPARK_OPERATOR}: no {self._program}; tests/kubernetes/test_spark_operator.py tells how"
             )
         definitions = str(self._folder / "config" / "crd" / "bases")
-        Kubectl("default")("apply", "--server-side", "--force-conflicts", "--filename", definitions, seconds=120)
+        kubectl = Kubectl("default")
+        kubectl("apply", "--server-side", "--force-conflicts", "--filename", definitions, seconds=120)
+        # an operator that does not find its definitions ends at once
+        kubectl("wait", "--for=condition=Established", "--timeout=60s", "--filename", definitions, seconds=90)
 
     def start(self) -> None:
         """Start it as its image does, with this machine's Spark for `spark-submit`."""

@@ -30,6 +30,7 @@ inter.broker.listener.name=PLAINTEXT
 log.dirs={data}
 broker.session.timeout.ms=4000
 broker.heartbeat.interval.ms=500
+metadata.max.idle.interval.ms=0
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216
