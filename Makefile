@@ -25,7 +25,7 @@ demo-k8s: setup k8s-images  ## the same with the job in pods, on the one-node cl
 	$(BIN)/python -m demo --backend kubernetes $(ARGS)
 
 test: setup prometheus browser  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest -n 4 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 3 -m "not slow" $(ARGS)
 
 test-docker: setup prometheus  ## the Compose file and the stack's tests in containers; needs a Docker daemon
 	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -48,7 +47,7 @@ ON_SPARK = (
         "tests/integration/test_starts.py",
     ),
 )
-"""Where whole clusters start: with several workers (`-n 4`), one of them runs all of a group, one after the other."""
+"""Where whole clusters start: with several workers (`-n 3`), one of them runs all of a group, one after the other."""
 SERVERS = ("tests/integration/", "tests/faults/")
 
 
@@ -89,15 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
-    """Gives each group that starts clusters to one worker, tests that share servers by file, the others one by one.
-
-    Tests with servers wait much. So the last of four or more workers begins with those without, which only compute.
-    """
-
-    def _assign_work_unit(self, node: Any) -> None:
-        if len(self.nodes) > len(ON_SPARK) + 1 and node is self.nodes[-1]:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-        super()._assign_work_unit(node)
+    """Gives each group that starts clusters to one worker, tests that share servers by file, the others one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
         if (group := _group(nodeid)) is not None:
