@@ -11,6 +11,8 @@ INSTALLED := .venv/.installed
 UV := .tidegate/uv/bin/uv
 SPARK ?= 3.5
 OTHER_SPARK := .tidegate/spark-$(SPARK)
+# Tests and demo start hundreds of Python processes: none shall compile again what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
 .PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser k8s-images demo-k8s

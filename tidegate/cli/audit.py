@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import redis
 import typer
 
 from tidegate.archive.store import BadArchive
@@ -110,6 +109,8 @@ def _topics(spark: object, settings: ClientSettings | None) -> AuditRecords:
 
 
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
+    import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
+
     known = settings or ClientSettings()
     options = known.model_copy(update={"redis_url": url}).redis()
     try:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import httpx
-import redis
 import typer
 from confluent_kafka.admin import AdminClient
 
@@ -199,6 +197,8 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
 
 
 def _redis(settings: ClientSettings) -> Finding:
+    import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
+
     url = without_login(settings.redis_url)
     remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"
     try:
@@ -212,12 +212,16 @@ def _redis(settings: ClientSettings) -> Finding:
 
 
 def _master(info: StackInfo) -> str:
+    import httpx  # noqa: PLC0415 - few commands need it, and it takes long to import
+
     seen = httpx.get(f"{info.spark_ui}/json/", timeout=5).raise_for_status().json()
     return f"{seen['status']}, {len(seen['workers'])} workers, {seen['coresused']} of {seen['cores']} slots in use"
 
 
 def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
     """Name the version of Spark that each master has, with its jobs, and what that version lacks."""
+    import httpx  # noqa: PLC0415 - few commands need it, and it takes long to import
+
     jobs: dict[str, list[str]] = {}
     for spec in specs.values():
         if spec.application.rest_url is not None:

@@ -17,7 +17,6 @@ from typing import TypeVar
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
-from tidegate.lab.oracle import oracle
 from tidegate.lab.score import Curve, Score, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.traces import Playback, read_trace
@@ -129,6 +128,8 @@ def run(cell: Cell) -> CellResult:
     peak = lab_peak(lab_model(), spec_for(lab_model()))
     scenario = lab_job(cell.load or SHAPES[cell.workload](peak, cell.seconds), ways=cell.ways, seed=cell.seed)
     if cell.policy == ORACLE:
+        from tidegate.lab.oracle import oracle  # noqa: PLC0415 - it needs numpy; those who only tune do not
+
         best = oracle(scenario)
         return _row(cell, scenario, best.recording, best.score)
     tuning = tunings()[cell.policy] if cell.tuned else DEFAULTS

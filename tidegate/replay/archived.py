@@ -7,9 +7,6 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-import pyarrow as pa
-from pyarrow import parquet
-
 from tidegate.archive.store import BadArchive, load
 from tidegate.replay.files import KafkaRecord
 
@@ -22,6 +19,9 @@ def archived(folder: Path, topic: str) -> Iterator[KafkaRecord]:
     One day after the other, and on each day by partition and offset. Raises `BadArchive` if the folder is not an
     archive, or one of its files cannot be read.
     """
+    import pyarrow as pa  # noqa: PLC0415 - few commands need it, and it takes long to import
+    from pyarrow import parquet  # noqa: PLC0415
+
     files = sorted(load(folder).of([topic]), key=attrgetter("day"))
     for _, of_day in groupby(files, key=attrgetter("day")):
         paths = [folder / file.path for file in of_day]

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from redis import Redis as Client
-from redis.exceptions import RedisError
 from typing_extensions import override
 
 from tidegate.stack.component import Component
@@ -82,7 +80,9 @@ class Redis(Component):
 
     @override
     def healthy(self, info: StackInfo) -> bool:
-        client = Client(port=info.ports.redis, password=info.redis_password, socket_timeout=2, socket_connect_timeout=2)
+        from redis import Redis, RedisError  # noqa: PLC0415 - few commands need it, and it takes long to import
+
+        client = Redis(port=info.ports.redis, password=info.redis_password, socket_timeout=2, socket_connect_timeout=2)
         try:
             return bool(client.ping())
         except RedisError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
 from typing_extensions import override
 
 from tidegate.stack.class_data import light_jvm
@@ -15,6 +14,8 @@ from tidegate.stack.info import StackInfo
 
 def _master_view(info: StackInfo) -> dict[str, Any] | None:
     """Return the master's description of its cluster; None if it does not answer."""
+    import httpx  # noqa: PLC0415 - few commands need it, and it takes long to import
+
     try:
         with httpx.Client(trust_env=False, timeout=2) as client:
             answer: dict[str, Any] = client.get(f"{info.spark_ui}/json/").raise_for_status().json()
