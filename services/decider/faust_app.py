@@ -7,9 +7,9 @@ one message in flight per partition, no web server, no topics created by Faust, 
 from __future__ import annotations
 
 import ssl
-import tempfile
+import weakref
 from datetime import UTC
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import faust
@@ -26,6 +26,7 @@ BUFFERED = 64
 
 def new_app(settings: DeciderSettings) -> faust.App:
     """Return a Faust app without a web server, tables or topics of its own."""
+    folder = TemporaryDirectory(prefix="tidegate-decider-")  # Faust insists on one, and leaves it empty
     app = faust.App(
         settings.group,
         broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
@@ -41,10 +42,11 @@ def new_app(settings: DeciderSettings) -> faust.App:
         web_enabled=False,
         autodiscover=False,
         timezone=UTC,
-        datadir=Path(tempfile.gettempdir()) / settings.group,
+        datadir=folder.name,
         worker_redirect_stdouts=False,
     )
     app.transport.Consumer = RewindingConsumer
+    weakref.finalize(app, folder.cleanup)  # at the end of the process at the latest
     return app
 
 

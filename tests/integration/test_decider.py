@@ -220,8 +220,13 @@ def test_a_flood_of_poison_stops_the_service(flow: Flow, tmp_path: Path) -> None
     assert not flow.committed_to_the_end()
 
 
-def test_sigterm_with_a_backlog_ends_within_seconds(flow: Flow, tmp_path: Path) -> None:
+def test_sigterm_with_a_backlog_ends_within_seconds(
+    flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A stop during a backlog is clean and quick; after the next start the rest is decided, once each."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
     flow.send(job("a"))
     base = number_now() - 3000
     flow.send(*[snapshot(base + n, job_id="a", arrived=n, committed=n) for n in range(3000)])
@@ -231,6 +236,7 @@ def test_sigterm_with_a_backlog_ends_within_seconds(flow: Flow, tmp_path: Path) 
         assert decider.wait(15) == 0, decider.text()
         logged = [json.loads(line) for line in decider.text().splitlines()]  # every line is JSON
         assert logged[-1]["message"] == "stopped by a signal, exit code 0"
+        assert not list(scratch.iterdir()), "files are left"
         done = len(flow.read(Decision))
         assert done < 3000
     with DeciderProcess(flow.settings, tmp_path / "2.log"):
