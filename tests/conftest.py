@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
 from datetime import date
@@ -70,6 +71,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{tier}: {meaning} (set by the folder)")
     config.addinivalue_line("markers", "slow: minutes each; left to `make faults`")
     config.addinivalue_line("markers", "expects_errors(reason): our code logs an ERROR in this test, for this reason")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Has a run that is told to end clean up, as after Ctrl-C: servers and namespaces of tests would stay."""
+
+    def end(_number: int, _frame: object) -> None:
+        session.shouldstop = "told to end"  # the test may catch what is raised
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 @pytest.hookimpl(trylast=True)
