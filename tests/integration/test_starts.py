@@ -128,6 +128,7 @@ def test_an_unchanged_example_of_spark_is_changed_in_place(stack: StackProvider,
     with closing(job), _words(info.bootstrap_servers, topic):
         end = job.carry_out(CommandKind.START, 1)
         assert (end.phase, end.code) == (Phase.VERIFIED, "OK"), end
+        assert "committed batch 0" in end.sentence or "of the first batch have finished" in end.sentence
         (checkpoint,) = read_checkpoints(str(tmp_path / "ck"))
         facts = job.control.running(Token(1)) or {}
         assert facts["queries"] == [{"id": checkpoint.query_id, "name": None, "checkpoint": f"file:{tmp_path / 'ck'}"}]

@@ -80,12 +80,14 @@ class Redis(Component):
 
     @override
     def healthy(self, info: StackInfo) -> bool:
-        from redis import Redis, RedisError  # noqa: PLC0415 - few commands need it, and it takes long to import
+        import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
-        client = Redis(port=info.ports.redis, password=info.redis_password, socket_timeout=2, socket_connect_timeout=2)
+        client = redis.Redis(
+            port=info.ports.redis, password=info.redis_password, socket_timeout=2, socket_connect_timeout=2
+        )
         try:
             return bool(client.ping())
-        except RedisError:
+        except redis.RedisError:
             return False
         finally:
             client.close()
