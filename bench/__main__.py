@@ -1,6 +1,7 @@
 """`python -m bench [NAME ...]`: run the benchmarks of this folder and print one table. Exits 1 if a bar is missed.
 
-A benchmark is a module with `main() -> list[BenchRow]`; helper modules have no `main`.
+A benchmark is a module with `main() -> list[BenchRow]`; helper modules have no `main`. Each runs in a process of its
+own: Spark's JVM stays with a process, and with it the jars that its first session asked for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import argparse
 import importlib
 import pkgutil
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from types import ModuleType
 
 import bench
@@ -37,9 +40,10 @@ def main() -> int:
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
     rows: list[BenchRow] = []
-    for name in names or known:
-        sys.stderr.write(f"bench {name} …\n")
-        rows += known[name].main()
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:
+        for name in names or known:
+            sys.stderr.write(f"bench {name} …\n")
+            rows += alone.submit(known[name].main).result()
     print(render(rows))
     return 0 if all(row.met for row in rows) else 1
 

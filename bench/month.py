@@ -1,10 +1,13 @@
 """Many jobs over days: the twin's run on real Kafka, archived by day, and every decision recomputed from the archive.
 
-    python -m bench.month --jobs 200 --days 30          hours of work; `python -m bench month` takes the small defaults
+    python -m bench.month --jobs 200 --days 30                                hours of work
+    python -m bench.month --jobs 200 --days 30 --interval 300 --trigger 60    less than an hour on two fast cores
+
+`python -m bench month` takes the small defaults.
 
 The twin plays jobs of all kinds under a load that follows the day, and the engine decides, in simulated time: a month
 does not fit into a benchmark otherwise. What they would have published goes to real topics, with the time at which it
-would have been. From there on all is real: `tidegate archive`, and recomputing on Spark.
+would have been. From there on all is real: `tidegate archive`, recomputing and the audit on Spark.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import argparse
 import math
 import os
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -37,6 +41,8 @@ from tidegate.events.wire import Wire
 from tidegate.lab.jobs import SOURCE
 from tidegate.lab.kinds import KINDS, drawn_kind
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
+from tidegate.replay.audit.records import of_directory
+from tidegate.replay.audit.run import Status, audit
 from tidegate.replay.recompute import verify
 from tidegate.replay.source import start_session
 from tidegate.runtime.kafka import Publisher, create_topics
@@ -52,6 +58,12 @@ BAR = 10_000
 SPEED_UP_BAR = 1.5
 GROWTH_BAR = 1.15
 """Seconds per decision of the whole history over those of half of it: 1 if time grows with the days."""
+MEMORY_BAR = 1.15
+"""Peak memory of the driver's Python with the whole history over that with half of it."""
+AUDIT_BAR = 6.0
+"""Time of an audit over that of recomputing alone, which is one of its 42 checks."""
+TRIGGERS_LATE = 4
+"""Lag objective of jobs whose trigger is given, in triggers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,8 @@ class Size:
     jobs: int = 16
     days: int = 4
     interval_seconds: int = 60
+    trigger_seconds: float | None = None
+    """Trigger of every job; drawn by kind, 10 s at most, if None."""
 
 
 def main(size: Size = Size()) -> list[BenchRow]:
@@ -72,9 +86,11 @@ def main(size: Size = Size()) -> list[BenchRow]:
         _say(f"{decisions:,} decisions of {size.jobs} jobs played in {time.monotonic() - started:.0f} s")
         folder = Path(work) / "archive"
         archived, records = _archive(settings, info, folder)
+        rows, seconds = _recomputed(folder, size, decisions)
         return [
             BenchRow("archived, records/s", f"{records / archived:,.0f}/s", f"bar {BAR:,}/s", records / archived, BAR),
-            *_recomputed(folder, size, decisions),
+            *rows,
+            _audited(folder, seconds),
             _one_day(folder, size),
         ]
 
@@ -133,8 +149,11 @@ def scenario(number: int, size: Size) -> Scenario:
     name = list(KINDS)[number % len(KINDS)]
     drawn = drawn_kind(name, number, limited=number % 3 > 0)
     job_id = f"job-{number:03}"
-    model = replace(drawn.model, job_id=job_id)
-    scaling = drawn.spec.scaling.model_copy(update={"policy": "tide"})
+    model, changed = replace(drawn.model, job_id=job_id), {"policy": "tide"}
+    if (trigger := size.trigger_seconds) is not None:
+        model = replace(model, trigger_interval_seconds=trigger, max_records_per_trigger=None)
+        changed["lag_objective_seconds"] = TRIGGERS_LATE * trigger
+    scaling = drawn.spec.scaling.model_copy(update=changed)
     spec = drawn.spec.model_copy(
         update={
             "job_id": job_id,
@@ -143,6 +162,7 @@ def scenario(number: int, size: Size) -> Scenario:
             "scaling": scaling,
         }
     )
+    drawn = replace(drawn, model=model, spec=spec)
     return Scenario(
         models=(model,),
         specs=(spec,),
@@ -182,27 +202,57 @@ def _archive(settings: ServiceSettings, info: StackInfo, folder: Path) -> tuple[
     return seconds, records
 
 
-def _recomputed(folder: Path, size: Size, decisions: int) -> list[BenchRow]:
-    """Recompute all decisions on two cores and on one, and the first half of the days on two."""
+def _recomputed(folder: Path, size: Size, decisions: int) -> tuple[list[BenchRow], float]:
+    """Recompute the first half of the days and all on two cores, and all on one; return rows and the second's time."""
     half = max(1, size.days // 2)
-    two, count, whole = _timed("local[2]", folder, size.days)
-    one, _, _ = _timed("local[1]", folder, size.days)
     part, count_of_half, same = _timed("local[2]", folder, half)
+    memory_of_half = _peak_memory()
+    two, count, whole = _timed("local[2]", folder, size.days)
+    memory = _peak_memory()
+    one, _, _ = _timed("local[1]", folder, size.days)
     if not (whole and same) or count != decisions:
         raise RuntimeError(f"{count} of {decisions} decisions were read, identical: {whole}")
     pace, growth = count / two, (two / count) / (part / count_of_half)
-    return [
+    days = f"{size.days} days against {half}"
+    rows = [
         BenchRow("recomputed from the archive on local[2], decisions/s", f"{pace:,.0f}/s", "", pace, BAR),
         BenchRow("two cores against one", f"{two:.0f} s", f"local[1]: {one:.0f} s", one / two, SPEED_UP_BAR),
+        BenchRow(f"seconds per decision, {days}", f"{two:.0f} s", f"{part:.0f} s", growth, GROWTH_BAR, at_most=True),
         BenchRow(
-            f"seconds per decision, {size.days} days against {half}",
-            f"{two:.0f} s",
-            f"{part:.0f} s",
-            growth,
-            GROWTH_BAR,
+            f"driver's memory without the JVM's 2 GB, {days}",
+            f"{memory:.0f} MB",
+            f"{memory_of_half:.0f} MB",
+            memory / memory_of_half,
+            MEMORY_BAR,
             at_most=True,
         ),
     ]
+    return rows, two
+
+
+def _peak_memory() -> float:
+    """Return the most memory this process has had, MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
+def _audited(folder: Path, recomputing: float) -> BenchRow:
+    """Audit the archive, without event logs and Redis; return how long that takes against recomputing alone."""
+    spark = start_session("local[2]")
+    try:
+        result = audit(spark, of_directory(spark, folder))
+    finally:
+        spark.stop()
+    if not result.ok():
+        raise RuntimeError(f"the audit failed: {result.with_status(Status.FAILED)}")
+    _say(f"{sum(result.counts.values()):,} records audited in {result.seconds:.0f} s")
+    return BenchRow(
+        "audited on local[2], against recomputing alone",
+        f"{result.seconds:.0f} s",
+        f"{recomputing:.0f} s",
+        result.seconds / recomputing,
+        AUDIT_BAR,
+        at_most=True,
+    )
 
 
 def _timed(master: str, folder: Path, days: int) -> tuple[float, int, bool]:
@@ -256,8 +306,9 @@ def _run(action: Callable[[Size], list[BenchRow]]) -> int:
     parser.add_argument("--jobs", type=int, default=200, help="jobs to play")
     parser.add_argument("--days", type=int, default=30, help="days of each")
     parser.add_argument("--interval", type=int, default=60, help="seconds between two snapshots")
+    parser.add_argument("--trigger", type=float, help="seconds between two micro-batches; drawn by kind if not given")
     given = parser.parse_args()
-    rows = action(Size(given.jobs, given.days, given.interval))
+    rows = action(Size(given.jobs, given.days, given.interval, given.trigger))
     print(render(rows))
     return 0 if all(row.met for row in rows) else 1
 

@@ -54,6 +54,17 @@ def test_old_slices_leave_the_window() -> None:
     assert state.window[-1].at - state.window[0].at <= 120.0
 
 
+@pytest.mark.parametrize("lost", [(), (60,)])
+def test_a_window_shorter_than_the_interval_shows_rates_all_the_same(lost: tuple[int, ...]) -> None:
+    """With a snapshot every five minutes a window of two has one to compare with, even if the one before was lost."""
+    numbers = [number for number in (0, 30, 60, 90) if number not in lost]
+    shots = [snapshot(n, arrived=n * 1000, committed=n * 1000) for n in numbers]
+    spread = [shot.model_copy(update={"interval_seconds": 300}) for shot in shots]
+    evidence = gather(taken(*spread, window=120.0), spread[-1], 4, None)
+    assert evidence.arrival_rate == pytest.approx(100.0)
+    assert evidence.window_seconds == 600.0
+
+
 def test_a_batch_longer_than_the_interval_is_busy_time_throughout() -> None:
     """A batch over three intervals makes each of them busy, and is not counted twice when it ends."""
     started = START + timedelta(seconds=10)

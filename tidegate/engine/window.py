@@ -19,13 +19,16 @@ from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 MICRO = 6
 """Digits kept of seconds: the resolution of what is summed up. Noise below it only makes the state longer."""
 
+LEAST_INTERVALS = 2.5
+"""A window is at least this long. Rates are differences, so it must hold an earlier snapshot, even if one was lost."""
+
 
 def observe(
     state: JobState, snapshot: MetricSnapshot, window_seconds: float
 ) -> tuple[JobState, Slice | None, Age | None]:
     """Return the state with the snapshot in a window of `window_seconds`, the snapshot alone as a slice, and the delay.
 
-    A job that is not running has no window, and its snapshot is no slice. Its records wait all the same.
+    The window is longer where `LEAST_INTERVALS` are. A job that is not running has no window, and its snapshot is no slice. Its records wait all the same.
     """
     arrivals, delay = watched(state.arrivals, snapshot)
     at = snapshot.observed_at.timestamp()
@@ -61,7 +64,7 @@ def _append(
         window = (*window[:-1], _merged(window[-1], piece))
     else:
         window = (*window, piece)
-    horizon = at - window_seconds - 1e-6
+    horizon = at - max(window_seconds, LEAST_INTERVALS * snapshot.interval_seconds) - 1e-6
     first = 0
     while window[first].at < horizon:
         first += 1
