@@ -180,7 +180,7 @@ class ActuatorRig:
 
     def results(self, command_id: str | None = None) -> list[ActionResult]:
         """Return all results, or those of one command, in order."""
-        reader = TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])
+        reader = self._results_reader()
         try:
             found = [decode(ActionResult, m.value(), m.headers(), m.key()) for m in reader.read_to_end(30)]
         finally:
@@ -188,19 +188,26 @@ class ActuatorRig:
         return [result for result in found if command_id in (None, result.command_id)]
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 280.0) -> ActionResult:
-        """Return the last result of a command; fail with all its results if it does not end in time."""
-
-        def ended() -> ActionResult | None:
-            newest = self.results(command.command_id)[-1:]
-            return newest[0] if newest and newest[0].phase.terminal else None
-
-        end = wait_until(ended, seconds, 0.3)
-        if end is not None:
-            return end
+        """Return the terminal result of a command; fail with all its results if it does not end in time."""
+        deadline = time.monotonic() + seconds
+        reader = self._results_reader()
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                message = reader.poll(min(left, 1.0))
+                if message is None:
+                    continue
+                result = decode(ActionResult, message.value(), message.headers(), message.key())
+                if result.command_id == command.command_id and result.phase.terminal:
+                    return result
+        finally:
+            reader.close()
         logs = "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob("actuator-*.log")))
         raise AssertionError(
             f"the command did not end within {seconds:g} s: {self.results(command.command_id)}\n{logs}"
         )
+
+    def _results_reader(self) -> TopicReader:
+        return TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])
 
     def phases(self, command: ScalingCommand) -> list[str]:
         """Return the phases of a command in order, each result once."""
