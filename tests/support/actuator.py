@@ -31,7 +31,6 @@ from services.actuator.app import build
 from services.actuator.backends import LAUNCHER, Submission
 from services.actuator.backends.standalone import Standalone
 from services.actuator.settings import ActuatorSettings
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec, Scaling

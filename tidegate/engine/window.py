@@ -28,7 +28,8 @@ def observe(
 ) -> tuple[JobState, Slice | None, Age | None]:
     """Return the state with the snapshot in a window of `window_seconds`, the snapshot alone as a slice, and the delay.
 
-    The window is longer where `LEAST_INTERVALS` are. A job that is not running has no window, and its snapshot is no slice. Its records wait all the same.
+    The window is longer where `LEAST_INTERVALS` are. A job that is not running has no window, and its snapshot is no
+    slice. Its records wait all the same.
     """
     arrivals, delay = watched(state.arrivals, snapshot)
     at = snapshot.observed_at.timestamp()
