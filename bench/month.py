@@ -61,7 +61,7 @@ GROWTH_BAR = 1.15
 MEMORY_BAR = 1.15
 """Peak memory of the driver's Python with the whole history over that with half of it."""
 AUDIT_BAR = 6.0
-"""Time of an audit over that of recomputing alone, which is one of its 42 checks."""
+"""Time of an audit over that of recomputing alone, which is one of its checks."""
 TRIGGERS_LATE = 4
 """Lag objective of jobs whose trigger is given, in triggers."""
 
@@ -244,7 +244,7 @@ def _audited(folder: Path, recomputing: float) -> BenchRow:
         spark.stop()
     if not result.ok():
         raise RuntimeError(f"the audit failed: {result.with_status(Status.FAILED)}")
-    _say(f"{sum(result.counts.values()):,} records audited in {result.seconds:.0f} s")
+    _say(f"{sum(result.records.values()):,} records audited in {result.seconds:.0f} s")
     return BenchRow(
         "audited on local[2], against recomputing alone",
         f"{result.seconds:.0f} s",
