@@ -149,7 +149,8 @@ def scenario(number: int, size: Size) -> Scenario:
     name = list(KINDS)[number % len(KINDS)]
     drawn = drawn_kind(name, number, limited=number % 3 > 0)
     job_id = f"job-{number:03}"
-    model, changed = replace(drawn.model, job_id=job_id), {"policy": "tide"}
+    model = replace(drawn.model, job_id=job_id)
+    changed: dict[str, Any] = {"policy": "tide"}
     if (trigger := size.trigger_seconds) is not None:
         model = replace(model, trigger_interval_seconds=trigger, max_records_per_trigger=None)
         changed["lag_objective_seconds"] = TRIGGERS_LATE * trigger
