@@ -89,6 +89,28 @@ def test_snapshots_of_a_log_that_is_gone_are_not_provable(job: AuditedJob, tmp_p
     assert {each.verdict for each in found} == {"ok", "not provable"}
 
 
+def test_a_log_that_the_worker_cannot_read_proves_nothing_of_its_run(job: AuditedJob, tmp_path: Path) -> None:
+    """A worker of another machine may have no such file: every snapshot of the run is not provable, and none wrong."""
+    _, logs = write_audited(tmp_path, [job])
+    listed = logged_runs(logs)
+    lost = next(log for log in listed if log.app_id == "app-0")
+    lost.path.unlink()
+    snapshots = [decode(MetricSnapshot, record.value) for record in job.records["snapshots"]]
+    found: list[CutFigure] = []
+    compare_with_logs([PlacedSnapshot(shot, 0, n) for n, shot in enumerate(snapshots)], listed, found.append)
+    unproved = [each for each in found if each.verdict == "not provable"]
+    assert len([each for each in unproved if each.of.snapshot.incarnation == "app-0"]) == 7
+    assert all(str(lost.path) in each.cut for each in unproved)
+    assert {each.verdict for each in found} == {"ok", "not provable"}
+
+
+def test_logs_are_listed_by_whole_paths(job: AuditedJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's workers, which read them, start in folders of their own."""
+    _, logs = write_audited(tmp_path, [job])
+    monkeypatch.chdir(logs.parent)
+    assert logged_runs(Path(logs.name)) == logged_runs(logs)
+
+
 def test_a_log_with_tasks_is_cut_wherever_it_was_read(tmp_path: Path) -> None:
     """A real log, cut while its batches ran and its tasks ended: each snapshot is found again, whatever was read."""
     lines = recorded("standalone")

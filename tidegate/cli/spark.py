@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
-from tidegate.replay.source import start_session
+from tidegate.replay.source import spark_said, start_session
 from tidegate.stack.jars import ensure_jars, spark_kafka
 from tidegate.stack.java import ensure_java
 from tidegate.terminal import stderr
@@ -37,9 +37,7 @@ def session(master: str, *, with_kafka: bool = False) -> Iterator[SparkSession]:
         yield spark
     except Exception as error:
         if type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}:
-            lines = [line.strip(": ") for line in str(error).splitlines()]
-            said = next((line for line in lines if line and not line.startswith("An error occurred")), repr(error))
-            raise Problem(f"Spark: {said[:500]}") from None
+            raise Problem(f"Spark: {spark_said(error)}") from None
         raise
     finally:
         spark.stop()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from pydantic_core import to_json
@@ -69,6 +71,7 @@ class CutFigure:
 
 def logged_runs(folder: Place) -> list[LoggedRun]:
     """Return all event logs in a folder, by job and start; raises `OSError` if it cannot be listed."""
+    folder = folder.absolute() if isinstance(folder, Path) else folder  # workers start in folders of their own
     found = []
     for entry in scan(folder):
         if entry.name.startswith(".") or not (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
@@ -113,6 +116,8 @@ def compare_with_logs(
         found: called at least once for every snapshot of a run.
     """
     runs = {log.app_id: _RunCutter(log, before) for before, log in zip([None, *logs], logs, strict=False)}
+    unreadable: dict[str, str] = {}
+    """Why a log could not be read, by application. None of its run's snapshots can be proved then."""
     previous: int | None = None
     for placed in snapshots:
         shot = placed.snapshot
@@ -124,12 +129,15 @@ def compare_with_logs(
             continue
         run = runs.get(shot.incarnation)
         if run is None:
-            found(CutFigure("not provable", placed, cut=f"there is no event log of {shot.incarnation}"))
+            why = unreadable.get(shot.incarnation, f"there is no event log of {shot.incarnation}")
+            found(CutFigure("not provable", placed, cut=why))
             continue
         try:
             differences = run.compare(shot, first=gap)
         except OSError as error:
-            found(CutFigure("not provable", placed, cut=str(error)))
+            unreadable[shot.incarnation] = f"on {gethostname()}: {error}"
+            del runs[shot.incarnation]
+            found(CutFigure("not provable", placed, cut=unreadable[shot.incarnation]))
             continue
         for name, was, made in differences:
             found(CutFigure("finding", placed, *_shown(name, was, made)))

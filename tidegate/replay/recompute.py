@@ -22,7 +22,7 @@ from tidegate.events.topics import PREFIX
 from tidegate.installed import engine
 from tidegate.replay.difference import Difference
 from tidegate.replay.files import BadRecording
-from tidegate.replay.source import from_files, from_kafka, start_session
+from tidegate.replay.source import from_files, from_kafka, spark_said, start_session
 from tidegate.replay.verify import JobTally, JobVerifier
 
 if TYPE_CHECKING:
@@ -214,7 +214,6 @@ def _explained(error: Exception) -> Exception:
     """Return the error to report for a failure in Spark."""
     if isinstance(error, BadRecording):
         return CannotRecompute(str(error))
-    text = str(error)
-    if "Failed to find data source: kafka" in text:
+    if "Failed to find data source: kafka" in str(error):
         return CannotRecompute("Spark has no Kafka connector; pass its jars")
-    return CannotRecompute(text.strip().splitlines()[0][:500] if text.strip() else repr(error))
+    return CannotRecompute(spark_said(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from tidegate.replay.files import BadRecording, damaged, read_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> SparkSession:
@@ -37,6 +40,18 @@ def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> 
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def spark_said(error: Exception) -> str:
+    """Return what an error of Spark's says, in one line, without the stacks of its machines."""
+    text = str(error)
+    if missing := NO_MODULE.search(text):
+        return (
+            f"Spark's workers run a Python without {missing[1]}. Install tidegate[replay] on each, and set"
+            " PYSPARK_PYTHON to the Python that has it"
+        )
+    lines = [line.strip(": ") for line in text.splitlines()]
+    return next((line for line in lines if line and not line.startswith("An error occurred")), repr(error))[:500]
 
 
 def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[str, str]) -> DataFrame:

@@ -18,6 +18,7 @@ from tidegate.replay.audit.ledger import RedisContents, create_ledger
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_views
 from tidegate.replay.cut import logged_runs
+from tidegate.replay.source import spark_said
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,7 +145,7 @@ def audit(
     except CannotAudit:
         raise
     except Exception as error:
-        raise CannotAudit(str(error).strip().partition("\n")[0][:500] or repr(error)) from error
+        raise CannotAudit(spark_said(error)) from error
     finally:
         spark.catalog.clearCache()
         records.frame.unpersist()
