@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench import month
 from tests.support.engine import step
 from tests.support.events import START, batch, job, observed, result, snapshot
 from tidegate.engine.batch_sums import BatchSums
@@ -27,6 +28,7 @@ from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
+from tidegate.lab.simulate import simulate
 
 CONSTANTS = TimeConstants()
 
@@ -478,3 +480,13 @@ def test_an_option_is_still_accepted_by_its_former_name(former: str, name: str) 
         parse(TideOptions, {former: 0.7, name: 0.7}, "here")
     with pytest.raises(BadOption, match=f"here.{former}: must be "):
         parse(TideOptions, {former: -1.0}, "here")
+
+
+@pytest.mark.parametrize("interval", [30, 300, 900])
+def test_a_job_is_scaled_however_seldom_it_is_measured(interval: int) -> None:
+    """With a snapshot every quarter of an hour too, the size follows a day's load up and down."""
+    day = month.scenario(0, month.Size(jobs=1, days=1, interval_seconds=interval, trigger_seconds=60.0))
+    (recording,) = simulate(day).values()
+    ways = [command.to_parallelism > command.from_parallelism for command in recording.commands]
+    assert True in ways
+    assert False in ways
