@@ -150,7 +150,9 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     )
     if job is not None:
         keyed = keyed.where(f.col("job") == job)
-    ordered = keyed.repartition(4 * context.defaultParallelism, "job").sortWithinPartitions(
+    # As many as were read: if few shared a long history, each would be too large to be sorted in memory.
+    partitions = max(4 * context.defaultParallelism, records.rdd.getNumPartitions())
+    ordered = keyed.repartition(partitions, "job").sortWithinPartitions(
         "job", "sequence", "kind", "partition", "offset"
     )
     # The Arrow path would need pandas, and most of the time goes into the engine anyway, so use the RDD.
