@@ -150,8 +150,9 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     )
     if job is not None:
         keyed = keyed.where(f.col("job") == job)
-    # As many as were read: if few shared a long history, each would be too large to be sorted in memory.
-    partitions = max(4 * context.defaultParallelism, records.rdd.getNumPartitions())
+    # About as many as were read: a long history in few would be sorted on disk, and each costs some hundredths of a second.
+    cores = context.defaultParallelism
+    partitions = min(max(4 * cores, records.rdd.getNumPartitions()), 32 * cores)
     ordered = keyed.repartition(partitions, "job").sortWithinPartitions(
         "job", "sequence", "kind", "partition", "offset"
     )
