@@ -150,7 +150,7 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     )
     if job is not None:
         keyed = keyed.where(f.col("job") == job)
-    # About as many as were read: a long history in few would be sorted on disk, and each costs some hundredths of a second.
+    # About as many as were read: few would sort a long history on disk, and each costs some hundredths of a second.
     cores = context.defaultParallelism
     partitions = min(max(4 * cores, records.rdd.getNumPartitions()), 32 * cores)
     ordered = keyed.repartition(partitions, "job").sortWithinPartitions(
