@@ -162,6 +162,42 @@ def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder
     assert "#   application.checkpoint_location: the log does not tell it" in text
 
 
+def test_the_job_file_is_for_the_cluster_that_the_job_ran_on(folder: Path) -> None:
+    """The log's master gives the backend; what Tidegate needs there besides is filled in, or named."""
+    run = read_logs(folder).jobs["orders"][-1]
+    run.spark = {**run.spark, "spark.master": "yarn", "spark.yarn.queue": "fast", "spark.yarn.app.id": "application_1"}
+    text = backtest_runs("orders", [run], Choices(), no_search).job_file
+    assert "  backend: yarn\n" in text
+    assert "spark.yarn.queue: fast" in text
+    assert "spark.yarn.app.id" not in text
+    assert "application.rest_url: the ResourceManager's web address" in text
+    filled = text.replace("  backend: yarn\n", "  backend: yarn\n  rest_url: http://rm:8088\n")
+    assert parse_specs(filled, "job.yaml")[0].application.cluster_place == "yarn:http://rm:8088"
+    run.spark = {
+        **run.spark,
+        "spark.master": "k8s://https://10.0.0.1:443",
+        "spark.kubernetes.namespace": "streaming",
+        "spark.kubernetes.container.image": "shop/spark:4.2.0",
+        "spark.kubernetes.executor.request.cores": "500m",
+    }
+    text = backtest_runs("orders", [run], Choices(), no_search).job_file
+    app = parse_specs(text, "job.yaml")[0].application
+    assert app.kubernetes is not None
+    assert (app.backend, app.kubernetes.namespace, app.kubernetes.image) == (
+        "kubernetes",
+        "streaming",
+        "shop/spark:4.2.0",
+    )
+    assert app.control_place == "configmap:streaming"
+    assert app.conf["spark.kubernetes.executor.request.cores"] == "500m"
+    assert "spark.kubernetes.namespace" not in app.conf
+    assert "rest_url" not in text
+    run.spark = {name: value for name, value in run.spark.items() if "image" not in name}
+    text = backtest_runs("orders", [run], Choices(), no_search).job_file
+    assert "#   application.kubernetes.image: of driver and executors" in text
+    assert "untold" not in text
+
+
 @pytest.mark.parametrize(("text", "expected"), [("1g", 1024), ("512m", 512), ("2048k", 2), ("300M", 300), ("?", 1024)])
 def test_sizes_of_memory_are_read(text: str, expected: int) -> None:
     """Sizes are in MiB, as Spark writes them."""

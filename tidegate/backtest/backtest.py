@@ -226,28 +226,33 @@ class _Seen:
 
 def _spec(told: Told, choices: Choices, seen: _Seen) -> JobSpec:
     """Return the job's spec; what the log does not tell is `UNTOLD`."""
-    local = (told.master or "").startswith("local")
-    standalone = (told.master or "").startswith("spark://")
+    backend = told.backend
     cores = told.executor_cores
     objective = choices.objective_seconds or max(OBJECTIVE_SECONDS, TRIGGERS * seen.model.trigger_interval_seconds)
     most = choices.max_slots or math.ceil(max(seen.most, _largest(seen, objective, cores)) / cores) * cores
     most = max(cores, most // cores * cores)
     logs = told.event_log_dir
-    extra: dict[str, object] = {"master": told.master} if told.master and (local or standalone) else {}
+    extra: dict[str, object] = {}
+    if backend == "yarn":
+        extra["rest_url"] = f"http://{UNTOLD}"
+    elif backend == "kubernetes":
+        extra["kubernetes"] = {"namespace": UNTOLD, "image": UNTOLD, **told.pods}
+    elif told.master and told.master.startswith(("local", "spark://")):
+        extra["master"] = told.master
     return JobSpec(
         job_id=told.job_id,
         sources=told.topics,
         application=Application(
-            backend="local" if local else "standalone",
+            backend=backend,
             script=told.script or UNTOLD,
             args=told.args,
             jars=told.jars,
             py_files=told.py_files,
             conf=dict(told.conf),
-            rescale=(Way.RESTART,) if local else None,
+            rescale=(Way.RESTART,) if backend == "local" else None,
             checkpoint_location=told.checkpoint or UNTOLD,
             event_log_dir=logs or UNTOLD,
-            control_dir=f"{logs.rstrip('/').rpartition('/')[0]}/tidegate-control" if logs else f"{UNTOLD}/control",
+            control_dir=_control_dir(told),
             executor_cores=cores,
             executor_memory_mb=told.executor_memory_mb,
             driver_memory_mb=told.driver_memory_mb,
@@ -262,6 +267,14 @@ def _spec(told: Told, choices: Choices, seen: _Seen) -> JobSpec:
             prices=choices.prices,
         ),
     )
+
+
+def _control_dir(told: Told) -> str | None:
+    """Return a folder next to that of the event logs; None where the control files need none."""
+    if told.backend == "kubernetes":
+        return None
+    logs = told.event_log_dir
+    return f"{logs.rstrip('/').rpartition('/')[0]}/tidegate-control" if logs else f"{UNTOLD}/control"
 
 
 def _largest(seen: _Seen, objective: float, cores: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tidegate.backtest.logs import Run
-from tidegate.events.job import JobSpec
+from tidegate.events.job import Backend, JobSpec
 
 LEAST_MEMORY_MB = 472
 """Spark refuses executors whose heap is below 450 MiB, and the JVM counts a little less than it was given."""
@@ -22,12 +22,22 @@ _NOT_CARRIED = re.compile(
     r"spark\.(app\.|eventLog\.|dynamicAllocation\.|submit\.|repl\.|executor\.(id|cores|memory)$|driver\.(host|port|memory)$"
     r"|master$|cores\.max$|jars$|files$|tidegate\.|rdd\.compress$|serializer\.objectStreamReset$|ui\.showConsoleProgress$"
     r"|sql\.warehouse\.dir$|hadoop\.fs\.s3a\.vectored\.|(driver|executor)\.extraJavaOptions$|executor\.instances$"
-    r"|sql\.artifact\.|plugins\.internal)"
+    r"|sql\.artifact\.|plugins\.internal"
+    r"|org\.apache\.hadoop\.|ui\.(filters|port|proxyBase)$|yarn\.(app\.|dist\.|secondary\.|submit\.|isPython$|tags$|maxAppAttempts$)"
+    r"|kubernetes\.(namespace|(executor\.|driver\.)?container\.image|authenticate\.driver\.serviceAccountName|driver\.pod\.name"
+    r"|executor\.podNamePrefix|resource\.type|submitInDriver|pyspark\.|memoryOverheadFactor)$)"
 )
 """Settings that Spark sets by itself, that Tidegate owns, or that have a field of their own."""
 _ALWAYS = ("executor_cores", "executor_memory_mb", "driver_memory_mb")
 _WITH_UNIT = re.compile(r"^(milliseconds?|seconds?|minutes?|hours?|days?|ms|s)$")
 _REDACTED = "redacted"
+_BACKENDS: dict[str, Backend] = {"local": "local", "yarn": "yarn", "k8s://": "kubernetes"}
+_PODS = {
+    "namespace": ("spark.kubernetes.namespace",),
+    "image": ("spark.kubernetes.container.image", "spark.kubernetes.driver.container.image"),
+    "service_account": ("spark.kubernetes.authenticate.driver.serviceAccountName",),
+}
+"""Fields of a job's pods, and the settings that tell them; the first one that is set counts."""
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -42,6 +52,8 @@ class Told:
     ambiguous_args: bool = False
     """Whether an argument may have held a space, which the log does not show."""
     master: str | None = None
+    pods: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the job's pods on Kubernetes."""
     jars: tuple[str, ...] = ()
     py_files: tuple[str, ...] = ()
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -52,6 +64,12 @@ class Told:
     executor_cores: int = 1
     executor_memory_mb: int = 1024
     driver_memory_mb: int = 1024
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of the master that the job ran on; `standalone` where the log does not tell."""
+        kind = re.match(r"local|yarn|k8s://", self.master or "")
+        return _BACKENDS[kind.group()] if kind else "standalone"
 
 
 def told_by(run: Run) -> Told:
@@ -74,6 +92,7 @@ def told_by(run: Run) -> Told:
         args=args,
         ambiguous_args=ambiguous,
         master=master,
+        pods={name: spark[key] for name, keys in _PODS.items() for key in reversed(keys) if key in spark},
         jars=() if _REDACTED in jars else tuple(_path(jar) for jar in _listed(jars)),
         py_files=tuple(_path(file) for file in _listed(spark.get("spark.submit.pyFiles", ""))),
         conf={name: value for name, value in sorted(conf.items()) if name not in hidden},
@@ -105,9 +124,11 @@ def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:
         "lag_objective_seconds": scaling.lag_objective_seconds,
     }
     data["scaling"] = {**shown, **data.get("scaling", {})}
-    application = spec.application.model_dump(mode="json", exclude_none=True)
-    shown = {**data["application"], **{name: application[name] for name in _ALWAYS}} if told else data["application"]
-    data["application"] = {name: value for name, value in shown.items() if UNTOLD not in str(value).split("/")}
+    filled = spec.application.model_dump(mode="json", exclude_none=True)
+    application = {**data["application"], **({name: filled[name] for name in _ALWAYS} if told else {})}
+    if pods := application.get("kubernetes"):
+        application["kubernetes"] = {name: value for name, value in pods.items() if value != UNTOLD}
+    data["application"] = {name: value for name, value in application.items() if UNTOLD not in str(value).split("/")}
     if spec.pipeline_id == spec.job_id:
         del data["pipeline_id"]
     if spec.sources == (UNTOLD,):
@@ -141,16 +162,29 @@ def _missing(spec: JobSpec, told: Told | None) -> list[str]:
     if told.ambiguous_args:
         found.append("application.args: the log shows them without quotes; join those that belong together")
     found += [f"application.{name}: Spark has hidden its value in the log" for name in told.redacted]
-    if told.master is not None and not told.master.startswith(("spark://", "local")):
-        found.append(
-            f"application.master: the job ran on {told.master}; Tidegate runs jobs on a Spark standalone cluster"
-        )
-    elif app.backend == "standalone" and app.rest_url is None:
-        host = re.sub(r"^spark://([^:,]+).*$", r"\1", app.master)
-        found.append(f"application.rest_url: the master's REST endpoint, such as http://{host}:6066")
-        found.append(f"application.master_ui_url: the master's web page, such as http://{host}:8080")
+    found += _missing_of_the_cluster(spec, told)
     found.append("sinks: the topics it writes, if other jobs under Tidegate read them")
     return found
+
+
+def _missing_of_the_cluster(spec: JobSpec, told: Told) -> list[str]:
+    """Return a line for each thing that the log does not tell of the cluster and of how Tidegate reaches it."""
+    app = spec.application
+    if app.backend == "yarn":
+        return ["application.rest_url: the ResourceManager's web address, such as http://resourcemanager:8088"]
+    if app.kubernetes is not None:
+        wanted = {"namespace": "where its pods are", "image": "of driver and executors, with Spark's entry point"}
+        found = [f"application.kubernetes.{name}: {text}" for name, text in wanted.items() if name not in told.pods]
+        return [*found, "application.kubernetes.volumes: with script, checkpoint and event log, if they are paths"]
+    if told.master is not None and not told.master.startswith(("spark://", "local")):
+        return [f"application.master: the job ran on {told.master}, which Tidegate cannot run jobs on"]
+    if app.backend == "local":
+        return []
+    host = re.sub(r"^spark://([^:,]+).*$", r"\1", app.master)
+    return [
+        f"application.rest_url: the master's REST endpoint, such as http://{host}:6066",
+        f"application.master_ui_url: the master's web page, such as http://{host}:8080",
+    ]
 
 
 def _command(command: str | None) -> tuple[str | None, tuple[str, ...], bool]:

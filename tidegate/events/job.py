@@ -67,6 +67,10 @@ class Mode(StrEnum):
     PAUSED = "paused"
 
 
+Backend = Literal["standalone", "local", "kubernetes", "yarn"]
+"""Where a job runs: what starts, finds and ends its drivers."""
+
+
 class Volume(Wire):
     """A volume that the driver and all executors of a job on Kubernetes mount."""
 
@@ -115,7 +119,7 @@ class KubernetesPods(Wire):
 class Application(Wire):
     """How the job's Spark application is started. The size is not here: a command carries it."""
 
-    backend: Literal["standalone", "local", "kubernetes", "yarn"] = "standalone"
+    backend: Backend = "standalone"
     script: Path
     """The user's PySpark script, or the jar that has `main_class`, as a path that every worker, or the driver's pod,
     can read."""
