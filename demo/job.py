@@ -59,7 +59,6 @@ def spec_for(
             policy_options={
                 "horizon_seconds": 180.0,
                 "restart_price": 6.0,
-                "switching_threshold": 1.0,
                 "damping_seconds": 20.0,
             },
             guards={"stabilization": {"seconds": 6.0}, "cooldown": {"up_seconds": 15.0, "down_seconds": 20.0}},

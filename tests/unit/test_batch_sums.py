@@ -33,7 +33,7 @@ def test_sums_of_two_stretches_add_up() -> None:
 
 def test_decay_keeps_the_line() -> None:
     """All sums decay alike, so batches count less and the line through them stays."""
-    faded = sums_of(*BATCHES).decay(0.25)
+    faded = sums_of(*BATCHES).faded(0.25, NO_BATCHES)
     assert faded.batches == 1.0
     assert faded.fit() == pytest.approx(sums_of(*BATCHES).fit())
 

@@ -15,7 +15,7 @@ from tidegate.engine.options import BadOption
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Observed, RedisView, Status
 from tidegate.events.job import JobSpec, Mode, Scaling
-from tidegate.events.snapshot import MetricSnapshot, Part
+from tidegate.events.snapshot import MetricSnapshot, Part, StageTasks
 
 
 def overloaded(
@@ -99,8 +99,20 @@ def test_partitions_bound_the_size() -> None:
     assert decision.status is Status.LATE
     assert (
         entry(decision, "SOURCE_PARTITIONS")
-        == "the sources have 4 partitions, and a slot without a partition has nothing to read"
+        == "the sources have 4 partitions, no stage has more than 4 tasks, and a slot without a task has nothing to do"
     )
+
+
+@pytest.mark.parametrize(("busy", "bounded"), [(30.0, False), (3.0, True)])
+def test_a_wider_stage_lifts_the_bound(busy: float, *, bounded: bool) -> None:
+    """A stage of 48 tasks uses more slots than partitions, unless it does less than a tenth of the work."""
+    stages = tuple(
+        StageTasks(name=name, tasks=tasks, busy_seconds=each, median_task_seconds=0.1, slowest_task_seconds=0.1)
+        for name, tasks, each in (("read", 4, 40.0), ("shuffle", 48, busy))
+    )
+    decision = overloaded(job(lag_objective_seconds=20.0), last={"stages": stages}, partitions=4)
+    assert held(decision) is bounded
+    assert any(entry.code == "SOURCE_PARTITIONS" for entry in decision.trail) is bounded
 
 
 def test_split_partitions_lift_the_bound() -> None:

@@ -247,14 +247,15 @@ ROWS = [
         lambda: growth(job(policy_options={**job().scaling.policy_options, "alignment_mode": "OFF"}), partitions=6),
         at_most(6),
         "SOURCE_PARTITIONS",
-        "the sources have 6 partitions, and a slot without a partition has nothing to read",
+        "the sources have 6 partitions, no stage has more than 6 tasks, and a slot without a task has nothing to do",
     ),
     Row(
         "state_partitions",
         lambda: growth(last=state_of(GB, partitions=6)),
         at_most(6),
         "STATE_PARTITIONS",
-        "the state has 6 partitions, fixed by the checkpoint, and a slot without one has nothing to do",
+        "the state has 6 partitions, fixed by the checkpoint, no stage has more than 6 tasks, "
+        "and a slot without a task has nothing to do",
     ),
     Row(
         "single_task",

@@ -42,10 +42,16 @@ class BatchSums(NamedTuple):
             self.products + products,
         )
 
-    def decay(self, keep: float) -> BatchSums:
-        """Return the sums with the share `keep` of their weight."""
-        batches, records, seconds, squares, products = self
-        return BatchSums(batches * keep, records * keep, seconds * keep, squares * keep, products * keep)
+    def faded(self, keep: float, other: BatchSums) -> BatchSums:
+        """Return the sums over the batches of both, these with the share `keep` of their weight."""
+        batches, records, seconds, squares, products = other
+        return BatchSums(
+            self.batches * keep + batches,
+            self.records * keep + records,
+            self.seconds * keep + seconds,
+            self.squares * keep + squares,
+            self.products * keep + products,
+        )
 
     def rounded(self, digits: int) -> BatchSums:
         """Return the sums with so many digits of their seconds."""

@@ -178,8 +178,8 @@ def _age(knots: Sequence[Knot], committed: Sequence[int], passed: int) -> Age:
     start = knots[passed]
     end = next(knot for knot in knots[passed + 1 :] if knot.ends is not None)
     low, high = start.ends or (), end.ends or ()
-    done = zip(map(sub, committed, low), map(sub, high, low), strict=True)
-    share = min([(gone + 0.5) / whole for gone, whole in done if gone < whole])
+    rows = zip(committed, low, high, strict=True)
+    share = min([(done - since + 0.5) / (until - since) for done, since, until in rows if done < until])
     at = _when(knots, start.total + share * (end.total - start.total))
     return Age(round((newest.at - at) / 1000, 3))
 

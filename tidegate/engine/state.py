@@ -101,6 +101,8 @@ class JobState(NamedTuple):
     """Size of the running incarnation as the results say, or as first seen."""
     topics: tuple[tuple[str, int], ...] = ()
     """Source topics and their partition counts; a change is a discontinuity."""
+    widest_stage: int | None = None
+    """Tasks of the widest stage that does a real share of the work, when stages were seen last."""
     window: tuple[Slice, ...] = ()
     window_since: float | None = None
     """When the window last started over."""

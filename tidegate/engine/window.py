@@ -14,13 +14,17 @@ from math import ceil
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.delay import Age, Arrivals, watched
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, StageTasks
 
 MICRO = 6
 """Digits kept of seconds: the resolution of what is summed up. Noise below it only makes the state longer."""
 
 LEAST_INTERVALS = 2.5
 """A window is at least this long. Rates are differences, so it must hold an earlier snapshot, even if one was lost."""
+
+
+WIDE_SHARE = 0.1
+"""A stage with less of the work is not worth a slot: however many it got, a batch would be a tenth shorter at most."""
 
 
 def observe(
@@ -47,10 +51,18 @@ def observe(
         )
     if topics and topics != state.topics:
         state = state._replace(topics=topics, window=())
+    if snapshot.stages and (widest := _widest(snapshot.stages)) != state.widest_stage:
+        state = state._replace(widest_stage=widest)
     if snapshot.state is not ClusterState.RUNNING:
         return state._replace(window=(), arrivals=arrivals, busy_until=0.0, last_batch_id=None), None, delay
     state, piece = _append(state, snapshot, at, window_seconds, arrivals)
     return state, piece, delay
+
+
+def _widest(stages: Sequence[StageTasks]) -> int:
+    """Return the tasks of the widest stage that does at least `WIDE_SHARE` of the work."""
+    least = WIDE_SHARE * sum([stage.busy_seconds for stage in stages])
+    return max([stage.tasks for stage in stages if stage.busy_seconds >= least])
 
 
 def _append(

@@ -10,6 +10,7 @@ from tidegate.engine.case import Case
 from tidegate.engine.guard import STARTS_AND_RESCALES, Guard, Verdict
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
+from tidegate.events.decision import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +82,17 @@ class Bounds(Guard):
 class SourcePartitions(Guard):
     """Caps growth at the number of source partitions: Spark reads a partition with one task.
 
-    Spark's `minPartitions` or `maxRecordsPerPartition` (Structured Streaming + Kafka guide) lifts the limit; a job
-    that sets one of them says so with `lifted`.
+    A job whose later stages have more tasks, for example after a shuffle, may use as many slots as the widest of them.
+    Spark's `minPartitions` or `maxRecordsPerPartition` (Structured Streaming + Kafka guide) lifts the limit before any
+    stage was seen; a job that sets one of them says so with `lifted`.
     """
 
     name: ClassVar = "partitions"
     binds_manual: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "SOURCE_PARTITIONS": Reason(
-            "the sources have {partitions} partitions, and a slot without a partition has nothing to read",
+            "the sources have {partitions} partitions, no stage has more than {limit} tasks, and a slot without a task "
+            "has nothing to do",
             "add partitions to the source topic, or set Spark's `minPartitions` to split them",
         ),
     }
@@ -99,11 +102,15 @@ class SourcePartitions(Guard):
     )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Cap growth at the partitions; a job that already has more slots keeps them."""
+        """Cap growth at the tasks of the widest stage; a job that already has more slots keeps them."""
         partitions = case.evidence.partitions
-        if self.lifted or partitions is None or size <= case.current or size <= partitions:
+        if self.lifted or partitions is None or size <= case.current:
             return None
-        return Verdict(max(case.current, partitions), "SOURCE_PARTITIONS", {"partitions": partitions})
+        limit = max(partitions, case.state.widest_stage or 0)
+        if size <= limit:
+            return None
+        numbers: dict[str, Figure] = {"partitions": partitions, "limit": limit}
+        return Verdict(max(case.current, limit), "SOURCE_PARTITIONS", numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,17 @@ from tidegate.engine.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions(Guard):
-    """Caps growth at the number of state partitions, which the checkpoint's first batch fixed."""
+    """Caps growth at the number of state partitions, which the checkpoint's first batch fixed.
+
+    A job whose stages without state have more tasks may use as many slots as the widest of them.
+    """
 
     name: ClassVar = "state_partitions"
     binds_manual: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "STATE_PARTITIONS": Reason(
-            "the state has {partitions} partitions, fixed by the checkpoint, and a slot without one has nothing to do",
+            "the state has {partitions} partitions, fixed by the checkpoint, no stage has more than {limit} tasks, "
+            "and a slot without a task has nothing to do",
             "start from an empty checkpoint with a higher `spark.sql.shuffle.partitions`, or repartition the "
             "checkpoint's state offline",
         ),
@@ -37,11 +41,14 @@ class StatePartitions(Guard):
     )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Cap growth at the state partitions; a job that already has more slots keeps them."""
+        """Cap growth at the tasks of the widest stage; a job that already has more slots keeps them."""
         partitions = case.evidence.state_partitions
-        if self.lifted or partitions is None or size <= case.current or size <= partitions:
+        if self.lifted or partitions is None or size <= case.current:
             return None
-        return Verdict(max(case.current, partitions), "STATE_PARTITIONS", {"partitions": partitions})
+        limit = max(partitions, case.state.widest_stage or 0)
+        if size <= limit:
+            return None
+        return Verdict(max(case.current, limit), "STATE_PARTITIONS", {"partitions": partitions, "limit": limit})
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float
             old = each
         else:
             others.append(each)
-    sums = old.sums.decay(DECAY**new.batches).add(new)
+    sums = old.sums.faded(DECAY**new.batches, new)
     return (*others[-SIZES_KEPT + 1 :], SizeFit(size, sums, *fit(sums, overhead)))
 
 
@@ -173,22 +173,20 @@ class CapacityModel:
     limits: BatchLimits
     floor: float = 0.0
     """A rate the present size is known to have kept up with, records/s."""
+    work: float = field(init=False)
+    """e(p) of the present size."""
     rate: float = field(init=False)
     """Capacity of the present size, records/s."""
-    costs: dict[int, float] = field(init=False, default_factory=dict)
-    """Seconds per record by size, as far as they were asked for."""
     capacities: dict[int, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.work = effective(self.size, self.shape)
         self.rate = self.capacity(self.size)
 
     def record_seconds(self, size: int) -> float:
         """Return c(p), seconds per record at a size."""
-        cost = self.costs.get(size)
-        if cost is None:
-            ratio = effective(self.size, self.shape) / effective(size, self.shape) if size != self.size else 1.0
-            cost = self.costs[size] = self.seconds_per_record * float(ratio**self.beta)
-        return cost
+        cost = self.seconds_per_record
+        return cost if size == self.size else cost * (self.work / effective(size, self.shape)) ** self.beta
 
     def capacity(self, size: int) -> float:
         """Return the capacity of a size, records/s."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidegate.engine.case import Case
 from tidegate.engine.ways import PlannedChange, assumed, measured, way_to
 from tidegate.events.way import Way
@@ -15,13 +17,21 @@ def planned_way(case: Case) -> Way:
     return way_to(case, case.current) or Way.RESTART
 
 
-def planned_change(case: Case, restart_seconds: float) -> PlannedChange:
-    """Return the change to plan for, at the longest costs measured, or the second longest of many."""
+def planned_change(case: Case, restart_seconds: float, outages: Sequence[float]) -> PlannedChange:
+    """Return the change to plan for, at the longest costs measured, or the second longest of many.
+
+    `outages` are those of past restarts without their first batches. A restart is over when its first batch begins.
+    """
     way = planned_way(case)
+    if way is Way.RESTART and outages:
+        outage = _long(outages)
+        return PlannedChange(way, outage, outage)
     kept = measured(case.state, way)
     if not kept:
         return assumed(case.spec, way, restart_seconds)
-    place = -2 if len(kept) >= MANY else -1
-    return PlannedChange(
-        way, sorted([each.outage for each in kept])[place], sorted([each.delay for each in kept])[place]
-    )
+    return PlannedChange(way, _long([each.outage for each in kept]), _long([each.delay for each in kept]))
+
+
+def _long(seconds: Sequence[float]) -> float:
+    """Return the longest of some times, or the second longest of many."""
+    return sorted(seconds)[-2 if len(seconds) >= MANY else -1]

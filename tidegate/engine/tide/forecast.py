@@ -57,6 +57,10 @@ from typing import NamedTuple
 
 DAY_SECONDS = 86_400.0
 SEASON_BINS = 48
+SEASON_SECONDS = 60.0
+"""The season learns the first rate of each minute."""
+SEASON_WEIGHT = 0.1
+"""Weight of the newest rate in the mean of its half hour."""
 PRIOR_RATES = 3
 """A new level starts as if this many rates had already been equal to it: the first rates show no trend yet."""
 OUTLIER_DEVIATIONS = 3.0
@@ -92,6 +96,8 @@ class TimeConstants:
     """How long a trend lasts."""
     outage: float = 900.0
     """How long the level survives without arrivals."""
+    season: bool = True
+    """Whether the season of the day is learned."""
 
 
 class ArrivalForecast(NamedTuple):
@@ -124,32 +130,50 @@ class ArrivalForecast(NamedTuple):
 
     def update(self, at: float, rate: float, constants: TimeConstants) -> ArrivalForecast:
         """Return the forecast after a rate measured up to `at`."""
-        season = self._season_with(at, rate)
-        if self.at is None:
+        (
+            then,
+            level,
+            trend,
+            residual,
+            error_variance,
+            variance,
+            covariance,
+            _,
+            seen,
+            since,
+            before,
+            _,
+            age,
+            phi,
+            season,
+        ) = self
+        if constants.season and (then is None or at // SEASON_SECONDS != then // SEASON_SECONDS):
+            season = self._season_with(at, rate)
+        if then is None:
             prior = math.exp(-1.0 / constants.residual)
             return ArrivalForecast(at, rate, seen=1, since=at, autocorrelation=prior, season=season)
-        gap = at - self.at
+        gap = at - then
         if gap <= 0:
             return self
-        level, autocorrelation = self.level + self.trend * gap, self.autocorrelation
-        expected = level + autocorrelation * self.residual
+        deviation = max(math.sqrt(error_variance), MIN_DEVIATION * level)
+        level += trend * gap
+        expected = level + phi * residual
         error = rate - expected
-        deviation = max(math.sqrt(self.error_variance), MIN_DEVIATION * self.level)
         is_outlier = abs(error) > OUTLIER_DEVIATIONS * deviation
         if is_outlier and rate == 0:
-            since = self.outage_since or self.at
-            kept = self.level if at - since < constants.outage else 0.0
-            return self._replace(at=at, level=kept, trend=0.0, residual=0.0, outlier=None, outage_since=since)
+            stopped = self.outage_since or then
+            kept = self.level if at - stopped < constants.outage else 0.0
+            return self._replace(at=at, level=kept, trend=0.0, residual=0.0, outlier=None, outage_since=stopped)
         # A step change is no noise: an error beyond three deviations counts as three.
         counted = math.copysign(OUTLIER_DEVIATIONS * deviation, error) if is_outlier else error
         off = expected - level + counted
-        error_weight = max(MIN_ERROR_WEIGHT, 1.0 / (self.seen + 1))
-        error_variance = self.error_variance + error_weight * (counted * counted - self.error_variance)
-        weight = max(MIN_RESIDUAL_WEIGHT, 1.0 / (self.seen + 1))
-        variance = self.variance + weight * (off * off - self.variance)
-        covariance = self.covariance + weight * (off * self.residual - self.covariance)
-        trend, residual, age = self.trend, autocorrelation * self.residual, self.age
-        before, outlier = self.outlier, None
+        seen += 1
+        error_variance += max(MIN_ERROR_WEIGHT, 1.0 / seen) * (counted * counted - error_variance)
+        weight = max(MIN_RESIDUAL_WEIGHT, 1.0 / seen)
+        variance += weight * (off * off - variance)
+        covariance += weight * (off * residual - covariance)
+        residual *= phi
+        outlier = None
         if is_outlier and (before is None or (before > expected) is not (error > 0)):
             outlier = rate
         elif not is_outlier or before is None or abs(rate - level) <= STEP_DEVIATIONS * math.sqrt(variance):
@@ -164,22 +188,23 @@ class ArrivalForecast(NamedTuple):
                 RAMP_DEVIATIONS * deviation, OUTLIER_DEVIATIONS * MIN_DEVIATION * rate
             )
             level, trend, residual, age = rate, further / gap if is_ramp else 0.0, 0.0, 1
+        phi = _autocorrelation(gap, variance, covariance, seen, constants)
         return ArrivalForecast(
-            at=at,
-            level=level,
-            trend=trend,
-            residual=residual,
-            error_variance=error_variance,
-            variance=variance,
-            covariance=covariance,
-            interval=gap,
-            seen=self.seen + 1,
-            since=self.since,
-            outlier=outlier,
-            outage_since=None,
-            age=age,
-            autocorrelation=_autocorrelation(gap, variance, covariance, self.seen + 1, constants),
-            season=season,
+            at,
+            level,
+            trend,
+            residual,
+            error_variance,
+            variance,
+            covariance,
+            gap,
+            seen,
+            since,
+            outlier,
+            None,
+            age,
+            phi,
+            season,
         )
 
     def as_step(self) -> ArrivalForecast:
@@ -189,11 +214,11 @@ class ArrivalForecast(NamedTuple):
         return self._replace(level=self.outlier, trend=0.0, residual=0.0, outlier=None, age=1)
 
     def ahead(
-        self, spans: Sequence[tuple[float, float]], constants: TimeConstants, deviations: float
+        self, spans: Sequence[tuple[float, float]], constants: TimeConstants, deviations: float = 0.0
     ) -> list[tuple[float, float]]:
-        """Return (seconds, upper bound of the mean rate) for each span (from, seconds) ahead.
+        """Return (seconds, mean rate) for each span (from, seconds) ahead.
 
-        The bound is `deviations` above the forecast.
+        For the last span it is the upper bound `deviations` above the forecast.
         """
         level, trend, residual, variance = self.level, self.trend * constants.damping, self.residual, self.variance
         phi, now = self.autocorrelation, self.at if self._whole_day else None
@@ -204,6 +229,7 @@ class ArrivalForecast(NamedTuple):
         keep = exp(-self.interval / constants.level)
         level_error = min(1.0, independent / self.interval * (_gain(keep, self.age) - (1.0 - keep * keep)))
         lowest, highest = -MAX_TREND_FALL * level, MAX_TREND_GROWTH * level
+        middle = seconds = rate = 0.0
         for start, seconds in spans:
             middle = start + 0.5 * seconds
             left = exp(decay * middle)
@@ -215,15 +241,17 @@ class ArrivalForecast(NamedTuple):
             rate = level + change + residual * left
             if now is not None:
                 rate *= self._season_ratio(now, middle)
+            found.append((seconds, rate if rate > 0.0 else 0.0))
+        if deviations:
             share = independent / seconds if seconds > independent else 1.0
-            error = math.sqrt(variance * (share * (1.0 - left * left) + level_error))
-            found.append((seconds, (rate if rate > 0.0 else 0.0) + deviations * error))
+            error = math.sqrt(variance * (share * (1.0 - exp(2.0 * decay * middle)) + level_error))
+            found[-1] = (seconds, found[-1][1] + deviations * error)
         return found
 
     @property
     def _whole_day(self) -> bool:
         """Whether a whole day was seen."""
-        if self.at is None or self.since is None or self.at - self.since < DAY_SECONDS:
+        if not self.season or self.at is None or self.since is None or self.at - self.since < DAY_SECONDS:
             return False
         return 0 not in self.season
 
@@ -231,7 +259,7 @@ class ArrivalForecast(NamedTuple):
         bins = list(self.season) or [0.0] * SEASON_BINS
         index = int(at % DAY_SECONDS * SEASON_BINS / DAY_SECONDS)
         old = bins[index]
-        bins[index] = float(f"{rate if old == 0 else old + 0.02 * (rate - old):.5g}")
+        bins[index] = float(f"{rate if old == 0 else old + SEASON_WEIGHT * (rate - old):.5g}")
         return tuple(bins)
 
     def _season_ratio(self, at: float, seconds: float) -> float:

@@ -6,12 +6,23 @@ from typing import NamedTuple
 
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.case import Case
+from tidegate.engine.costs import COSTS_KEPT
 from tidegate.engine.running import RunningWork, long_work
 from tidegate.engine.state import Slice
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
-from tidegate.engine.tide.capacity import SizeFit, effective, learn, learn_overhead, learn_stages, shape_of
-from tidegate.engine.tide.counterfactual import NO_REVIEW, GrowthReview
+from tidegate.engine.tide.capacity import (
+    CapacityModel,
+    SizeFit,
+    effective,
+    learn,
+    learn_overhead,
+    learn_stages,
+    shape_of,
+)
+from tidegate.engine.tide.contest import NO_CONTEST, Contest
 from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, TimeConstants
+from tidegate.engine.ways import measured
+from tidegate.events.way import Way
 
 MAX_BATCHES = 1000
 """Batches of a run are counted up to this."""
@@ -26,22 +37,11 @@ EARLY_INTERVALS = 2.0
 """Age of a running batch from which its tasks count, in intervals."""
 
 
-class Reduction(NamedTuple):
-    """A scale-down that has not paid for itself yet."""
+class FirstBatch(NamedTuple):
+    """The first batch of the present run."""
 
-    at: float
-    freed: int
-    """Slots."""
-
-
-class GrowthTrial(NamedTuple):
-    """A scale-up that was not judged yet."""
-
-    at: float
-    before: int
-    after: int
-    capacity: float
-    """Of the size before, records/s."""
+    records: int
+    seconds: float
 
 
 class TideMemory(NamedTuple):
@@ -58,29 +58,60 @@ class TideMemory(NamedTuple):
     incarnation: str | None = None
     batches: int = 0
     """Batches of the present run; -1 until its first ones have ended."""
-    regret: float = 0.0
-    """Slot-seconds that a smaller size would have saved so far."""
-    threshold: float | None = None
-    """Switching threshold learned, in prices of a change; None: the option's."""
-    reduction: Reduction | None = None
-    trial: GrowthTrial | None = None
-    review: GrowthReview = NO_REVIEW
-    ineffective: tuple[tuple[int, float], ...] = ()
-    """(size, until when) of sizes that were no faster than the size before them."""
+    short: ArrivalForecast = NO_FORECAST
+    """The forecast with the short memory; `forecast` has the long one."""
+    contest: Contest = NO_CONTEST
+    first_batch: FirstBatch | None = None
+    outages: tuple[tuple[int, float], ...] = ()
+    """(when its cost was measured, outage in seconds without the work of its first batch) of the newest restarts."""
+    sufficient: tuple[tuple[int, float], ...] = ()
+    """(size, since when) of the smaller sizes that would be enough."""
 
-    def learned(self, case: Case, constants: TimeConstants) -> TideMemory:
-        """Return the memory with the newest snapshot added to forecast and capacity."""
-        forecast, limits, sizes, stages, overhead, incarnation, batches = self[:7]
-        rate = newest_rate(case.state.window)
+    def learned(self, case: Case, constants: TimeConstants, short_constants: TimeConstants) -> TideMemory:
+        """Return the memory with the newest snapshot added to forecasts and capacity.
+
+        The time constants are those of the long and of the short memory.
+        """
+        stages, (limits, sizes, overhead, batches, first) = case.snapshot.stages, self._with_batches(case)
+        forecast, short, contest, window = self.forecast, self.short, self.contest, case.state.window
+        rate = newest_rate(window)
         if rate is not None:
             forecast = forecast.update(case.measured_at, rate, constants)
-        fresh = case.snapshot.batches
-        if fresh:
-            limits = limits.learned(fresh, case.evidence.lag_records)
-        if incarnation != case.state.incarnation:
-            # The first batches of a run load code, state and backlog, so they do not show its capacity.
-            incarnation, batches = case.state.incarnation, -1
-        elif fresh and case.current and case.newest is not None:
+            short = short.update(case.measured_at, rate, short_constants)
+            contest = contest.judged(
+                case.measured_at, window[-1].arrived or 0, (forecast, constants), (short, short_constants)
+            )
+        return TideMemory(
+            forecast,
+            limits,
+            sizes,
+            learn_stages(self.stages, stages) if stages else self.stages,
+            overhead,
+            case.state.incarnation,
+            batches,
+            short,
+            contest,
+            first,
+            self.outages,
+            self.sufficient,
+        )
+
+    def _with_batches(
+        self, case: Case
+    ) -> tuple[BatchLimits, tuple[SizeFit, ...], float | None, int, FirstBatch | None]:
+        """Return what is known of limits, sizes, overhead, batches and the first batch after the newest snapshot."""
+        fresh, limits, sizes, overhead = case.snapshot.batches, self.limits, self.sizes, self.overhead
+        batches, first = self.batches, self.first_batch
+        is_new = case.state.incarnation != self.incarnation
+        if is_new:
+            batches, first = -1, None
+        if not fresh:
+            return limits, sizes, overhead, batches, first
+        limits = limits.learned(fresh, case.evidence.lag_records)
+        if first is None:
+            first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds)
+        # The first batches of a run load code, state and backlog, so they do not show its capacity.
+        if not is_new and case.current and case.newest is not None:
             sums = case.newest.sums
             if batches >= 0 or sums.seconds >= WARM_BATCH_SECONDS * sums.batches:
                 counted = max(int(sums.batches), int(sums.seconds / LONG_BATCH_SECONDS))
@@ -89,9 +120,27 @@ class TideMemory(NamedTuple):
                 sizes = learn(sizes, case.current, sums, overhead or 0.0)
             else:
                 batches = 0
-        if case.snapshot.stages:
-            stages = learn_stages(stages, case.snapshot.stages)
-        return TideMemory(forecast, limits, sizes, stages, overhead, incarnation, batches, *self[7:])
+        return limits, sizes, overhead, batches, first
+
+    def has_new_outage(self, case: Case) -> bool:
+        """Whether the newest restart's cost and first batch are known, but not its outage."""
+        if self.first_batch is None:
+            return False
+        for cost in reversed(case.state.changes.costs):
+            if cost.way is Way.RESTART:
+                return not self.outages or self.outages[-1][0] != cost.at
+        return False
+
+    def with_outage(self, case: Case, model: CapacityModel) -> TideMemory:
+        """Return the memory with the outage of the newest restart.
+
+        A measured downtime ends with the first commit, so it holds the work of the first batch. That is not part of the
+        outage: how long the first batch of another restart lasts depends on what waits then, and on the size.
+        """
+        cost, first = measured(case.state, Way.RESTART)[-1], self.first_batch or FirstBatch(0, 0.0)
+        work = min(first.seconds, model.overhead + model.record_seconds(case.current) * first.records)
+        outage = round(max(0.0, cost.outage - work), 2)
+        return self._replace(outages=(*self.outages, (cost.at, outage))[-COSTS_KEPT:])
 
     def with_running(self, case: Case, work: RunningWork) -> TideMemory:
         """Return the memory as if the running batch had ended in the way its finished tasks suggest.

@@ -54,18 +54,11 @@ class TideOptions:
         0.1, "share of the lag objective that a scale-up keeps free", unit="share", ge=0, le=0.9, formerly="reserve"
     )
     switching_threshold: float = option(
-        1.5,
-        "what a smaller size would have saved before the job switches to it",
-        unit="prices of a change",
+        1.0,
+        "how much too many slots must have cost before the job switches to fewer, per what the switch costs",
+        unit="costs of the switch",
         ge=0,
         formerly="patience",
-    )
-    switching_threshold_max: float = option(
-        16.0,
-        "largest value the switching threshold may reach",
-        unit="prices of a change",
-        ge=0,
-        formerly="patience_max",
     )
     level_seconds: float = option(800.0, "memory of the level of the arrivals", unit="s", gt=0)
     residual_seconds: float = option(
@@ -81,15 +74,4 @@ class TideOptions:
     )
     min_batches: int = option(
         3, "micro-batches to see before the first decision; one counts once per 20 s it lasts", unit="batches", ge=1
-    )
-    ineffective_seconds: float = option(
-        3600.0, "how long an ineffective size is not tried again", unit="s", ge=0, formerly="useless_seconds"
-    )
-    ineffective_gain: float = option(
-        0.25,
-        "share of the expected gain below which a scale-up was ineffective",
-        unit="share",
-        ge=0,
-        le=1,
-        formerly="useless_gain",
     )

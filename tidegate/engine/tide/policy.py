@@ -8,15 +8,13 @@ later:
     scale-up    happens when waiting for one more measurement would cost more lateness than it could save slots. A step
                 change in arrivals is always measured twice: the first interval shows only part of it, and a size for
                 that part would soon have to grow again.
-    scale-down  happens when the smaller size would have been cheaper without interruption, and the slot-seconds it
-                would have saved (the regret) reach the switching threshold, in prices of a change. The threshold is
-                learned: it doubles when a scale-down is reversed before it has paid for its changes, and halves when
-                it has.
+    scale-down  happens when the smaller size would have been enough for so long that the slot-seconds it would have
+                saved reach what the switch costs: the price of the change, and the lateness it causes.
 
 Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second over the lag objective costs
-2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it causes. A scale-down by restart waits until it would
-have saved 1.5 · 240 = 360 slot-seconds: by two slots, 3 minutes. A change in place or by handover costs only
-2 · 8 = 16, so such a scale-down waits 12 seconds.
+2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it causes. A scale-down by restart that makes nobody late
+waits until it would have saved 240 slot-seconds: by two slots, 2 minutes. A change in place or by handover costs only
+2 · 8 = 16, so such a scale-down waits 8 seconds.
 
 A run that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
 its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
@@ -26,14 +24,11 @@ have shown (`prior`).
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
 does not wait for another measurement.
 
-Afterwards `tide` checks what a scale-up achieved. If the job is hardly faster, it goes back and does not try that size
-again for a while. If the previous size would have been enough, it remembers that too (`counterfactual`).
-
 When to choose it: By default. It learns the job's capacity, the cost of a change and the noise by itself.
 
 Set first: `late_price` (higher: more slots, less lateness), `change_price` and `restart_price` (higher: fewer changes).
 
-Details: `rollout`, `capacity`, `forecast`, `counterfactual`, `prior`.
+Details: `rollout`, `capacity`, `forecast`, `contest`, `prior`.
 
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time is part of the
 choice); capacity per size after DS2 (OSDI 2018), with overhead apart and sub-linear scaling; the one-step look-ahead
@@ -42,19 +37,19 @@ rule of optimal stopping (Chow, Robbins & Siegmund, 1971).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, fit_model, shape_of, useful_sizes
-from tidegate.engine.tide.change import planned_change, planned_way
-from tidegate.engine.tide.forecast import TimeConstants
-from tidegate.engine.tide.memory import GrowthTrial, Reduction, TideMemory, early_work, newest_rate
+from tidegate.engine.tide.change import planned_change
+from tidegate.engine.tide.forecast import ArrivalForecast, TimeConstants
+from tidegate.engine.tide.memory import TideMemory, early_work
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.prior import seeds
 from tidegate.engine.tide.reasons import REASONS
@@ -66,14 +61,22 @@ from tidegate.events.way import Way
 WAIT_INTERVALS = 2.0
 """A change put off now is decided at the next snapshot and starts before the one after it."""
 
-TRIAL_BATCHES = 3
-"""Batches after which a scale-up is judged, as a multiple of `min_batches`."""
+SHORT_LEVEL_SECONDS = 50.0
+"""Memory of the level of the short forecast: a load that wanders is followed within a minute."""
 
-SATURATED = 0.95
-"""Utilization from which the processing rate is the capacity, if the lag grows too."""
 
-FASTER = 1.1
-"""A scale-up to a size this much faster was effective, whatever was expected of it."""
+class Shrinking(NamedTuple):
+    """A smaller size that would be enough."""
+
+    size: int
+    late: float
+    """Seconds for which the job would be late because of the switch."""
+    seconds: float
+    """How long the size would have been enough by now."""
+    wasted: float
+    """What it would have saved in that time, slot-seconds."""
+    price: float
+    """What the switch costs, times the switching threshold, slot-seconds."""
 
 
 class Tide:
@@ -89,6 +92,7 @@ class Tide:
         self.constants = TimeConstants(
             options.level_seconds, options.residual_seconds, options.damping_seconds, options.outage_seconds
         )
+        self.short_constants = replace(self.constants, level=SHORT_LEVEL_SECONDS, season=False)
 
     @property
     def window_seconds(self) -> float:
@@ -100,7 +104,9 @@ class Tide:
         prior = case.spec.scaling.prior
         if prior is not None and not memory.sizes:
             memory = memory._replace(sizes=seeds(prior))
-        memory = self._relax_threshold(case, memory.learned(case, self.constants))
+        memory = memory.learned(case, self.constants, self.short_constants)
+        if memory.has_new_outage(case) and (model := self._model(case, memory)) is not None:
+            memory = memory.with_outage(case, model)
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
@@ -109,32 +115,17 @@ class Tide:
         model = self._model(case, memory)
         if model is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
-        if memory.review.running:
-            review = memory.review.advanced(
-                case.measured_at,
-                case.state.window[-1].arrived,
-                model,
-                late_seconds=(1.0 - self.options.lag_headroom) * case.spec.scaling.lag_objective_seconds,
-                done_seconds=case.spec.interval_seconds,
-            )
-            memory = memory._replace(review=review)
-        memory, undo = self._judge(case, memory, model)
-        return undo or self._weigh(case, memory, model, float(lag))
+        return self._weigh(case, memory, model, float(lag))
 
-    def ordered(self, case: Case, memory: TideMemory, proposal: Proposal[TideMemory], final: int) -> TideMemory:
-        """Return the memory with the change to be judged later; raise the threshold if it reverses a scale-down."""
-        o = self.options
-        memory = memory._replace(regret=0.0, batches=0)
-        if final < case.current:
-            return memory._replace(reduction=Reduction(case.measured_at, case.current - final), trial=None)
-        if memory.reduction is not None:
-            threshold = min(2.0 * (memory.threshold or o.switching_threshold), o.switching_threshold_max)
-            memory = memory._replace(threshold=threshold, reduction=None)
-        if proposal.capacity is not None:
-            memory = memory._replace(trial=GrowthTrial(case.measured_at, case.current, final, proposal.capacity))
-        arrived = case.state.window[-1].arrived if case.state.window else None
-        lag = float(case.evidence.lag_records or 0)
-        return memory._replace(review=memory.review.after_growth(case.current, case.measured_at, arrived, lag))
+    def ordered(
+        self,
+        case: Case,  # noqa: ARG002
+        memory: TideMemory,
+        proposal: Proposal[TideMemory],  # noqa: ARG002
+        final: int,  # noqa: ARG002
+    ) -> TideMemory:
+        """Return the memory of a job whose size changes: batches and sizes that are enough start from zero."""
+        return memory._replace(batches=0, sufficient=())
 
     def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
         return fit_model(
@@ -187,19 +178,6 @@ class Tide:
         change = o.restart_price if way is Way.RESTART else o.change_price
         return SlotPrices(o.core_price, o.late_price * largest, change * largest)
 
-    def _relax_threshold(self, case: Case, memory: TideMemory) -> TideMemory:
-        """Halve the switching threshold once the last scale-down has paid for itself and for its way back."""
-        if memory.reduction is None:
-            return memory
-        at, freed = memory.reduction
-        if (
-            self.options.core_price * freed * (case.measured_at - at)
-            < 2.0 * self._prices(case, planned_way(case)).change
-        ):
-            return memory
-        threshold = max(0.5 * (memory.threshold or 0.0), self.options.switching_threshold)
-        return memory._replace(threshold=threshold, reduction=None)
-
     def _kept_up_with(self, case: Case) -> float | None:
         """Return the processing rate if the lag does not grow: the capacity is at least that."""
         evidence = case.evidence
@@ -220,41 +198,18 @@ class Tide:
             return None
         return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory)
 
-    def _judge(
-        self, case: Case, memory: TideMemory, model: CapacityModel
-    ) -> tuple[TideMemory, Proposal[TideMemory] | None]:
-        """Judge the last scale-up as soon as that is possible; propose the previous size if it was ineffective."""
-        o, evidence, trial = self.options, case.evidence, memory.trial
-        if trial is None or trial.after != case.current or memory.batches < TRIAL_BATCHES * o.min_batches:
-            return memory, None
-        saturated = (evidence.utilization or 0.0) >= SATURATED and (evidence.lag_trend or 0.0) > 0
-        if not model.separated and not saturated:
-            return memory, None
-        memory = memory._replace(trial=None)
-        at, before, after, capacity = trial
-        expected = capacity * after / before
-        gain = (model.rate - capacity) / (expected - capacity) if expected > capacity else 1.0
-        if gain >= o.ineffective_gain or model.rate >= FASTER * capacity:
-            return memory, None
-        ineffective = (*memory.ineffective, (after, case.measured_at + o.ineffective_seconds))[-4:]
-        memory = memory._replace(ineffective=ineffective)
-        numbers: dict[str, Figure] = {
-            "current": after,
-            "size": before,
-            "capacity": model.rate,
-            "before": capacity,
-            "at": at,
-        }
-        return memory, Proposal(before, "TIDE_UNDO", numbers, memory=memory, capacity=model.rate)
-
     def _weigh(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Proposal[TideMemory]:
         """Return the cheapest size, or the present one while waiting is cheaper still."""
         o, current, rollout = self.options, case.current, self._rollout(case, memory, model, lag)
-        change, prices, stay = rollout.change, rollout.prices, rollout.stay()
-        best, cost, late = stay if rollout.is_right_size(stay) else self._cheapest(case, memory, rollout, stay)
-        saved = stay.cost - cost
+        change, stay = rollout.change, rollout.stay()
+        # Without lateness, more slots would only cost more.
+        growth = rollout.cheapest_growth(stay) if stay.late > 0.0 else stay
+        saved, shrinking = stay.cost - growth.cost, None
+        if growth.size == current:
+            memory, shrinking = self._shrinking(case, memory, rollout)
+        best, late = (growth.size, growth.late) if shrinking is None else (shrinking.size, shrinking.late)
         numbers: dict[str, Figure] = {
-            "demand": max(rollout.demand, rollout.segments[1][1]) if best >= current else rollout.sustained,
+            "demand": rollout.peak if best >= current else rollout.sustained,
             "lag": int(lag),
             "current": current,
             "size": best,
@@ -262,73 +217,85 @@ class Tide:
             "capacity_then": model.capacity(best),
             "late_stay": min(stay.late, o.horizon_seconds),
             "late": min(late, o.horizon_seconds),
-            "saved": saved,
             "horizon": o.horizon_seconds,
             "change": CHANGES[change.way],
             "outage_seconds": change.outage,
             "delay_seconds": change.delay,
             "beta": model.beta,
         }
-        missed = prices.core_second * (current - best) * case.spec.interval_seconds
-        regret = memory.regret + missed if best < current else 0.0
-        if regret != memory.regret:
-            memory = memory._replace(regret=regret)
+        if shrinking is not None:
+            numbers |= {"enough": shrinking.seconds, "wasted": shrinking.wasted, "price": shrinking.price}
+            if shrinking.wasted < shrinking.price:
+                return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, rollout)
+            return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
         if best == current or saved <= o.margin * rollout.slot_cost * current:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
-        if best > current:
-            return self._grow(case, best, numbers, memory, rollout)
-        threshold = (memory.threshold or o.switching_threshold) * prices.change
-        if memory.regret < threshold:
-            numbers |= {"wasted": memory.regret, "patience": threshold}  # codespell:ignore patience
-            return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, rollout)
-        return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
+        return self._grow(case, growth, numbers, memory, rollout)
+
+    def _shrinking(self, case: Case, memory: TideMemory, rollout: Rollout) -> tuple[TideMemory, Shrinking | None]:
+        """Return the memory with the sizes that are enough, and the smaller size most worth the switch, if any.
+
+        This is the ski rental problem: too many slots are the rent, and a switch is the purchase. Who buys once the
+        rent has added up to the price pays at most twice the least possible (Karlin, Manasse, Rudolph & Sleator,
+        "Competitive snoopy caching", 1988).
+        """
+        o, model, prices = self.options, rollout.model, rollout.prices
+        # The margin is not used for a job with a record limit.
+        seen = rollout.sizes if model.limits.max_records is not None else [each.size for each in memory.sizes]
+        enough = rollout.smaller(seen, o.extrapolation_margin)
+        if not enough and not memory.sufficient:
+            return memory, None
+        if enough != [size for size, _ in memory.sufficient]:
+            since = dict(memory.sufficient)
+            memory = memory._replace(sufficient=tuple([(size, since.get(size, case.measured_at)) for size in enough]))
+        best: Shrinking | None = None
+        for size, at in memory.sufficient:
+            seconds = case.measured_at - at + case.spec.interval_seconds
+            wasted = prices.core_second * (model.size - size) * seconds
+            if best is not None and wasted - o.switching_threshold * prices.change <= best.wasted - best.price:
+                continue
+            late = rollout.late(size, rollout.lag_at_stop, rollout.age_at_stop)
+            price = o.switching_threshold * (prices.change + prices.late_second * late)
+            if best is None or wasted - price > best.wasted - best.price:
+                best = Shrinking(size, late, seconds, wasted, price)
+        return memory, best
 
     def _grow(
-        self, case: Case, best: int, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout
+        self, case: Case, growth: Choice, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout
     ) -> Proposal[TideMemory]:
-        """Return the larger size, unless it pays to measure once more or the load was handled without it before."""
+        """Return the larger size, unless it pays to measure once more."""
         o, current, model, prices = self.options, case.current, rollout.model, rollout.prices
         wait = WAIT_INTERVALS * case.spec.interval_seconds
         # The smallest growth that is sustained decides, whatever the lag: more lag never makes waiting cheaper.
         smallest = rollout.smallest_growth()
-        waiting = rollout.late_if_delayed(smallest, wait) - rollout.late(smallest, rollout.lag_at_stop)
+        at_once = growth.late if smallest == growth.size else rollout.late_if_delayed(smallest, 0.0)
+        waiting = rollout.late_if_delayed(smallest, wait) - at_once
         numbers["waiting"] = waiting
         gain = prices.core_second * (smallest - current) * wait  # slots not paid for while waiting
-        unsure = memory.forecast.outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
+        unsure = self._forecast(memory)[0].outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
         announced, code = case.announced, "TIDE_GROW"
         start = rollout.change.delay + wait
         if announced and announced.grows_above((1.0 - o.headroom) * model.rate, start):
             # The job upstream has measured it already.
             unsure, code = False, "TIDE_GROW_ANNOUNCED"
             numbers |= announced.values
-        lag, rate = case.evidence.lag_records or 0, newest_rate(case.state.window) or 0.0
-        delay = rollout.segments[0][0]
-        known = memory.review.sufficient(range(current, best), case.measured_at, lag, rate, delay)
-        # If the size known to be sufficient is itself a growth, it waits like any growth. Otherwise more lag, for which
-        # no size is known to be sufficient, could lead to a smaller size than less lag does.
-        if known is not None and (known.size == current or not unsure):
-            memory = memory._replace(review=memory.review.seen_again(known, case.measured_at))
-            most = known.lag / model.capacity(known.size)
-            numbers |= {"times": known.times, "most": most, "rate": known.rate, "calm": known.size}
-            return self._answer(case, known.size, "TIDE_CALM", numbers, memory, rollout)
         if unsure:
             return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
-        return self._answer(case, best, code, numbers, memory, rollout)
+        return self._answer(case, growth.size, code, numbers, memory, rollout)
 
-    def _cheapest(self, case: Case, memory: TideMemory, rollout: Rollout, stay: Choice) -> Choice:
-        """Return the cheapest size of those that are not known to be ineffective."""
-        # The margin is not used for a job with a record limit.
-        has_limit = rollout.model.limits.max_records is not None
-        sizes_seen = rollout.sizes if has_limit else [each.size for each in memory.sizes]
-        ineffective = [size for size, until in memory.ineffective if until > case.measured_at and size > case.current]
-        return rollout.cheapest(stay, sizes_seen, min(ineffective, default=math.inf), self.options.extrapolation_margin)
+    def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, TimeConstants]:
+        """Return the forecast that is believed, with its time constants."""
+        if memory.contest.short_wins:
+            return memory.short, self.short_constants
+        return memory.forecast, self.constants
 
     def _rollout(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Rollout:
-        """Return the rollout of the case: the horizon in segments, each with the upper bound of its demand."""
+        """Return the rollout of the case: the horizon in segments, each with its demand."""
         o = self.options
-        change = planned_change(case, o.restart_seconds)
+        change = planned_change(case, o.restart_seconds, [seconds for _, seconds in memory.outages])
         spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
-        segments = memory.forecast.as_step().ahead(spans, self.constants, o.confidence)
+        forecast, constants = self._forecast(memory)
+        segments = forecast.as_step().ahead(spans, constants, o.confidence)
         if (announced := case.announced) is not None:
             ends = [start + seconds for start, seconds in spans]
             rates = announced.on_grid(ends, [rate for _, rate in segments])
@@ -341,6 +308,7 @@ class Tide:
             self._prices(case, change.way),
             segments,
             lag if o.catch_up else 0.0,
+            _age(case, lag, segments[0][1]) if o.catch_up else 0.0,
             objective_seconds=scaling.lag_objective_seconds,
             lag_headroom=o.lag_headroom,
             headroom=o.headroom,
@@ -374,8 +342,17 @@ class Tide:
         if is_read(case):
             # Without the deviations that a size is planned for: they would add up from job to job.
             start = rollout.segments[0][0]
-            ((_, arrivals),) = memory.forecast.ahead(((start, self.options.horizon_seconds),), self.constants, 0.0)
+            forecast, constants = self._forecast(memory)
+            ((_, arrivals),) = forecast.ahead(((start, self.options.horizon_seconds),), constants)
         return Proposal(size, code, numbers, expectation, memory, rollout.model.rate, arrivals)
+
+
+def _age(case: Case, lag: float, demand: float) -> float:
+    """Return the age of the oldest record not committed, in seconds; where it is not known, by the lag."""
+    evidence = case.evidence
+    if evidence.delay_seconds is not None and not evidence.delay_at_least:
+        return evidence.delay_seconds
+    return lag / demand if demand > 0 else 0.0
 
 
 @lru_cache(maxsize=1024)

@@ -32,8 +32,9 @@ REASONS: Mapping[str, Reason] = {
         "late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, {change} included"
     ),
     "TIDE_SHRINK": Reason(
-        "at most {demand:.0f} records/s are expected to last, and {size} slots can process {capacity_then:.0f}/s, "
-        "which saves {saved:.0f} slot-seconds in {horizon:.0f} s, {change} included"
+        "at most {demand:.0f} records/s are expected to last, and {size} slots can process {capacity_then:.0f}/s; they "
+        "have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds, and {change} costs "
+        "{price:.0f}"
     ),
     "TIDE_HOLD": Reason(
         "up to {demand:.0f} records/s are expected, {current} slots can process {capacity:.0f}/s, "
@@ -43,15 +44,8 @@ REASONS: Mapping[str, Reason] = {
         "{size} slots would be better for {demand:.0f} records/s, but waiting for one more measurement "
         "costs only {waiting:.0f} s of lateness"
     ),
-    "TIDE_CALM": Reason(
-        "{size} slots would be better for {demand:.0f} records/s, but the last {times} scale-ups from {calm} slots "
-        "were unnecessary: {calm} slots would have handled {rate:.0f} records/s with at most {most:.0f} s of lag"
-    ),
     "TIDE_PATIENCE": Reason(
-        "{size} slots would be enough and would have saved {wasted:.0f} slot-seconds so far; "
-        "from {patience:.0f} on they are worth {change}"
-    ),
-    "TIDE_UNDO": Reason(
-        "{current} slots process {capacity:.0f} records/s, hardly more than the {before:.0f} records/s of {size} slots"
+        "{size} slots have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds; "
+        "from {price:.0f} on they are worth {change}"
     ),
 }

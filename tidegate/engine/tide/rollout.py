@@ -1,25 +1,29 @@
-"""Rollout: simulate each size over the horizon, and price it.
+"""Rollout: simulate each size over the horizon as a fluid queue, and price it.
 
-The horizon is cut into segments of dt seconds, each with the upper bound of its demand, λ records/s. The first segment
-lasts until a change of size works. It ends with the outage of the change, in which nothing is processed; until then the
-present size goes on. A change in place has no outage, and removes slots at once. With L the lag in records, and C(p)
-the capacity of p slots in records/s:
+The horizon is cut into segments, each with its demand, λ records/s. The first segment lasts until a change of size
+works. It ends with the outage of the change, in which nothing is processed; until then the present size goes on. A
+change in place has no outage, and removes slots at once.
 
-    lag after a segment     max(0, L + (λ - C(p)) · dt);     L + λ · dt during the outage
-    seconds late            time after the change with a lag above objective · C(p), until it is worked off
+The lag objective is an age. So the rollout follows the lag L and the age A of its oldest record. With M the record
+limit, T' the trigger interval, a the overhead, and c(p) the seconds a record takes on p slots:
+
+    a change with an outage of F seconds begins when the running batch has ended:   L + λ · F,  A + F
+
+    what waits then     k batches of d seconds:  d = max(T', a + c(p) · n),  n = min(L, M),  k = L / n
+                        seconds late             max(0, A / k + k · d - objective)
+    what comes later    lag after t seconds      max(0, L + (λ - C(p)) · t),  at first with L = λ · k · d
+                        seconds late             time with L > objective · λ', until it is worked off
 
     cost(p) = core price · p · horizon + late price · seconds late + change price [p ≠ current]
 
-Being late during the change is not counted by itself: that lag is still there afterwards, and counted then. So more
-lag never favours a smaller size.
+A / k + k · d is how old the oldest record of the last of the k batches is when that batch ends, if the records that
+wait are spread evenly over their age. λ' is the smallest demand of all segments: no lag is older than L / λ'. Being
+late during a change in place is not counted by itself: that lag is still there afterwards, and counted then. All of
+this never falls as the lag rises, and rises least for the fastest size. So more lag never favours a smaller size.
 
-The demand of the last segment is the *sustained demand*. A smaller size must be able to hold it, and a larger size that
-cannot is charged a second change. Demand above it in earlier segments causes lag for a minute or two, and the rollout
-counts it as lag.
-
-Micro-batches add two effects to a change with an outage. It waits for the running batch to end while more records
-arrive. And lag falls only when a batch commits: the first batch after the outage takes all waiting records, or as many
-as a batch ever took.
+The demand of the last segment is the *sustained demand*, an upper bound. A smaller size must be able to hold it, and a
+larger size that cannot is charged a second change. The segments before are expected means: a change happens once, and
+what it costs on average is what counts.
 """
 
 from __future__ import annotations
@@ -33,6 +37,9 @@ from tidegate.engine.ways import PlannedChange
 
 Segment = tuple[float, float]
 """(seconds, records/s)."""
+
+MIN_BATCH_SECONDS = 1e-3
+"""No batch is shorter."""
 
 MIN_SPARE = 0.002
 """Share of its capacity with which a size without spare capacity is assumed to work off its lag in the end."""
@@ -64,6 +71,7 @@ class Rollout:
         prices: SlotPrices,
         segments: Sequence[Segment],
         lag: float,
+        age: float,
         *,
         objective_seconds: float,
         lag_headroom: float,
@@ -79,15 +87,17 @@ class Rollout:
             sizes: the sizes to choose from, rising.
             prices: what slots, lateness and a change cost.
             segments: the horizon; the first segment lasts until a change of size works.
-            lag: records waiting now.
-            objective_seconds: lag objective, in seconds of work.
+            lag: records not committed now.
+            age: seconds since the oldest of them arrived.
+            objective_seconds: lag objective, the age up to which a record is on time.
             lag_headroom: share of the objective kept free; a scale-down may use it, because it picks its moment.
             headroom: share of the capacity kept free of the expected demand.
             change: how the size would be changed; its outage is the end of the first segment.
             changes: whether changes are simulated; otherwise a size works at once.
             horizon_seconds: how long slots are paid for.
         """
-        self.model, self.sizes, self.prices, self.segments, self.lag = model, sizes, prices, segments, lag
+        self.model, self.sizes, self.prices, self.segments = model, sizes, prices, segments
+        self.lag, self.age = lag, age
         self.objective_seconds, self.lag_headroom, self.headroom = objective_seconds, lag_headroom, headroom
         self.change, self.outage, self.changes = change, change.outage, changes
         self.slot_cost = prices.core_second * horizon_seconds
@@ -95,77 +105,101 @@ class Rollout:
         self.demand = segments[0][1]
         self.sustained = segments[-1][1]
         """Sustained demand, records/s."""
-        self.smallest_sufficient = bisect_left(sizes, self.sustained / (1.0 - headroom), key=model.capacity)
+        rates = [rate for _, rate in segments]
+        self.peak, self.density = max(rates), min(rates)
+        """λ': records that arrive in a second at least, so that no lag is older than it is large."""
+        self.smallest_sufficient = self._smallest_sufficient(self.sustained / (1.0 - headroom))
         """Index of the smallest size that holds the sustained demand with headroom; past the end if none does."""
         self.lag_growth = max(0.0, self.demand - model.rate)
         """How fast the lag grows until the change, records/s; at least 0."""
-        self.lag_at_stop = lag
-        """Lag when the change begins: one with an outage waits until the running batch has ended."""
+        self.lag_at_stop, self.age_at_stop = lag, age
+        """Lag and age when the change begins: one with an outage waits until the running batch has ended."""
         if change.outage:
-            self.lag_at_stop += self.lag_growth * min(model.batch_of(model.size, lag), model.batch_seconds)
+            batch, batches = self._batch(model.size, lag)
+            self.lag_at_stop = lag * (1.0 - 1.0 / batches) + self.demand * batch
+            self.age_at_stop = age * (1.0 - 1.0 / batches) + batch
 
     def stay(self) -> Choice:
         """Return what the present size costs."""
         size = self.model.size
-        late = self.late(size, self.lag)
+        late = self.late(size, self.lag, self.age)
         return Choice(size, self.slot_cost * size + self.prices.late_second * late, late)
 
-    def is_right_size(self, stay: Choice) -> bool:
-        """Whether the present size is never late, so it need not grow, and no smaller size is sufficient."""
-        first = self.smallest_sufficient
-        return stay.late == 0.0 and first < len(self.sizes) and self.sizes[first] >= self.model.size
+    def cheapest_growth(self, stay: Choice) -> Choice:
+        """Return the cheapest of the present size and the larger ones.
 
-    def cheapest(
-        self, stay: Choice, sizes_seen: Container[float], ineffective_from: float, extrapolation_margin: float
-    ) -> Choice:
-        """Return the cheapest size with its cost.
-
-        A smaller size must hold the sustained demand; if it is not among `sizes_seen`, with `extrapolation_margin` of
-        its capacity taken off. The switching threshold pays for its change. While the job is late, it does not shrink.
-        A larger size that cannot hold the sustained demand is charged a second change. Sizes from `ineffective_from`
-        on are not considered.
+        A size that cannot hold the sustained demand is charged a second change.
         """
-        model, sizes, current, first = self.model, self.sizes, self.model.size, self.smallest_sufficient
-        late_now = self.lag_at_stop > model.rate * self.objective_seconds
-        trusted = 1.0 - self.headroom - extrapolation_margin
+        sizes, first = self.sizes, self.smallest_sufficient
         best = stay
-        for index in range(max(0, min(first, len(sizes) - 1) - 2), len(sizes)):
+        for index in range(max(bisect_right(sizes, self.model.size), min(first, len(sizes) - 1) - 2), len(sizes)):
             size = sizes[index]
-            cost = self.slot_cost * size
-            if size > current:
-                if size >= ineffective_from:
-                    break
-                cost += self.prices.change * (1.0 if index >= first else 2.0)
-                if cost >= best.cost and index >= first:
-                    break
-            elif (
-                size == current
-                or index < first
-                or late_now
-                or (size not in sizes_seen and model.capacity(size) * trusted < self.sustained)
-            ):
-                continue
-            late = self.late(size, self.lag_at_stop)
+            cost = self.slot_cost * size + self.prices.change * (1.0 if index >= first else 2.0)
+            if cost >= best.cost and index >= first:
+                break
+            late = self.late(size, self.lag_at_stop, self.age_at_stop)
             cost += self.prices.late_second * late
             if cost < best.cost:
                 best = Choice(size, cost, late)
         return best
+
+    def smaller(self, sizes_seen: Container[float], extrapolation_margin: float) -> list[int]:
+        """Return the smaller sizes that hold the sustained demand, rising; none while the job is late.
+
+        A size that is not among `sizes_seen` must hold it with `extrapolation_margin` of its capacity taken off.
+        """
+        model = self.model
+        if self.lag_at_stop > model.rate * self.objective_seconds:
+            return []
+        sizes = self.sizes[self.smallest_sufficient : bisect_left(self.sizes, model.size)]
+        trusted, found = 1.0 - self.headroom - extrapolation_margin, list[int]()
+        for place, size in enumerate(sizes):
+            if trusted * model.capacity(size) >= self.sustained:
+                return [*found, *sizes[place:]]
+            if size in sizes_seen:
+                found.append(size)
+        return found
 
     def smallest_growth(self) -> int:
         """Return the smallest larger size that holds the sustained demand, or the largest size."""
         first = max(self.smallest_sufficient, bisect_right(self.sizes, self.model.size))
         return self.sizes[min(first, len(self.sizes) - 1)]
 
-    def late(self, size: int, lag: float) -> float:
-        """Return for how many seconds a size would be late, starting with `lag` records."""
+    def _smallest_sufficient(self, demand: float) -> int:
+        """Return the index of the smallest size with such a capacity, which is most often near the present size."""
+        sizes, capacity = self.sizes, self.model.capacity
+        index = bisect_left(sizes, self.model.size)
+        while index < len(sizes) and capacity(sizes[index]) < demand:
+            index += 1
+        while index > 0 and capacity(sizes[index - 1]) >= demand:
+            index -= 1
+        return index
+
+    def late(self, size: int, lag: float, age: float) -> float:
+        """Return for how many seconds a size would be late, from `lag` records on, the oldest of which has `age`."""
         model, segments = self.model, self.segments
-        full = model.capacity(size)
-        limit = full * self.objective_seconds * (1.0 if size < model.size else 1.0 - self.lag_headroom)
+        # A scale-down picks its moment, so it keeps nothing free.
+        limit = self.objective_seconds * (1.0 if size < model.size else 1.0 - self.lag_headroom)
         if size != model.size and self.changes and (size > model.size or self.outage):
-            lag, segments = self.lag_after_change(lag), segments[1:]
-            if self.outage:
-                limit -= self.demand * model.batch_of(size, lag)
-        return late_seconds(lag, segments, full * (1.0 - self.headroom), limit)
+            lag, age, segments = self.lag_after_change(lag), self._age_after_change(age), segments[1:]
+        batch, batches = self._batch(size, lag)
+        busy = batch * batches
+        late = max(0.0, age / batches + busy - limit)
+        # What arrives while that is worked off waits for later.
+        capacity, most = self.model.capacity(size) * (1.0 - self.headroom), self.density * limit
+        lag = demand = 0.0
+        for seconds, demand in segments:
+            taken = seconds if seconds < busy else busy
+            busy -= taken
+            lag += demand * taken
+            after = lag + (demand - capacity) * (seconds - taken)
+            if lag > most or after > most:
+                late += _above(most, lag, after, seconds - taken)
+            lag = after if after > 0.0 else 0.0
+        lag += demand * busy
+        if lag > most:
+            late += (lag - most) / max(capacity - demand, MIN_SPARE * capacity)
+        return late
 
     def lag_after_change(self, lag: float) -> float:
         """Return the lag when a change that finds `lag` records works: after the outage, or the delay in place."""
@@ -174,23 +208,26 @@ class Rollout:
 
     def late_if_delayed(self, size: int, seconds: float) -> float:
         """Return for how many seconds the job would be late if the change to `size` came `seconds` later."""
-        rate = self.model.rate
-        limit = rate * self.objective_seconds * (1.0 - self.lag_headroom)
-        meanwhile = late_seconds(self.lag, ((seconds, self.demand),), rate, limit)
-        return meanwhile + self.late(size, self.lag_at_stop + self.lag_growth * seconds)
+        most = self.density * self.objective_seconds * (1.0 - self.lag_headroom)
+        after = self.lag + (self.demand - self.model.rate * (1.0 - self.headroom)) * seconds
+        meanwhile = _above(most, self.lag, after, seconds)
+        grown = self.lag_growth * seconds
+        return meanwhile + self.late(size, self.lag_at_stop + grown, self.age_at_stop)
+
+    def _age_after_change(self, age: float) -> float:
+        """Return the age of the oldest record when a change that finds it at `age` works."""
+        grown = self.lag_growth * (self.segments[0][0] - self.outage)
+        return age + self.outage + (grown / self.demand if grown else 0.0)
+
+    def _batch(self, size: int, lag: float) -> tuple[float, float]:
+        """Return how long the next batch lasts, and how many such batches take the whole lag."""
+        model, most = self.model, self.model.limits.max_records
+        taken = lag if most is None or lag < most else float(most)
+        seconds = model.overhead + model.record_seconds(size) / (1.0 - self.headroom) * taken
+        return max(seconds, model.limits.trigger_seconds or MIN_BATCH_SECONDS), lag / taken if taken else 1.0
 
 
-def late_seconds(lag: float, segments: Sequence[Segment], capacity: float, limit: float) -> float:
-    """Return for how many seconds the lag is above `limit` records at a capacity in records/s."""
-    late = spare = 0.0
-    for seconds, demand in segments:
-        spare = capacity - demand
-        after = lag - spare * seconds
-        if lag > limit:
-            late += seconds if after > limit else (lag - limit) / spare
-        elif after > limit:
-            late += (after - limit) / -spare
-        lag = after if after > 0.0 else 0.0
-    # The last demand continues until the lag is worked off. If the count ended with the horizon, more lag could make a
-    # smaller size look as good as a larger one.
-    return late + (lag - limit) / max(spare, MIN_SPARE * capacity) if lag > limit else late
+def _above(most: float, before: float, after: float, seconds: float) -> float:
+    """Return for how many seconds a lag that changes evenly from `before` to `after` is above `most`."""
+    low, high = (before, after) if before < after else (after, before)
+    return 0.0 if high <= most else seconds if low >= most else seconds * (high - most) / (high - low)
