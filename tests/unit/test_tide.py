@@ -316,6 +316,13 @@ def test_a_change_in_place_is_late_for_a_shorter_time_than_a_restart() -> None:
     assert late_after_change(shrinking, 2) > 600.0 - limit / 100.0
 
 
+def test_at_low_load_a_restart_is_late_although_it_leaves_little_work() -> None:
+    """After 90 s without a driver the oldest record is 90 s old, even if all that waits is done in a few seconds."""
+    found = rollout(100.0, outage=90.0, delay=90.0, demand=10.0)
+    assert found.lag_after_change(100.0) / 200.0 < 6.0
+    assert late_after_change(found, 2) > 30.0
+
+
 @pytest.mark.parametrize(("soon", "on_time"), [(1.1, True), (1.9, False)])
 def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, *, on_time: bool) -> None:
     """A size that works it off within the objective is sufficient; one that would be late is not."""
@@ -347,6 +354,32 @@ def test_a_step_takes_one_change_to_the_right_size() -> None:
     assert plant.run([350.0] * 40) == [4]
     assert plant.decisions[-1].evidence.lag_seconds is not None
     assert plant.decisions[-1].evidence.lag_seconds < 15
+
+
+def test_the_first_batch_is_no_part_of_the_outage() -> None:
+    """Of a downtime of 20 s, the first batch works for 10 s: the next restart is planned with the rest."""
+    plant = Plant(slots=2)
+    plant.run([150.0 + 30 * (n % 3) for n in range(20)])
+    assert plant.run([350.0 + 30 * (n % 3) for n in range(10)])
+    assert isinstance(plant.state.memory, TideMemory)
+    ((_, outage),) = plant.state.memory.outages
+    assert outage == pytest.approx(10.0, abs=1.0)
+    plant.run([100.0] * 60)
+    shrunk = next(each for each in plant.decisions[::-1] if each.command is not None)
+    assert shrunk.expectation is not None
+    assert shrunk.expectation.outage_seconds == pytest.approx(outage)
+
+
+def test_a_scale_down_that_does_not_pay_makes_the_next_one_wait_longer() -> None:
+    """It must have saved its price twice, for itself and for the way back, before the job grows again."""
+    memory = TideMemory()
+    soon = memory.with_change(0.0, -2, 480.0, 8.0).with_change(300.0, 2, 0.0, 8.0)
+    assert soon.caution == 2.0
+    again = soon.with_change(1000.0, -2, 480.0, 8.0).with_change(1400.0, 1, 0.0, 8.0)
+    assert again.caution == 4.0
+    late = again.with_change(2000.0, -2, 480.0, 8.0).with_change(2500.0, 2, 0.0, 8.0)
+    assert late.caution == 2.0
+    assert late.with_change(3000.0, 1, 0.0, 8.0).caution == 2.0, "no scale-down came before"
 
 
 def test_a_ramp_is_followed_before_the_job_is_late() -> None:

@@ -45,6 +45,7 @@ MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
         Mechanism("extrapolation margin", {"extrapolation_margin": 0.0}),
         Mechanism("margin of savings", {"margin": 0.0}),
         Mechanism("switching threshold", {"switching_threshold": 0.0}),
+        Mechanism("learned threshold", {"switching_threshold_max": 1.0}),
         Mechanism("short memory", constants={"tidegate.engine.tide.contest.SHORT_BIAS": 0.0}),
         Mechanism("batches to see first", {"min_batches": 1}),
     ),

@@ -33,6 +33,9 @@ LONG_BATCH_SECONDS = 20.0
 WARM_BATCH_SECONDS = 60.0
 """A run's first batches count if they last this long: then loading code and state is a small part of them."""
 
+WAY_BACK = 1.0
+"""The way back from a scale-down costs about as much as the scale-down."""
+
 EARLY_INTERVALS = 2.0
 """Age of a running batch from which its tasks count, in intervals."""
 
@@ -42,6 +45,16 @@ class FirstBatch(NamedTuple):
 
     records: int
     seconds: float
+
+
+class ScaleDown(NamedTuple):
+    """The last scale-down, until the job grows again."""
+
+    at: float
+    slots: int
+    """How many fewer."""
+    price: float
+    """What it cost, lateness included, slot-seconds."""
 
 
 class TideMemory(NamedTuple):
@@ -66,6 +79,9 @@ class TideMemory(NamedTuple):
     """(when its cost was measured, outage in seconds without the work of its first batch) of the newest restarts."""
     sufficient: tuple[tuple[int, float], ...] = ()
     """(size, since when) of the smaller sizes that would be enough."""
+    scale_down: ScaleDown | None = None
+    caution: float = 1.0
+    """Factor of the switching threshold: it rises with each scale-down that did not pay."""
 
     def learned(self, case: Case, constants: TimeConstants, short_constants: TimeConstants) -> TideMemory:
         """Return the memory with the newest snapshot added to forecasts and capacity.
@@ -94,6 +110,8 @@ class TideMemory(NamedTuple):
             first,
             self.outages,
             self.sufficient,
+            self.scale_down,
+            self.caution,
         )
 
     def _with_batches(
@@ -130,6 +148,20 @@ class TideMemory(NamedTuple):
             if cost.way is Way.RESTART:
                 return not self.outages or self.outages[-1][0] != cost.at
         return False
+
+    def with_change(self, at: float, slots: int, price: float, caution_max: float) -> TideMemory:
+        """Return the memory after a change by so many slots was ordered, at a price if it is a scale-down.
+
+        A scale-down has paid if it has saved its price and that of the way back before the job grows again.
+        """
+        down, caution = self.scale_down, self.caution
+        if slots < 0:
+            down = ScaleDown(at, -slots, price)
+        elif down is not None:
+            paid = down.slots * (at - down.at) >= (1.0 + WAY_BACK) * down.price
+            caution = max(1.0, caution / 2.0) if paid else min(caution_max, caution * 2.0)
+            down = None
+        return self._replace(batches=0, sufficient=(), scale_down=down, caution=caution)
 
     def with_outage(self, case: Case, model: CapacityModel) -> TideMemory:
         """Return the memory with the outage of the newest restart.

@@ -60,6 +60,12 @@ class TideOptions:
         ge=0,
         formerly="patience",
     )
+    switching_threshold_max: float = option(
+        8.0,
+        "how far the switching threshold may rise after scale-downs that did not pay, as a multiple",
+        unit="multiple",
+        ge=1,
+    )
     level_seconds: float = option(800.0, "memory of the level of the arrivals", unit="s", gt=0)
     residual_seconds: float = option(
         60.0,

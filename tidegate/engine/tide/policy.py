@@ -117,15 +117,12 @@ class Tide:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
         return self._weigh(case, memory, model, float(lag))
 
-    def ordered(
-        self,
-        case: Case,  # noqa: ARG002
-        memory: TideMemory,
-        proposal: Proposal[TideMemory],  # noqa: ARG002
-        final: int,  # noqa: ARG002
-    ) -> TideMemory:
+    def ordered(self, case: Case, memory: TideMemory, proposal: Proposal[TideMemory], final: int) -> TideMemory:
         """Return the memory of a job whose size changes: batches and sizes that are enough start from zero."""
-        return memory._replace(batches=0, sufficient=())
+        price = float(proposal.numbers.get("price") or 0.0) / memory.caution
+        return memory.with_change(
+            case.measured_at, final - case.current, price, self.options.switching_threshold_max
+        )
 
     def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
         return fit_model(
@@ -237,7 +234,8 @@ class Tide:
 
         This is the ski rental problem: too many slots are the rent, and a switch is the purchase. Who buys once the
         rent has added up to the price pays at most twice the least possible (Karlin, Manasse, Rudolph & Sleator,
-        "Competitive snoopy caching", 1988).
+        "Competitive snoopy caching", 1988). A job whose scale-downs do not pay, because its load soon returns, waits for
+        a multiple of the price.
         """
         o, model, prices = self.options, rollout.model, rollout.prices
         # The margin is not used for a job with a record limit.
@@ -249,13 +247,14 @@ class Tide:
             since = dict(memory.sufficient)
             memory = memory._replace(sufficient=tuple([(size, since.get(size, case.measured_at)) for size in enough]))
         best: Shrinking | None = None
+        threshold = memory.caution * o.switching_threshold
         for size, at in memory.sufficient:
             seconds = case.measured_at - at + case.spec.interval_seconds
             wasted = prices.core_second * (model.size - size) * seconds
-            if best is not None and wasted - o.switching_threshold * prices.change <= best.wasted - best.price:
+            if best is not None and wasted - threshold * prices.change <= best.wasted - best.price:
                 continue
             late = rollout.late(size, rollout.lag_at_stop, rollout.age_at_stop)
-            price = o.switching_threshold * (prices.change + prices.late_second * late)
+            price = threshold * (prices.change + prices.late_second * late)
             if best is None or wasted - price > best.wasted - best.price:
                 best = Shrinking(size, late, seconds, wasted, price)
         return memory, best
