@@ -120,9 +120,7 @@ class Tide:
     def ordered(self, case: Case, memory: TideMemory, proposal: Proposal[TideMemory], final: int) -> TideMemory:
         """Return the memory of a job whose size changes: batches and sizes that are enough start from zero."""
         price = float(proposal.numbers.get("price") or 0.0) / memory.caution
-        return memory.with_change(
-            case.measured_at, final - case.current, price, self.options.switching_threshold_max
-        )
+        return memory.with_change(case.measured_at, final - case.current, price, self.options.switching_threshold_max)
 
     def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
         return fit_model(
@@ -234,8 +232,8 @@ class Tide:
 
         This is the ski rental problem: too many slots are the rent, and a switch is the purchase. Who buys once the
         rent has added up to the price pays at most twice the least possible (Karlin, Manasse, Rudolph & Sleator,
-        "Competitive snoopy caching", 1988). A job whose scale-downs do not pay, because its load soon returns, waits for
-        a multiple of the price.
+        "Competitive snoopy caching", 1988). A job whose scale-downs do not pay, because its load soon returns, waits
+        for a multiple of the price.
         """
         o, model, prices = self.options, rollout.model, rollout.prices
         # The margin is not used for a job with a record limit.
