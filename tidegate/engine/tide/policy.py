@@ -119,8 +119,9 @@ class Tide:
 
     def ordered(self, case: Case, memory: TideMemory, proposal: Proposal[TideMemory], final: int) -> TideMemory:
         """Return the memory of a job whose size changes: batches and sizes that are enough start from zero."""
-        price = float(proposal.numbers.get("price") or 0.0) / memory.caution
-        return memory.with_change(case.measured_at, final - case.current, price, self.options.switching_threshold_max)
+        o, price = self.options, float(proposal.numbers.get("price") or 0.0)
+        slot_seconds = price / (memory.caution * o.core_price)
+        return memory.with_change(case.measured_at, final - case.current, slot_seconds, o.switching_threshold_max)
 
     def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
         return fit_model(
