@@ -10,7 +10,6 @@ from tidegate.engine.case import Case
 from tidegate.engine.guard import STARTS_AND_RESCALES, Guard, Verdict
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
-from tidegate.events.decision import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +101,18 @@ class SourcePartitions(Guard):
     )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Cap growth at the tasks of the widest stage; a job that already has more slots keeps them."""
-        partitions = case.evidence.partitions
-        if self.lifted or partitions is None or size <= case.current:
-            return None
-        limit = max(partitions, case.state.widest_stage or 0)
-        if size <= limit:
-            return None
-        numbers: dict[str, Figure] = {"partitions": partitions, "limit": limit}
-        return Verdict(max(case.current, limit), "SOURCE_PARTITIONS", numbers)
+        """Cap growth at the tasks of the widest stage."""
+        return None if self.lifted else at_widest_stage(size, case, case.evidence.partitions, "SOURCE_PARTITIONS")
+
+
+def at_widest_stage(size: int, case: Case, partitions: int | None, code: str) -> Verdict | None:
+    """Cap growth at the partitions, or at the tasks of a wider stage; a job that already has more slots keeps them."""
+    if partitions is None or size <= case.current:
+        return None
+    limit = max(partitions, case.state.widest_stage or 0)
+    if size <= limit:
+        return None
+    return Verdict(max(case.current, limit), code, {"partitions": partitions, "limit": limit})
 
 
 @dataclass(frozen=True, slots=True)

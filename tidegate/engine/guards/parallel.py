@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from tidegate.engine.case import Case
 from tidegate.engine.guard import Guard, Verdict
+from tidegate.engine.guards.limits import at_widest_stage
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 
@@ -41,14 +42,8 @@ class StatePartitions(Guard):
     )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Cap growth at the tasks of the widest stage; a job that already has more slots keeps them."""
-        partitions = case.evidence.state_partitions
-        if self.lifted or partitions is None or size <= case.current:
-            return None
-        limit = max(partitions, case.state.widest_stage or 0)
-        if size <= limit:
-            return None
-        return Verdict(max(case.current, limit), "STATE_PARTITIONS", {"partitions": partitions, "limit": limit})
+        """Cap growth at the tasks of the widest stage."""
+        return None if self.lifted else at_widest_stage(size, case, case.evidence.state_partitions, "STATE_PARTITIONS")
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,11 +206,6 @@ class CapacityModel:
         rate = records / seconds
         return rate if size < self.size or rate > self.floor else self.floor
 
-    def batch_of(self, size: int, lag: float) -> float:
-        """Return how long the batch lasts that takes `lag` waiting records, seconds."""
-        most = self.limits.max_records or self.limits.largest
-        return self.overhead + self.record_seconds(size) * (min(most, lag))
-
 
 def fit_model(
     sizes: Sequence[SizeFit],

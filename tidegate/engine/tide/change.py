@@ -12,17 +12,13 @@ MANY = 5
 """So many measured costs of a way that the longest may be an outlier."""
 
 
-def planned_way(case: Case) -> Way:
-    """Return the way to plan with; where none is possible a guard stops the change, whatever it would cost."""
-    return way_to(case, case.current) or Way.RESTART
-
-
 def planned_change(case: Case, restart_seconds: float, outages: Sequence[float]) -> PlannedChange:
     """Return the change to plan for, at the longest costs measured, or the second longest of many.
 
     `outages` are those of past restarts without their first batches. A restart is over when its first batch begins.
     """
-    way = planned_way(case)
+    # Where no way is possible a guard stops the change, whatever it would cost.
+    way = way_to(case, case.current) or Way.RESTART
     if way is Way.RESTART and outages:
         outage = _long(outages)
         return PlannedChange(way, outage, outage)
