@@ -12,7 +12,8 @@ from tests.support.cases import AT, case, decide
 from tests.support.engine import step
 from tests.support.events import batch, job, observed, result, snapshot, steady
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost, Shortfall
-from tidegate.engine.guards.timing import Cooldown
+from tidegate.engine.guards.timing import Cooldown, Stabilization
+from tidegate.engine.plan import plan_for
 from tidegate.engine.reservations import hold_for
 from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.engine.ways import RETRY_SECONDS, way_to
@@ -22,6 +23,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot
 from tidegate.events.way import Way
+from tidegate.installed import engine as installed_engine
 
 
 def overloaded(first: int = 0, count: int = 7, **more: Any) -> list[MetricSnapshot]:
@@ -298,6 +300,18 @@ def test_after_a_change_in_place_two_batches_are_waited_for() -> None:
     assert settled([0, 1, 1]).command is not None
     assert settled([0, 1, 0, 0]).command is None
     assert settled([0, 1, 0, 0, 0, 0]).command is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "given", "batches"), [("keda", {}, 2), ("tide", {}, 0), ("tide", {"batches": 3}, 3)]
+)
+def test_a_policy_may_have_its_own_defaults_for_a_guard(policy: str, given: dict[str, Any], batches: int) -> None:
+    """`tide` knows what a new size can do, so it need not wait for its batches, unless the spec says so."""
+    spec = job(policy=policy, policy_options={}, guards={"stabilization": given})
+    engine = installed_engine()
+    plan = plan_for(spec, engine.policies, engine.reasons)
+    (guard,) = [each for each in plan.guards if isinstance(each, Stabilization)]
+    assert guard.batches == batches
 
 
 @pytest.mark.parametrize(

@@ -425,6 +425,13 @@ def test_a_job_whose_records_come_after_a_silence_is_not_stuck() -> None:
     assert decision.final_parallelism > decision.current_parallelism
 
 
+@pytest.mark.parametrize(("step", "judged"), [(0.25, True), (1.0, True), (1.5, False)])
+def test_the_gain_of_a_small_scale_up_is_not_judged(step: float, judged: bool) -> None:
+    """From 2 to 4 slots a job grew by all of its size; a smaller step than the limit is within the noise."""
+    spec = job(guards=guards(ineffective={"step": step}))
+    assert held(growth(spec, **remembered(growth=Growth(LAST - 600, 2, 4, 395.0)))) is judged
+
+
 def test_lag_in_one_partition_is_skew_too() -> None:
     """All of the lag in one of 64 partitions: one slot reads it, whatever the size."""
     decision = growth(last=skewed())

@@ -64,7 +64,6 @@ def test_only_useful_sizes_are_considered() -> None:
 def test_overhead_is_separated_from_cost() -> None:
     """Batches of different sizes show overhead and cost; capacity is that of the longest batch allowed."""
     (found,) = batches(4, [100, 300, 200, 400, 500, 150, 350, 250], overhead=1.0, cost=0.01)
-    assert found.separated
     assert found.overhead == pytest.approx(1.0, rel=1e-3)
     known = fit_model([found], 4, even(8), 10.0)
     assert known is not None
@@ -73,13 +72,26 @@ def test_overhead_is_separated_from_cost() -> None:
 
 
 def test_batches_of_one_size_show_only_a_rate() -> None:
-    """Equal batches cannot separate overhead from cost, and the fit says so."""
+    """Equal batches cannot separate overhead from cost, so all of it counts as cost."""
     (found,) = batches(4, [200] * 10, overhead=1.0, cost=0.01)
-    assert not found.separated
+    assert found.overhead == 0.0
     assert found.cost == pytest.approx(1.5 / 200)
     # ... unless the job's events tell the overhead
     (found,) = batches(4, [200] * 10, overhead=1.0, cost=0.01, measured=1.0)
     assert found.cost == pytest.approx(0.5 / 200)
+
+
+def test_an_overhead_that_events_tell_steadies_the_line_through_noisy_batches() -> None:
+    """The line through a few noisy batches points anywhere; with the told overhead it stays near the truth."""
+    noise, off = random.Random(3), {0.0: 0.0, 1.0: 0.0}
+    for _ in range(50):
+        seen = [(count, (1.0 + 0.005 * count) * noise.uniform(0.7, 1.3)) for count in (800, 900, 1000) * 3]
+        for told in off:
+            sizes: tuple[SizeFit, ...] = ()
+            for count, seconds in seen:
+                sizes = learn(sizes, 4, BatchSums(1, count, seconds, count * count, count * seconds), told)
+            off[told] += abs(sizes[0].overhead + sizes[0].cost * 3000 - 16.0)
+    assert off[1.0] < 0.5 * off[0.0]
 
 
 def test_batches_without_records_show_no_limit() -> None:
@@ -289,6 +301,7 @@ def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0) -
         headroom=0.02,
         change=PlannedChange(Way.IN_PLACE, outage, delay),
         changes=True,
+        reaction_seconds=delay + 20.0,
         horizon_seconds=600.0,
     )
 
@@ -342,6 +355,7 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, *, on_time: bo
         headroom=0.02,
         change=PlannedChange(Way.RESTART, 20.0, 20.0),
         changes=True,
+        reaction_seconds=40.0,
         horizon_seconds=600.0,
     )
     assert (late_after_change(found, 7) == 0.0) is on_time
@@ -382,6 +396,43 @@ def test_a_scale_down_that_does_not_pay_makes_the_next_one_wait_longer() -> None
     assert late.with_change(3000.0, 1, 0.0, 8.0).caution == 2.0, "no scale-down came before"
 
 
+def test_a_job_grows_in_place_while_it_learns_its_new_size() -> None:
+    """After a silence it has one slot, and no batch has shown what that does; what other sizes can do is known."""
+    plant = Plant(slots=2, way=Way.IN_PLACE)
+    plant.run([150.0 + 30 * (n % 3) for n in range(20)])
+    plant.run([0.0] * 150)
+    assert plant.slots == 1
+    before = len(plant.decisions)
+    assert plant.run([700.0] * 6)[-1] == 8
+    grown = next(each for each in plant.decisions[before:] if each.command is not None)
+    assert grown.trail[0].code == "TIDE_GROW"
+    assert plant.decisions.index(grown) - before <= 2, "not only after the third batch, and another interval"
+
+
+def test_a_short_burst_is_answered_with_what_it_needs_and_soon_over() -> None:
+    """A minute of 350 records/s needs four of eight slots; two minutes later the job has two or fewer again."""
+    plant = Plant(slots=2, way=Way.IN_PLACE)
+    plant.run([170.0 + 10 * (n % 3) for n in range(30)])
+    ordered = plant.run([350.0] * 6)
+    assert max(ordered, default=2) <= 4
+    plant.run([170.0 + 10 * (n % 3) for n in range(12)])
+    assert plant.slots <= 2
+    assert max(decision.evidence.delay_seconds or 0.0 for decision in plant.decisions) < 60
+
+
+@pytest.mark.parametrize("between", [[5000.0] * 6, [6000.0, 12000.0], [0.0] * 30], ids=["burst", "peak", "gap"])
+def test_the_line_is_right_again_two_minutes_after_a_burst_or_a_gap(between: list[float]) -> None:
+    """No trend of it is carried on, no level is negative, and its deviation is not kept."""
+    noise = random.Random(4)
+    usual = [1000.0 + noise.gauss(0.0, 30.0) for _ in range(200)]
+    forecast = fed(fed(ArrivalForecast(), usual), between, start=2000.0)
+    for number in range(12):
+        forecast = fed(forecast, [usual[number]], start=2000.0 + 10.0 * (len(between) + number))
+        assert ahead(forecast, 300.0)[0] >= 0.0
+    assert ahead(forecast, 300.0)[0] == pytest.approx(1000.0, rel=0.15)
+    assert ahead(forecast, 300.0, 300.0)[1] < 0.25 * 1000.0
+
+
 def test_a_ramp_is_followed_before_the_job_is_late() -> None:
     """On a ramp each change comes as late as it may, and the lag objective of 60 s is never violated."""
     plant = Plant(slots=2)
@@ -401,10 +452,42 @@ def test_a_size_too_large_is_reduced_at_the_switching_threshold() -> None:
     first = next(index for index, decision in enumerate(plant.decisions) if decision.command)
     assert first * 10 >= 60
     in_place = Plant(slots=8, way=Way.IN_PLACE)
-    assert in_place.run([120.0] * 40)
+    assert in_place.run([120.0] * 10)
     assert in_place.slots == 2
     sooner = next(index for index, decision in enumerate(in_place.decisions) if decision.command)
     assert sooner < first, "a change in place costs less, so it comes sooner"
+
+
+def test_in_place_a_size_that_is_too_small_is_used_for_a_while() -> None:
+    """For 120 records/s one slot is too small and two are too many: the job alternates, and is never late."""
+    by_restart, in_place = Plant(slots=2), Plant(slots=2, way=Way.IN_PLACE)
+    assert by_restart.run([120.0] * 360) == [], "two restarts would cost more than the slot"
+    ordered = in_place.run([120.0] * 360)
+    assert set(ordered) == {1, 2}
+    slots = sum(decision.current_parallelism for decision in in_place.decisions) / 360
+    assert 1.2 < slots < 1.5, "in the long run, 120/100 slots are needed"
+    assert max(decision.evidence.delay_seconds or 0.0 for decision in in_place.decisions) < 60
+    codes = [decision.trail[0].code for decision in in_place.decisions if decision.command is not None]
+    assert set(codes) == {"TIDE_SHRINK_BRIEFLY", "TIDE_GROW"}
+
+
+def test_a_size_that_is_too_small_lasts_until_half_of_the_objective_is_used() -> None:
+    """Of 60 s, 30 s are kept free, and what arrives too much until the job has grown again."""
+    found = rollout(0.0, outage=0.0, delay=10.0, demand=430.0)
+    growth = 430.0 - 0.98 * 400.0
+    assert found.lasts(4) == pytest.approx((30.0 * 430.0 - 30.0 * growth) / growth)
+    assert found.lasts(8) == pytest.approx(600.0), "the whole horizon"
+    assert found.lasts(2) == pytest.approx((30.0 * 430.0 - 30.0 * 234.0) / 234.0)
+    assert rollout(20_000.0, outage=0.0, delay=10.0, demand=430.0).lasts(4) == 0.0
+
+
+def test_the_oldest_record_waits_for_all_batches_before_its_own() -> None:
+    """Two batches of 20 s for what waits: a record 30 s old may be 70 s old when the second one ends."""
+    known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 30.0)
+    assert known is not None
+    found = rollout(16_000.0, outage=0.0, delay=10.0, demand=1.0)
+    found.model.limits = NO_LIMITS._replace(max_records=8_000)
+    assert found.late(4, 16_000.0, 30.0) == pytest.approx(30.0 + 2 * 20.0 / 0.98 - 60.0 * 0.9, abs=0.5)
 
 
 def test_a_load_that_comes_and_goes_is_followed_in_place() -> None:

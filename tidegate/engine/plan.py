@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from tidegate.engine.case import Case, Policy, Proposal
@@ -15,6 +16,7 @@ from tidegate.engine.options import BadOption, parse
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tariff import priced_options
 from tidegate.events.job import JobSpec
+from tidegate.events.wire import Scalar
 
 Policies = Mapping[str, type[Policy[Any]]]
 """Policies by name."""
@@ -40,6 +42,14 @@ class ZeroPolicy(Protocol[M]):
         ...
 
 
+@runtime_checkable
+class OwnGuardDefaults(Protocol):
+    """What a policy also has that does itself what a guard would do for it: other defaults of that guard's options."""
+
+    guard_defaults: ClassVar[Mapping[str, Mapping[str, Scalar]]]
+    """By guard, then by option; a spec's own options come first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How the snapshots of one job are handled."""
@@ -59,7 +69,9 @@ def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -
     """Return the plan of a spec, or raise `BadOption` or `UnknownPolicy`."""
     policy = policy_of(spec, policies)
     wakes = policy if isinstance(policy, ZeroPolicy) else None
-    guards = tuple(guard_of(guard, spec) for guard in GUARDS if wakes is None or guard is not Silence)
+    own = policy.guard_defaults if isinstance(policy, OwnGuardDefaults) else {}
+    asked = [guard for guard in GUARDS if wakes is None or guard is not Silence]
+    guards = tuple([guard_of(guard, spec, own.get(guard.name, {})) for guard in asked])
     forcing = tuple(guard for guard in guards if isinstance(guard, ForcingGuard))
     return Plan(spec, policy, guards, forcing, reasons, wakes)
 
@@ -75,9 +87,9 @@ def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:
     return made
 
 
-def guard_of(guard: type[G], spec: JobSpec) -> G:
-    """Return a guard with the options that a spec gives it, or raise `BadOption`."""
-    return parse(guard, spec.scaling.guards.get(guard.name, {}), f"scaling.guards.{guard.name}")
+def guard_of(guard: type[G], spec: JobSpec, defaults: Mapping[str, Scalar] = MappingProxyType({})) -> G:
+    """Return a guard with the options that a spec gives it, else those of `defaults`, or raise `BadOption`."""
+    return parse(guard, {**defaults, **spec.scaling.guards.get(guard.name, {})}, f"scaling.guards.{guard.name}")
 
 
 def problems_of(spec: JobSpec, policies: Policies) -> list[str]:

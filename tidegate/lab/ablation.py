@@ -47,6 +47,8 @@ MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
         Mechanism("switching threshold", {"switching_threshold": 0.0}),
         Mechanism("learned threshold", {"switching_threshold_max": 1.0}),
         Mechanism("short memory", constants={"tidegate.engine.tide.contest.SHORT_BIAS": 0.0}),
+        Mechanism("sizes enough for a while", constants={"tidegate.engine.tide.rollout.BRIEF_WORTH": 1e9}),
+        Mechanism("overhead told by events", constants={"tidegate.engine.tide.capacity.OVERHEAD_BATCHES": 1e-9}),
         Mechanism("batches to see first", {"min_batches": 1}),
     ),
 }

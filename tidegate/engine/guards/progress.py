@@ -67,6 +67,7 @@ class Ineffective(Guard):
         gain = (C - C0) / (C0 · n / n0 - C0)
 
     C and n: capacity (records/s) and size now; C0 and n0: before the scale-up. Linear scaling gives a gain of 1.
+    A small step is not judged: its gain is within the noise of a window's capacity.
     """
 
     name: ClassVar = "ineffective"
@@ -80,6 +81,7 @@ class Ineffective(Guard):
     threshold: float = option(
         0.1, "share of the expected gain below which a scale-up had no effect", unit="share", ge=0, le=1
     )
+    step: float = option(0.25, "share of the size that a scale-up must have added to be judged", unit="share", ge=0)
     saturation: float = option(0.9, "busy share of time from which the gain can be judged", unit="share", ge=0, le=1)
     forget_seconds: float = option(3600.0, "time after that scale-up in which no more is added", unit="s", gt=0)
 
@@ -90,6 +92,8 @@ class Ineffective(Guard):
             return None
         age = case.decided_at - growth.at
         if growth.rate is None or e.true_processing_rate is None or age > self.forget_seconds:
+            return None
+        if growth.after < (1.0 + self.step) * growth.before:
             return None
         if e.utilization is None or e.utilization < self.saturation:
             return None

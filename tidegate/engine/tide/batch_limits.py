@@ -31,8 +31,6 @@ class BatchLimits(NamedTuple):
     """Records of the newest batch."""
     last_lag: int = 0
     """Records not committed at the newest snapshot."""
-    largest: int = 0
-    """Records of the largest batch seen."""
     gap: float = 0.0
     """Seconds between the starts of the last two batches of which the second waited."""
 
@@ -43,10 +41,9 @@ class BatchLimits(NamedTuple):
         before and after them hit the record limit. Two batches that started at the same distance, each later than the
         previous one had ended, waited for a trigger.
         """
-        max_records, trigger_seconds, before, last_lag, largest, gap = self
-        for batch in batches[:-1]:
-            before = batch.input_records
-            largest = max(largest, before)
+        max_records, trigger_seconds, before, last_lag, gap = self
+        if len(batches) > 1:
+            before = batches[-2].input_records
         last = batches[-1].input_records
         left = min(last_lag, lag or 0)
         # A batch without records, as stateful queries have them, shows no limit.
@@ -62,7 +59,7 @@ class BatchLimits(NamedTuple):
                 gap = distance
             elif trigger_seconds is not None and distance < 0.5 * trigger_seconds:
                 trigger_seconds = None
-        return BatchLimits(max_records, trigger_seconds, last, lag or 0, max(largest, last), gap)
+        return BatchLimits(max_records, trigger_seconds, last, lag or 0, gap)
 
 
 NO_LIMITS = BatchLimits()

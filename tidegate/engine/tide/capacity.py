@@ -5,6 +5,9 @@ A batch of n records on p slots lasts
     d = a + c(p) · n                          d: seconds, a: overhead in seconds, c: seconds per record
     1/e(p) = Σ share · ceil(T / p) / T        over the stages: T equal tasks run in ceil(T/p) waves
 
+Batches of similar sizes tell a and c badly apart. So the part of a that the job's events tell (what a batch lasts
+besides its work, `addBatch`) counts like a few batches without records.
+
 e(p) is the number of slots that do useful work. Slots that shorten no wave add nothing, and a stage of one task never
 gets shorter (Amdahl). Until tasks were seen, a single stage with one task per source partition stands for all stages.
 
@@ -40,9 +43,12 @@ DECAY = 0.99
 """Weight of the past after each new batch: about the last hundred batches count."""
 
 SIZES_KEPT = 4
+OVERHEAD_BATCHES = 3.0
+"""How many batches without records the overhead that the events tell is worth in a fit."""
+
 MIN_BATCHES = 6.0
 MIN_SPREAD = 0.08
-"""Relative spread of batch sizes that a fit needs to separate overhead from cost."""
+"""Batches, and their relative spread, that a fit needs where no event has told the overhead."""
 
 PRIOR_WEIGHT = 2.0
 """How many batches the prior of linear scaling is worth."""
@@ -123,14 +129,12 @@ class SizeFit(NamedTuple):
     """Seconds per batch."""
     cost: float = 0.0
     """Seconds per record."""
-    separated: bool = False
-    """Whether the batches differ enough to separate overhead from cost."""
 
 
 def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float = 0.0) -> tuple[SizeFit, ...]:
     """Return the fits with new batches of a size added; the sizes seen last are kept.
 
-    `overhead` is used where the batches are too similar to show their own.
+    `overhead` is what the events tell of it, in seconds per batch; 0 if they tell nothing.
     """
     if new.batches == 0 or new.records == 0 or new.seconds <= 0:
         return sizes
@@ -144,16 +148,26 @@ def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float
     return (*others[-SIZES_KEPT + 1 :], SizeFit(size, sums, *fit(sums, overhead)))
 
 
-def fit(sums: BatchSums, overhead: float) -> tuple[float, float, bool]:
-    """Return (overhead, seconds per record, whether the batches separate them) of a size's batches."""
-    if sums.batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * sums.records) ** 2:
-        own, cost = sums.fit()
+def fit(sums: BatchSums, overhead: float) -> tuple[float, float]:
+    """Return (overhead, seconds per record) of a size's batches.
+
+    The line of least squares through a few similar or noisy batches may point anywhere. So an overhead that the events
+    tell counts like `OVERHEAD_BATCHES` batches without records. The batches can still show more: work on them that does
+    not depend on their records is part of the overhead too.
+    """
+    line = sums
+    if overhead > 0:
+        line = sums._replace(
+            batches=sums.batches + OVERHEAD_BATCHES, seconds=sums.seconds + OVERHEAD_BATCHES * overhead
+        )
+    if overhead > 0 or (sums.batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * sums.records) ** 2):
+        own, cost = line.fit()
         if cost > 0 and own >= 0:
-            return own, cost, True
+            return own, cost
         if cost > 0:  # a negative overhead means that there is none: everything is cost
-            return 0.0, sums.seconds / sums.records, True
+            return 0.0, sums.seconds / sums.records
     overhead = min(overhead, 0.9 * sums.seconds / sums.batches)
-    return overhead, (sums.seconds - overhead * sums.batches) / sums.records, False
+    return overhead, (sums.seconds - overhead * sums.batches) / sums.records
 
 
 @dataclass(slots=True)
@@ -165,8 +179,6 @@ class CapacityModel:
     seconds_per_record: float
     """At the present size."""
     beta: float
-    separated: bool
-    """Whether the present size's own batches separate overhead from cost."""
     shape: Shape
     batch_seconds: float
     """D, the longest batch that capacity is calculated for."""
@@ -237,8 +249,7 @@ def fit_model(
         spread = PRIOR_WEIGHT + squares - xs * xs / weight
         slope = (PRIOR_WEIGHT * PRIOR_BETA + products - xs * ys / weight) / spread
         beta = min(max(slope, BETA_RANGE[0]), BETA_RANGE[1])
-    cost, separated = near.cost, near.separated
+    cost = near.cost
     if near.size != size:
         cost *= (effective(near.size, shape) / effective(size, shape)) ** beta
-        separated = False
-    return CapacityModel(size, near.overhead, cost, beta, separated, shape, batch_seconds, limits, floor)
+    return CapacityModel(size, near.overhead, cost, beta, shape, batch_seconds, limits, floor)

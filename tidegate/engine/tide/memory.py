@@ -190,7 +190,6 @@ class TideMemory(NamedTuple):
         return self._replace(
             stages=stages,
             sizes=learn(self.sizes, case.current, sums, overhead),
-            limits=self.limits._replace(largest=max(self.limits.largest, records)),
         )
 
 

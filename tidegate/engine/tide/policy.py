@@ -9,17 +9,18 @@ later:
                 change in arrivals is always measured twice: the first interval shows only part of it, and a size for
                 that part would soon have to grow again.
     scale-down  happens when the smaller size would have been enough for so long that the slot-seconds it would have
-                saved reach what the switch costs: the price of the change, and the lateness it causes.
+                saved reach what the switch costs: the price of the change, and the lateness it causes. In place a size
+                that is too small is enough too, if it is on time for long enough.
 
 Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second over the lag objective costs
 2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it causes. A scale-down by restart that makes nobody late
 waits until it would have saved 240 slot-seconds: by two slots, 2 minutes. A change in place or by handover costs only
 2 · 8 = 16, so such a scale-down waits 8 seconds.
 
-A run that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
+A size that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
 its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
-to end. Nothing shrinks on such a bound. A new job with a prior may grow even earlier, by what similar jobs
-have shown (`prior`).
+to end. In place, where growth interrupts nothing, what other sizes have shown is enough, and for a new job with a prior
+what similar jobs have shown (`prior`). Nothing shrinks on any of this.
 
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
 does not wait for another measurement.
@@ -54,9 +55,10 @@ from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.prior import seeds
 from tidegate.engine.tide.reasons import REASONS
 from tidegate.engine.tide.rollout import Choice, Rollout, SlotPrices
-from tidegate.engine.ways import CHANGES
+from tidegate.engine.ways import CHANGES, way_to
 from tidegate.events.decision import Expectation, Figure
 from tidegate.events.way import Way
+from tidegate.events.wire import Scalar
 
 WAIT_INTERVALS = 2.0
 """A change put off now is decided at the next snapshot and starts before the one after it."""
@@ -77,6 +79,8 @@ class Shrinking(NamedTuple):
     """What it would have saved in that time, slot-seconds."""
     price: float
     """What the switch costs, times the switching threshold, slot-seconds."""
+    lasts: float | None
+    """For how long it is on time, in seconds, if it cannot hold the sustained demand."""
 
 
 class Tide:
@@ -86,6 +90,8 @@ class Tide:
     Options: ClassVar[type] = TideOptions
     Memory: ClassVar[type] = TideMemory
     reasons: ClassVar[Mapping[str, Reason]] = REASONS
+    guard_defaults: ClassVar[Mapping[str, Mapping[str, Scalar]]] = {"stabilization": {"batches": 0}}
+    """`tide` knows what a new size can do before its batches have shown it, and shrinks only once they have."""
 
     def __init__(self, options: TideOptions) -> None:
         self.options = options
@@ -110,7 +116,7 @@ class Tide:
         evidence = case.evidence
         lag = evidence.lag_records
         if memory.batches < self.options.min_batches:
-            grow = self._early(case, memory) or self._as_similar(case, memory)
+            grow = self._early(case, memory) or self._while_learning(case, memory)
             return grow or self._idle(case, memory) or self._learning(case, memory)
         model = self._model(case, memory)
         if model is None or lag is None or memory.forecast.at is None:
@@ -152,22 +158,28 @@ class Tide:
             code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory, capacity=None
         )
 
-    def _as_similar(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
-        """Return a larger size for a job that has shown little so far, if its prior says that the load needs one.
+    def _while_learning(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
+        """Return a larger size if other sizes of the job, or its prior, say that the load needs one.
 
-        Once its size has changed, a job with a prior is like any other.
+        What they say of the present size is not proved yet. So nothing shrinks on it, and the scale-up is not judged
+        against it.
         """
-        prior, lag = case.spec.scaling.prior, case.evidence.lag_records
-        if prior is None or lag is None or memory.forecast.at is None or case.state.last_action_at is not None:
+        lag = case.evidence.lag_records
+        # Once its size has changed, a job with a prior is like any other.
+        prior = case.spec.scaling.prior if case.state.last_action_at is None else None
+        if prior is None and way_to(case, case.current) is not Way.IN_PLACE:
+            return None
+        if lag is None or memory.forecast.at is None:
             return None
         model = self._model(case, memory)
         proposal = None if model is None else self._weigh(case, memory, model, float(lag))
         if proposal is None or proposal.size <= case.current:
             return None
+        proposal = proposal._replace(memory=memory, capacity=None)
+        if prior is None:
+            return proposal
         jobs: dict[str, Figure] = {"jobs": ", ".join(prior.learned_from[:3])}
-        return proposal._replace(
-            code="TIDE_GROW_PRIOR", numbers={**proposal.numbers, **jobs}, memory=memory, capacity=None
-        )
+        return proposal._replace(code="TIDE_GROW_PRIOR", numbers={**proposal.numbers, **jobs})
 
     def _prices(self, case: Case, way: Way) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
@@ -223,6 +235,9 @@ class Tide:
             numbers |= {"enough": shrinking.seconds, "wasted": shrinking.wasted, "price": shrinking.price}
             if shrinking.wasted < shrinking.price:
                 return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, rollout)
+            if shrinking.lasts is not None:
+                numbers |= {"lasts": shrinking.lasts}
+                return self._answer(case, best, "TIDE_SHRINK_BRIEFLY", numbers, memory, rollout)
             return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
         if best == current or saved <= o.margin * rollout.slot_cost * current:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
@@ -252,10 +267,12 @@ class Tide:
             wasted = prices.core_second * (model.size - size) * seconds
             if best is not None and wasted - threshold * prices.change <= best.wasted - best.price:
                 continue
-            late = rollout.late(size, rollout.lag_at_stop, rollout.age_at_stop)
+            # A size that is too small is left before it is late.
+            lasts = None if rollout.holds(size) else rollout.lasts(size)
+            late = rollout.late(size, rollout.lag_at_stop, rollout.age_at_stop) if lasts is None else 0.0
             price = threshold * (prices.change + prices.late_second * late)
             if best is None or wasted - price > best.wasted - best.price:
-                best = Shrinking(size, late, seconds, wasted, price)
+                best = Shrinking(size, late, seconds, wasted, price, lasts)
         return memory, best
 
     def _grow(
@@ -312,6 +329,7 @@ class Tide:
             headroom=o.headroom,
             change=change,
             changes=o.catch_up,
+            reaction_seconds=change.delay + WAIT_INTERVALS * case.spec.interval_seconds,
             horizon_seconds=o.horizon_seconds,
         )
 

@@ -42,7 +42,7 @@ def _seed(size: PriorSize) -> SizeFit:
     sums = BatchSums(
         batches, records, batches * overhead + cost * records, squares, overhead * records + cost * squares
     )
-    return SizeFit(size.slots, sums, overhead, cost, separated=True)
+    return SizeFit(size.slots, sums, overhead, cost)
 
 
 def learn_prior(states: Mapping[str, tuple[JobState, TideMemory]], until: datetime) -> Prior:
@@ -80,7 +80,7 @@ def _size(slots: int, sums: Sequence[BatchSums], memories: Sequence[TideMemory])
     for each in sums:
         together = together.add(each)
     told = [memory.overhead for memory in memories if memory.overhead is not None]
-    overhead, cost, _ = fit(together, median(told) if told else 0.0)
+    overhead, cost = fit(together, median(told) if told else 0.0)
     mean = together.records / together.batches
     if together.batches < 1 or cost <= 0:
         return None

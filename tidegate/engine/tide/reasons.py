@@ -36,6 +36,11 @@ REASONS: Mapping[str, Reason] = {
         "have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds, and {change} costs "
         "{price:.0f}"
     ),
+    "TIDE_SHRINK_BRIEFLY": Reason(
+        "{size} slots can process {capacity_then:.0f} records/s and are on time for {lasts:.0f} s, although "
+        "{demand:.0f}/s are expected; they have been enough for {enough:.0f} s and would have saved {wasted:.0f} "
+        "slot-seconds, and {change} costs {price:.0f}"
+    ),
     "TIDE_HOLD": Reason(
         "up to {demand:.0f} records/s are expected, {current} slots can process {capacity:.0f}/s, "
         "and no other size is worth {change}"

@@ -10,20 +10,28 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
     a change with an outage of F seconds begins when the running batch has ended:   L + λ · F,  A + F
 
     what waits then     k batches of d seconds:  d = max(T', a + c(p) · n),  n = min(L, M),  k = L / n
-                        seconds late             max(0, A / k + k · d - objective)
+                        seconds late             max(0, A + k · d - objective)
     what comes later    lag after t seconds      max(0, L + (λ - C(p)) · t),  at first with L = λ · k · d
                         seconds late             time with L > objective · λ', until it is worked off
 
     cost(p) = core price · p · horizon + late price · seconds late + change price [p ≠ current]
 
-A / k + k · d is how old the oldest record of the last of the k batches is when that batch ends, if the records that
-wait are spread evenly over their age. λ' is the smallest demand of all segments: no lag is older than L / λ'. Being
-late during a change in place is not counted by itself: that lag is still there afterwards, and counted then. All of
-this never falls as the lag rises, and rises least for the fastest size. So more lag never favours a smaller size.
+No record that waits is older than A + k · d when the last of the k batches ends. λ' is the smallest demand of all
+segments: no lag is older than L / λ'. Being late during a change in place is not counted by itself: that lag is still
+there afterwards, and counted then. All of this never falls as the lag rises, and rises least for the fastest size. So
+more lag never favours a smaller size.
 
 The demand of the last segment is the *sustained demand*, an upper bound. A smaller size must be able to hold it, and a
 larger size that cannot is charged a second change. The segments before are expected means: a change happens once, and
 what it costs on average is what counts.
+
+In place a size that is too small may be *enough for a while*, until the lag it builds up has used half of the lag
+objective. With R the seconds it takes to see that the job must grow and to do it, that is for
+
+    T seconds:   L + (λ - C(p)) · (T + R) = λ' · objective / 2          at most the horizon
+
+and it is worth it if the slots saved in T seconds cost more than twice the price of both changes. So a load between two
+sizes gets each of them in turn, as a duty cycle does.
 """
 
 from __future__ import annotations
@@ -40,6 +48,12 @@ Segment = tuple[float, float]
 
 MIN_BATCH_SECONDS = 1e-3
 """No batch is shorter."""
+
+FREE = 0.5
+"""Share of the lag objective that a size which is enough for a while leaves free, for a load higher than forecast."""
+
+BRIEF_WORTH = 2.0
+"""So many times the price of both changes a size must save that is enough for a while."""
 
 MIN_SPARE = 0.002
 """Share of its capacity with which a size without spare capacity is assumed to work off its lag in the end."""
@@ -78,6 +92,7 @@ class Rollout:
         headroom: float,
         change: PlannedChange,
         changes: bool,
+        reaction_seconds: float,
         horizon_seconds: float,
     ) -> None:
         """Set up the rollout.
@@ -94,12 +109,14 @@ class Rollout:
             headroom: share of the capacity kept free of the expected demand.
             change: how the size would be changed; its outage is the end of the first segment.
             changes: whether changes are simulated; otherwise a size works at once.
+            reaction_seconds: how long it takes to see that the job must grow, and to do it.
             horizon_seconds: how long slots are paid for.
         """
         self.model, self.sizes, self.prices, self.segments = model, sizes, prices, segments
         self.lag, self.age = lag, age
         self.objective_seconds, self.lag_headroom, self.headroom = objective_seconds, lag_headroom, headroom
         self.change, self.outage, self.changes = change, change.outage, changes
+        self.reaction_seconds = reaction_seconds
         self.slot_cost = prices.core_second * horizon_seconds
         """Cost of one slot over the horizon."""
         self.demand = segments[0][1]
@@ -144,21 +161,51 @@ class Rollout:
         return best
 
     def smaller(self, sizes_seen: Container[float], extrapolation_margin: float) -> list[int]:
-        """Return the smaller sizes that hold the sustained demand, rising; none while the job is late.
+        """Return the smaller sizes that are enough, rising; none while the job is late.
 
-        A size that is not among `sizes_seen` must hold it with `extrapolation_margin` of its capacity taken off.
+        They hold the sustained demand; a size that is not among `sizes_seen` must do so with `extrapolation_margin` of
+        its capacity taken off. Where a change has no outage, those that are enough for a while come first.
         """
         model = self.model
         if self.lag_at_stop > model.rate * self.objective_seconds:
             return []
         sizes = self.sizes[self.smallest_sufficient : bisect_left(self.sizes, model.size)]
-        trusted, found = 1.0 - self.headroom - extrapolation_margin, list[int]()
+        found = [] if self.outage else self._brief(sizes[0] if sizes else model.size)
+        trusted = 1.0 - self.headroom - extrapolation_margin
         for place, size in enumerate(sizes):
             if trusted * model.capacity(size) >= self.sustained:
                 return [*found, *sizes[place:]]
             if size in sizes_seen:
                 found.append(size)
         return found
+
+    def holds(self, size: int) -> bool:
+        """Whether a size holds the sustained demand."""
+        return size >= self.sizes[min(self.smallest_sufficient, len(self.sizes) - 1)]
+
+    def _brief(self, sufficient: int) -> list[int]:
+        """Return the sizes below a sufficient one that are on time for long enough to be worth it, rising.
+
+        Until the job must grow again, each saves more than the sufficient size does over the horizon, and more than
+        both changes cost.
+        """
+        now, prices = self.model.size, self.prices
+        least = max((now - sufficient) * self.slot_cost, BRIEF_WORTH * 2.0 * prices.change) / prices.core_second
+        smaller = self.sizes[: bisect_left(self.sizes, sufficient)]
+        return [size for size in smaller if (now - size) * self.lasts(size) > least]
+
+    def lasts(self, size: int) -> float:
+        """Return for how many seconds of the horizon a size stays on time, with time left to grow again."""
+        capacity, lag, passed = self.model.capacity(size) * (1.0 - self.headroom), self.lag, 0.0
+        most = (1.0 - FREE) * self.density * self.objective_seconds
+        for seconds, demand in self.segments:
+            growth = demand - capacity
+            room = most - growth * self.reaction_seconds - lag
+            if growth > 0.0 and room < growth * seconds:
+                return max(0.0, passed + room / growth)
+            lag = max(0.0, lag + growth * seconds)
+            passed += seconds
+        return passed
 
     def smallest_growth(self) -> int:
         """Return the smallest larger size that holds the sustained demand, or the largest size."""
@@ -184,7 +231,7 @@ class Rollout:
             lag, age, segments = self.lag_after_change(lag), self._age_after_change(age), segments[1:]
         batch, batches = self._batch(size, lag)
         busy = batch * batches
-        late = max(0.0, age / batches + busy - limit)
+        late = max(0.0, age + busy - limit)
         # What arrives while that is worked off waits for later.
         capacity, most = self.model.capacity(size) * (1.0 - self.headroom), self.density * limit
         lag = demand = 0.0
