@@ -23,7 +23,7 @@ McKenzie, 1985), and it changes the load by at most `MAX_TREND_GROWTH` and `MAX_
 
 **The confidence interval.** A queue feels the sum of the arrivals, that is, their mean over a segment of m intervals.
 Independent noise averages out within a segment, autocorrelated noise does not. With the effective number of independent
-observations among m (Bayley & Hammersley, 1946), the variance of the mean over m intervals around t ahead is
+observations among m (Bayley & Hammersley, 1946), the variance of the mean over m intervals around t ahead is about
 
     error(t)²    = v · min(1, (1 + φ) / (1 - φ) / m) · (1 - φ^(2t/Δ))  +  v · min(1, (1 + φ) / (1 - φ) · (g - (1 - θ²)))
 

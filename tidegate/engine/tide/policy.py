@@ -9,8 +9,8 @@ later:
                 change in arrivals is always measured twice: the first interval shows only part of it, and a size for
                 that part would soon have to grow again.
     scale-down  happens when the smaller size would have been enough for so long that the slot-seconds it would have
-                saved reach what the switch costs: the price of the change, and the lateness it causes. In place a size
-                that is too small is enough too, if it is on time for long enough.
+                saved reach what the switch costs: the price of the change, and the lateness it causes. In place, a
+                size that falls behind slowly is enough too, for a while (`rollout`).
 
 Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second over the lag objective costs
 2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it causes. A scale-down by restart that makes nobody late
@@ -19,8 +19,8 @@ waits until it would have saved 240 slot-seconds: by two slots, 2 minutes. A cha
 
 A size that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
 its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
-to end. In place, where growth interrupts nothing, what other sizes have shown is enough, and for a new job with a prior
-what similar jobs have shown (`prior`). Nothing shrinks on any of this.
+to end. In place, where growth interrupts nothing, it goes by what other sizes have shown, and a new job with a prior by
+what similar jobs have shown (`prior`). Nothing shrinks on any of this, nor while the job is late.
 
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
 does not wait for another measurement.

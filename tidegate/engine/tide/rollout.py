@@ -9,7 +9,7 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
 
     a change with an outage of F seconds begins when the running batch has ended:   L + λ · F,  A + F
 
-    what waits then     k batches of d seconds:  d = max(T', a + c(p) · n),  n = min(L, M),  k = L / n
+    what waits then     k batches of d seconds:  d = max(T', a + c(p) · n),  n = min(L, M),  k = L / n or 1
                         seconds late             max(0, A + k · d - objective)
     what comes later    lag after t seconds      max(0, L + (λ - C(p)) · t),  at first with L = λ · k · d
                         seconds late             time with L > objective · λ', until it is worked off
@@ -17,21 +17,22 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
     cost(p) = core price · p · horizon + late price · seconds late + change price [p ≠ current]
 
 No record that waits is older than A + k · d when the last of the k batches ends. λ' is the smallest demand of all
-segments: no lag is older than L / λ'. Being late during a change in place is not counted by itself: that lag is still
-there afterwards, and counted then. All of this never falls as the lag rises, and rises least for the fastest size. So
-more lag never favours a smaller size.
+segments: no lag is older than L / λ'. The lag that builds up during a change in place is charged once, afterwards. More
+lag makes no size cheaper, and under an even load the fastest size dearer by the least, so it does not favour a smaller
+one. Where the forecast falls steeply, two large sizes can change places.
 
-The demand of the last segment is the *sustained demand*, an upper bound. A smaller size must be able to hold it, and a
-larger size that cannot is charged a second change. The segments before are expected means: a change happens once, and
-what it costs on average is what counts.
+The demand of the last segment is the *sustained demand*, an upper bound. A smaller size must be able to hold it,
+unless it is only meant for a while, and a larger size that cannot is charged a second change. The segments before are
+expected means: a change happens once, and what it costs on average is what counts.
 
-In place a size that is too small may be *enough for a while*, until the lag it builds up has used half of the lag
-objective. With R the seconds it takes to see that the job must grow and to do it, that is for
+In place, a size that falls behind slowly may be *enough for a while*: until its lag has used half of the lag objective.
+With T how long the job can stay at that size, and R the seconds to notice that it must grow and to do so:
 
-    T seconds:   L + (λ - C(p)) · (T + R) = λ' · objective / 2          at most the horizon
+    L + (λ - C(p)) · (T + R) = λ' · objective / 2                       T is at most the horizon
 
-and it is worth it if the slots saved in T seconds cost more than twice the price of both changes. So a load between two
-sizes gets each of them in turn, as a duty cycle does.
+It is worth the change if the slots saved in T seconds cost more than twice the price of both changes, the one to that
+size and the one back, and more than the smallest sufficient size saves over the horizon. So a load between two sizes
+gets each of them in turn, as in pulse-width modulation.
 """
 
 from __future__ import annotations
