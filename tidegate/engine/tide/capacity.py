@@ -155,12 +155,9 @@ def fit(sums: BatchSums, overhead: float) -> tuple[float, float]:
     tell counts like `OVERHEAD_BATCHES` batches without records. The batches can still show more: work on them that does
     not depend on their records is part of the overhead too.
     """
-    line = sums
-    if overhead > 0:
-        line = sums._replace(
-            batches=sums.batches + OVERHEAD_BATCHES, seconds=sums.seconds + OVERHEAD_BATCHES * overhead
-        )
-    if overhead > 0 or (sums.batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * sums.records) ** 2):
+    told = OVERHEAD_BATCHES if overhead > 0 else 0.0
+    line = sums.add(BatchSums(batches=told, seconds=told * overhead))
+    if told or (sums.batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * sums.records) ** 2):
         own, cost = line.fit()
         if cost > 0 and own >= 0:
             return own, cost

@@ -79,8 +79,6 @@ class Shrinking(NamedTuple):
     """What it would have saved in that time, slot-seconds."""
     price: float
     """What the switch costs, times the switching threshold, slot-seconds."""
-    lasts: float | None
-    """For how long it is on time, in seconds, if it cannot hold the sustained demand."""
 
 
 class Tide:
@@ -142,28 +140,20 @@ class Tide:
     def _early(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
         """Return a larger size if the tasks of a long running batch show that the present one is too small.
 
-        What they show is an upper bound of a run that is still cold. So a job grows on it and never shrinks, and the
-        scale-up is not judged against it.
+        What they show is an upper bound of a run that is still cold.
         """
         evidence, work = case.evidence, early_work(case)
         if work is None or evidence.lag_records is None or memory.forecast.at is None:
             return None
-        seen = memory.with_running(case, work)
-        model, lag = self._model(case, seen), max(0.0, evidence.lag_records - work.records_done)
-        proposal = None if model is None else self._weigh(case, seen, model, lag)
-        if proposal is None or proposal.size <= case.current:
+        lag = max(0.0, evidence.lag_records - work.records_done)
+        proposal = self._unproved_growth(case, memory.with_running(case, work), lag)
+        if proposal is None:
             return None
         tasks: dict[str, Figure] = {"finished": evidence.running_tasks_finished, "tasks": evidence.running_tasks}
-        return proposal._replace(
-            code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory, capacity=None
-        )
+        return proposal._replace(code="TIDE_GROW_EARLY", numbers={**proposal.numbers, **tasks}, memory=memory)
 
     def _while_learning(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
-        """Return a larger size if other sizes of the job, or its prior, say that the load needs one.
-
-        What they say of the present size is not proved yet. So nothing shrinks on it, and the scale-up is not judged
-        against it.
-        """
+        """Return a larger size if other sizes of the job, or its prior, say that the load needs one."""
         lag = case.evidence.lag_records
         # Once its size has changed, a job with a prior is like any other.
         prior = case.spec.scaling.prior if case.state.last_action_at is None else None
@@ -171,15 +161,22 @@ class Tide:
             return None
         if lag is None or memory.forecast.at is None:
             return None
-        model = self._model(case, memory)
-        proposal = None if model is None else self._weigh(case, memory, model, float(lag))
-        if proposal is None or proposal.size <= case.current:
-            return None
-        proposal = proposal._replace(memory=memory, capacity=None)
-        if prior is None:
+        proposal = self._unproved_growth(case, memory, float(lag))
+        if proposal is None or prior is None:
             return proposal
         jobs: dict[str, Figure] = {"jobs": ", ".join(prior.learned_from[:3])}
         return proposal._replace(code="TIDE_GROW_PRIOR", numbers={**proposal.numbers, **jobs})
+
+    def _unproved_growth(self, case: Case, memory: TideMemory, lag: float) -> Proposal[TideMemory] | None:
+        """Return a larger size by what the present one has not proved yet: nothing shrinks on that.
+
+        Nor is the scale-up judged against it, and weighing the sizes leaves no trace in the memory.
+        """
+        model = self._model(case, memory)
+        proposal = None if model is None else self._weigh(case, memory, model, lag)
+        if proposal is None or proposal.size <= case.current:
+            return None
+        return proposal._replace(memory=memory, capacity=None)
 
     def _prices(self, case: Case, way: Way) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
@@ -235,8 +232,8 @@ class Tide:
             numbers |= {"enough": shrinking.seconds, "wasted": shrinking.wasted, "price": shrinking.price}
             if shrinking.wasted < shrinking.price:
                 return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, rollout)
-            if shrinking.lasts is not None:
-                numbers |= {"lasts": shrinking.lasts}
+            if not rollout.holds(best):
+                numbers["lasts"] = rollout.lasts(best)
                 return self._answer(case, best, "TIDE_SHRINK_BRIEFLY", numbers, memory, rollout)
             return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
         if best == current or saved <= o.margin * rollout.slot_cost * current:
@@ -268,11 +265,10 @@ class Tide:
             if best is not None and wasted - threshold * prices.change <= best.wasted - best.price:
                 continue
             # A size that is too small is left before it is late.
-            lasts = None if rollout.holds(size) else rollout.lasts(size)
-            late = rollout.late(size, rollout.lag_at_stop, rollout.age_at_stop) if lasts is None else 0.0
+            late = rollout.late(size, rollout.lag_at_stop, rollout.age_at_stop) if rollout.holds(size) else 0.0
             price = threshold * (prices.change + prices.late_second * late)
             if best is None or wasted - price > best.wasted - best.price:
-                best = Shrinking(size, late, seconds, wasted, price, lasts)
+                best = Shrinking(size, late, seconds, wasted, price)
         return memory, best
 
     def _grow(
