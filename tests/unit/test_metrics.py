@@ -60,7 +60,7 @@ def test_names_are_unique_and_have_their_units() -> None:
 def test_promtool_finds_nothing_wrong_with_the_names() -> None:
     """Prometheus' own linter accepts the exposition of a decider with a job."""
     promtool = shutil.which("promtool")
-    assert promtool is not None, "install Debian's package prometheus: `make setup` does it"
+    assert promtool is not None, "install Debian's package prometheus: `make prometheus` does it"
     bench = Bench()
     bench.take(*overloaded(7))
     text = generate_latest(bench.registry)
