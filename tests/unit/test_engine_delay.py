@@ -15,11 +15,10 @@ from tidegate.engine.delay import (
     NO_ARRIVALS,
     Age,
     Arrivals,
-    age_of,
-    arrival_time,
     arrivals_from_wire,
     arrivals_to_wire,
     arrived_since,
+    offsets_of,
     watched,
 )
 from tidegate.engine.state import from_wire, to_wire
@@ -36,11 +35,11 @@ def shot(seconds: float, ends: Row, committed: Row, topic: str = "in") -> Metric
     return snapshot(0).model_copy(update={"observed_at": at, "sources": (source,)})
 
 
-def seen(*shots: MetricSnapshot) -> tuple[Arrivals, Age | None]:
+def seen(*shots: MetricSnapshot, before: Arrivals = NO_ARRIVALS) -> tuple[Arrivals, Age | None]:
     """Return arrivals and delay after some snapshots."""
-    arrivals, age = NO_ARRIVALS, None
+    arrivals, age = before, None
     for each in shots:
-        arrivals, age = watched(arrivals, each)
+        arrivals, age = watched(arrivals, each.observed_at.timestamp(), offsets_of(each))
     return arrivals, age
 
 
@@ -159,7 +158,7 @@ def test_arrivals_survive_the_wire(partitions: int) -> None:
     arrivals = NO_ARRIVALS
     for n in range(100):
         ends = [end + (p * 7919 + n * 31) % 1013 for p, end in enumerate(ends)]
-        arrivals, _ = watched(arrivals, shot(10.25 * n, tuple(ends), (2**40,) * partitions))
+        arrivals, _ = seen(shot(10.25 * n, tuple(ends), (2**40,) * partitions), before=arrivals)
         assert arrivals_from_wire(json.loads(json.dumps(arrivals_to_wire(arrivals)))) == arrivals
     assert len(arrivals.knots) <= MOST_KNOTS
 
@@ -168,7 +167,7 @@ def test_long_lag_keeps_few_knots_and_relative_precision() -> None:
     """Lag of ten hours in 50 partitions: few knots, and no gap above half its age."""
     arrivals = NO_ARRIVALS
     for n in range(3600):
-        arrivals, _ = watched(arrivals, shot(10 * n, (100 * n,) * 50, (0,) * 50))
+        arrivals, _ = seen(shot(10 * n, (100 * n,) * 50, (0,) * 50), before=arrivals)
     times = [knot.at / 1000 - ZERO for knot in arrivals.knots]
     assert len(times) <= MOST_KNOTS
     gaps = [(b - a) / (times[-1] - a) for a, b in pairwise(times[:-2])]
@@ -204,15 +203,11 @@ def test_the_delay_goes_on_while_the_job_does_not_run() -> None:
     assert decision.evidence.delay_at_least is None
 
 
-def test_the_inverse_of_the_arrivals() -> None:
-    """A planner asks when a total had arrived, and how much arrived of late."""
+def test_what_has_arrived_of_late() -> None:
+    """Arrivals between two snapshots are evenly spaced."""
     arrivals, _ = seen(shot(0, (0,), (0,)), shot(10, (100,), (0,)), shot(20, (100,), (0,)), shot(30, (400,), (0,)))
-    assert arrival_time(arrivals, 50) == ZERO + 5
-    assert arrival_time(arrivals, 100) == ZERO + 20  # the next record comes after the silence
-    assert arrival_time(arrivals, 400) is None
-    assert arrival_time(NO_ARRIVALS, 0) is None
     assert arrived_since(arrivals, 0) == 0
     assert arrived_since(arrivals, 5) == 150
     assert arrived_since(arrivals, 25) == 350
     assert arrived_since(arrivals, 31) is None
-    assert age_of(arrivals, (100,)).seconds == pytest.approx(10, abs=0.02)
+    assert arrived_since(NO_ARRIVALS, 0) is None

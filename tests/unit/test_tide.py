@@ -18,7 +18,7 @@ from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, to_wire
 from tidegate.engine.tide.batch_limits import NO_LIMITS
-from tidegate.engine.tide.capacity import Shape, SizeFit, effective, fit_model, learn, useful_sizes
+from tidegate.engine.tide.capacity import Shape, SizeFit, fit_model, learn, useful_sizes, work_of
 from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, TimeConstants
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
@@ -43,7 +43,7 @@ def batches(
     """Return the fit after batches of a size that follow d = a + c·n / e(p); events told `measured` seconds of a."""
     sizes: tuple[SizeFit, ...] = ()
     for count in records:
-        seconds = overhead + cost * count / effective(size, even(partitions))
+        seconds = overhead + cost * count / work_of(even(partitions)).slots(size)
         sizes = learn(sizes, size, BatchSums(1, count, seconds, count * count, count * seconds), measured)
     return sizes
 
@@ -51,7 +51,7 @@ def batches(
 @pytest.mark.parametrize(("size", "does"), [(1, 1.0), (3, 8 / 3), (4, 4.0), (5, 4.0), (7, 4.0), (8, 8.0), (12, 8.0)])
 def test_slots_that_shorten_no_wave_are_useless(size: int, does: float) -> None:
     """Eight equal tasks take ceil(8/p) waves, so 5 to 7 slots do what 4 do."""
-    assert effective(size, even(8)) == pytest.approx(does)
+    assert work_of(even(8)).slots(size) == pytest.approx(does)
 
 
 def test_only_useful_sizes_are_considered() -> None:
@@ -239,7 +239,7 @@ class Plant:
         for rate in rates:
             self.number += 1
             self.arrived += 10 * rate
-            rate_limit = capacity * effective(self.slots, even(8))
+            rate_limit = capacity * work_of(even(8)).slots(self.slots)
             done = min(self.arrived - self.committed, 10 * rate_limit)
             self.committed += done
             took = (batch(self.number, self.number, int(done), 0.1 + 0.98 * done / rate_limit),) if done else ()
@@ -540,7 +540,7 @@ def test_after_an_ineffective_scale_up_no_more_is_added() -> None:
     sizes = []
     for _ in range(60):
         # whatever the size, it processes 200 records/s
-        sizes += plant.run([190.0 + 40 * (plant.number % 3)], capacity=200.0 / effective(plant.slots, even(8)))
+        sizes += plant.run([190.0 + 40 * (plant.number % 3)], capacity=200.0 / work_of(even(8)).slots(plant.slots))
     assert sizes == [4]
     assert plant.decisions[-1].trail[-1].code == "SCALE_UP_INEFFECTIVE"
 

@@ -270,7 +270,7 @@ def test_an_engine_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     """No package, one that does not import, a spec it refuses: each is an error in words, and the child has ended."""
     with pytest.raises(CannotTry, match="neither a wheel nor"):
         OtherEngine(tmp_path)
-    broken = copied(tmp_path / "broken", ("engine/decide.py", "KEYFRAME_EVERY = 100", "import no_such_module"))
+    broken = copied(tmp_path / "broken", ("engine/decide.py", "KEYFRAME_EVERY: Final = 100", "import no_such_module"))
     with pytest.raises(CannotTry, match="no_such_module"):
         OtherEngine(broken)
     hour = short()

@@ -25,20 +25,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.events.decision import Emission, Evidence, Figure, Neighbour
 
 Path = tuple[tuple[float, float], ...]
 """(from seconds, records/s), rising in time; each rate holds until the next one, the last for good."""
 
-NEWS = 0.1
+NEWS: Final = 0.1
 """Share by which a planned rate must exceed what arrives to be a growth: arrivals vary by about as much."""
 
-GROWTH_SECONDS = 120.0
+GROWTH_SECONDS: Final = 120.0
 """A growth is judged by the mean of so long: not by a short burst, and not long before it begins."""
 
-SETTLED_SECONDS = 120.0
+SETTLED_SECONDS: Final = 120.0
 """How long the last step of a plan counts: by then the job has decided again, or the plan is not followed."""
 
 CAUSE = "{upstream} plans to emit {announced:,.0f} records/s from {announced_at}, now {emitted:,.0f}"

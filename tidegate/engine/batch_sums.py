@@ -65,8 +65,13 @@ class BatchSums(NamedTuple):
 
     def fit(self) -> tuple[float, float]:
         """Return (overhead in seconds per batch, cost in seconds per record); the spread must not be 0."""
-        cost = (self.batches * self.products - self.records * self.seconds) / self.spread
-        return (self.seconds - cost * self.records) / self.batches, cost
+        return line(self.batches, self.records, self.seconds, self.products, self.spread)
 
 
 NO_BATCHES = BatchSums()
+
+
+def line(batches: Exact, records: Exact, seconds: float, products: float, spread: Exact) -> tuple[float, float]:
+    """Return the line through batches of these sums: overhead in seconds per batch, cost in seconds per record."""
+    cost = (batches * products - records * seconds) / spread
+    return (seconds - cost * records) / batches, cost

@@ -6,13 +6,13 @@ Part of the job's state, so times are whole seconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue
 
 from tidegate.events.way import Way
 
-COSTS_KEPT = 8
+COSTS_KEPT: Final = 8
 """Costs remembered of each way."""
 
 FELL_BACK, CHECKPOINT_ELSEWHERE = "FELL_BACK", "CHECKPOINT_ELSEWHERE"

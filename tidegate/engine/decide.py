@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from tidegate.engine.case import Case, Policy, Proposal
 from tidegate.engine.costs import FELL_BACK
@@ -33,7 +33,7 @@ from tidegate.engine.memory import Recorded, UnreadableMemory, read_memory
 from tidegate.engine.plan import Plan
 from tidegate.engine.results import take_results
 from tidegate.engine.state import InFlight, JobState, Slice, to_wire
-from tidegate.engine.supervisor import ALIVE, DEAD, supervise
+from tidegate.engine.supervisor import supervise
 from tidegate.engine.upgrade import UPGRADE, compare
 from tidegate.engine.ways import ADVERBS, way_to
 from tidegate.engine.window import observe
@@ -41,14 +41,14 @@ from tidegate.engine.zero import evidence_at_zero, is_at_zero, note_capacity, no
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Keyframe, Observed, Status, decision_id
 from tidegate.events.job import JobSpec, ManualScale
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 
 ENGINE_VERSION = "11"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
-KEYFRAME_EVERY = 100
-STEADY_SECONDS = 600.0
+KEYFRAME_EVERY: Final = 100
+STEADY_SECONDS: Final = 600.0
 """A run that lasted this long ended for a new reason: earlier failures no longer count."""
 
 HALTS = {Status.STOPPED_STATE_LIMIT: STOPPED, Status.FAILED_STATE_LIMIT: FAILED}

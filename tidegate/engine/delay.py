@@ -25,20 +25,20 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from math import inf
-from operator import add, lt, sub
-from typing import Any, NamedTuple
+from operator import add, sub
+from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue
 
 from tidegate.events.snapshot import MetricSnapshot
 
-MOST_KNOTS = 20
+MOST_KNOTS: Final = 20
 """With steady arrivals the gap between two knots is at most half its age, up to ages of 3,600 intervals."""
 
-LEAST_MARKED = 6
+LEAST_MARKED: Final = 6
 """Marked knots, however many partitions there are."""
 
-MARKED_OFFSETS = 300
+MARKED_OFFSETS: Final = 300
 """Offsets of all marked knots together, as far as `LEAST_MARKED` allows: what 4 kB have room for."""
 
 
@@ -73,48 +73,45 @@ class Age(NamedTuple):
     """Whether it is only a lower bound."""
 
 
-def watched(arrivals: Arrivals, snapshot: MetricSnapshot) -> tuple[Arrivals, Age | None]:
-    """Return the arrivals with a snapshot's end offsets, and the delay at it; None if an offset is unknown.
+class Offsets(NamedTuple):
+    """The offsets of a snapshot, those of all topics in one row. A row and its sum are None if an offset is unknown."""
 
-    What the committed offsets have passed is forgotten.
+    topics: tuple[tuple[str, int], ...]
+    """Topics and their partition counts, as the offsets are in order."""
+    ends: tuple[int, ...] | None
+    arrived: int | None
+    committed: tuple[int, ...] | None
+    done: int | None
+
+
+def offsets_of(snapshot: MetricSnapshot) -> Offsets:
+    """Return the offsets of a snapshot."""
+    sources = snapshot.sources
+    ends, arrived = _row([source.end_offsets for source in sources])
+    committed, done = _row([source.committed_offsets for source in sources])
+    topics = tuple([(source.topic, len(source.end_offsets)) for source in sources])
+    return Offsets(topics, ends, arrived, committed, done)
+
+
+def watched(arrivals: Arrivals, at: float, offsets: Offsets) -> tuple[Arrivals, Age | None]:
+    """Return the arrivals with the end offsets at an instant, and the delay then; None if an offset is unknown.
+
+    `at` is in epoch seconds. What the committed offsets have passed is forgotten.
     """
-    ends, total = _row([source.end_offsets for source in snapshot.sources])
-    at = round(snapshot.observed_at.timestamp() * 1000)
-    knots = arrivals.knots
-    if ends is None or (knots and at <= knots[-1].at):
+    topics, ends, arrived, committed, done = offsets
+    now, knots = round(at * 1000), arrivals.knots
+    if not ends or arrived is None or (knots and now <= knots[-1].at):
         return arrivals, None
-    topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
     if knots and topics != arrivals.topics:
         knots = _widened(knots, arrivals.topics, topics)
-    if knots and any(map(lt, ends, knots[-1].ends or ())):
+    if knots and _is_below(ends, knots[-1].ends or ()):
         knots = ()
-    knots = (*knots, Knot(at, total, ends))
-    committed, _ = _row([source.committed_offsets for source in snapshot.sources])
-    if committed is None:
+    knots = (*knots, Knot(now, arrived, ends))
+    if committed is None or done is None:
         return Arrivals(topics, _thinned(knots, len(ends))), None
-    passed = _passed(knots, committed)
+    passed = _passed(knots, committed, done)
     age = _age(knots, committed, passed)
     return Arrivals(topics, _thinned(knots[max(0, passed) :], len(ends))), age
-
-
-def age_of(arrivals: Arrivals, committed: Sequence[int]) -> Age:
-    """Return the age at the newest knot of the oldest record at or behind some committed offsets; 0 without any.
-
-    The offsets are per partition, in the order of `Arrivals.topics`.
-    """
-    return _age(arrivals.knots, committed, _passed(arrivals.knots, committed))
-
-
-def arrival_time(arrivals: Arrivals, total: float) -> float | None:
-    """Return when the arrivals of all partitions together reached a total, epoch seconds: their inverse, A⁻¹.
-
-    With C(t) committed at a time t, t - A⁻¹(C(t)) is the delay of a job whose partitions are equally far behind. None
-    for what arrived before the first knot, or has not arrived by the newest.
-    """
-    knots = arrivals.knots
-    if not knots or not knots[0].total <= total < knots[-1].total:
-        return None
-    return _when(knots, total) / 1000
 
 
 def arrived_since(arrivals: Arrivals, seconds: float) -> float | None:
@@ -130,13 +127,13 @@ def arrived_since(arrivals: Arrivals, seconds: float) -> float | None:
     return knots[-1].total - low.total - (high.total - low.total) * (at - low.at) / (high.at - low.at)
 
 
-def _row(columns: Sequence[tuple[int | None, ...]]) -> tuple[tuple[int, ...] | None, int]:
-    """Return the offsets of all topics in one row and their sum; (None, 0) when one is unknown, or there are none."""
+def _row(columns: Sequence[tuple[int | None, ...]]) -> tuple[tuple[int, ...] | None, int | None]:
+    """Return the offsets of all topics in one row and their sum; None for both if one is unknown, or there are none."""
     row: Any = columns[0] if len(columns) == 1 else tuple(chain.from_iterable(columns))
     try:
-        return row or None, sum(row)
+        return (row, sum(row)) if columns else (None, None)
     except TypeError:  # there is a None among them
-        return None, 0
+        return None, None
 
 
 def _widened(
@@ -157,18 +154,27 @@ def _widened(
     return tuple(wide)
 
 
-def _passed(knots: Sequence[Knot], committed: Sequence[int]) -> int:
-    """Return the place of the newest marked knot all of whose records are committed; -1 if there is none."""
-    passed = -1
-    for place, knot in enumerate(knots):
-        if knot.ends is not None:
-            if any(map(lt, committed, knot.ends)):
-                break
-            passed = place
-    return passed
+def _is_below(offsets: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    """Whether any of the offsets is below its counterpart."""
+    for place, other in enumerate(others):  # noqa: SIM110  (a generator has to be made for `any`)
+        if offsets[place] < other:
+            return True
+    return False
 
 
-def _age(knots: Sequence[Knot], committed: Sequence[int], passed: int) -> Age:
+def _passed(knots: tuple[Knot, ...], committed: tuple[int, ...], total: int) -> int:
+    """Return the place of the newest marked knot all of whose records are committed; -1 if there is none.
+
+    `total` is the sum of the committed offsets: a knot that is above it has records that are not committed.
+    """
+    for place in range(len(knots) - 1, -1, -1):
+        knot = knots[place]
+        if knot.ends is not None and knot.total <= total and not _is_below(committed, knot.ends):
+            return place
+    return -1
+
+
+def _age(knots: tuple[Knot, ...], committed: tuple[int, ...], passed: int) -> Age:
     """Return the age of the oldest record that waits, given the place of the newest marked knot that is passed."""
     first, newest = knots[0], knots[-1]
     if passed == len(knots) - 1:
@@ -177,9 +183,12 @@ def _age(knots: Sequence[Knot], committed: Sequence[int], passed: int) -> Age:
         return Age((newest.at - first.at) / 1000, at_least=True)
     start = knots[passed]
     end = next(knot for knot in knots[passed + 1 :] if knot.ends is not None)
-    low, high = start.ends or (), end.ends or ()
-    rows = zip(committed, low, high, strict=True)
-    share = min([(done - since + 0.5) / (until - since) for done, since, until in rows if done < until])
+    low, share = start.ends or (), inf
+    for place, until in enumerate(end.ends or ()):
+        done = committed[place]
+        if done < until:
+            since = low[place]
+            share = min(share, (done - since + 0.5) / (until - since))
     at = _when(knots, start.total + share * (end.total - start.total))
     return Age(round((newest.at - at) / 1000, 3))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from tidegate.engine.announced import Path, rate_at
 from tidegate.engine.case import Case, Proposal
@@ -23,19 +23,19 @@ from tidegate.engine.ways import assumed, measured, way_to
 from tidegate.events.decision import Emission, EmissionStep
 from tidegate.events.way import Way
 
-USUAL_BATCHES = 2.0
+USUAL_BATCHES: Final = 2.0
 """Just before a commit the lag is the batch's own records and those that came meanwhile: two batches of arrivals."""
 
-RESTART_SECONDS = 60.0
+RESTART_SECONDS: Final = 60.0
 """Outage of a restart, if neither the policy nor a measurement tells it."""
 
-HORIZON_SECONDS = 3600.0
+HORIZON_SECONDS: Final = 3600.0
 """Steps further ahead are left out: by then there is another plan."""
 
-BRIEF_SECONDS = 10.0
+BRIEF_SECONDS: Final = 10.0
 """A backlog that is gone this soon makes no step: snapshots and batches come at such distances."""
 
-SAME = 0.02
+SAME: Final = 0.02
 """Share within which two rates in a row are one step."""
 
 

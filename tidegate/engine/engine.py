@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tidegate.engine.case import Policy
 from tidegate.engine.decide import step
@@ -19,7 +19,7 @@ from tidegate.events.decision import Decision, Observed
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 
-PLANS_KEPT = 20_000
+PLANS_KEPT: Final = 20_000
 """Plans kept; with more jobs than this, some plans are made more than once."""
 
 

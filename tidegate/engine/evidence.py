@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.delay import Age
@@ -28,8 +29,8 @@ UNSEEN = (Slice(0.0, None, None),)
 """Stands for a window without a snapshot, about which nothing is known."""
 
 ARRIVED, COMMITTED = Slice._fields.index("arrived"), Slice._fields.index("committed")
-FIT_MIN_BATCHES = 6
-FIT_MIN_SPREAD = 0.05
+FIT_MIN_BATCHES: Final = 6
+FIT_MIN_SPREAD: Final = 0.05
 """Batches of nearly one size allow no fit: their relative standard deviation must be at least this."""
 
 
@@ -50,7 +51,9 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int, delay: Age |
     outputs = 0
     points, lags = (0, 0) if behind is None else (1, behind)
     times = times_squared = times_lags = 0.0
-    for at, arrived, committed, seconds, inside, (count, taken, lasted, squared, product), output in window[1:]:
+    for piece in window[1:]:
+        at, arrived, committed, seconds, inside, sums, output = piece
+        count, taken, lasted, squared, product = sums
         covered += seconds
         busy += inside
         batches += count

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import JsonValue
 
-DAY_SECONDS = 86_400.0
-ORDERS_KEPT = 48
+DAY_SECONDS: Final = 86_400.0
+ORDERS_KEPT: Final = 48
 """How many restarts of one day are remembered; a daily budget cannot be larger."""
 
 STOPPED, FAILED, RESUMED = "STOPPED", "FAILED", "RESUMED"

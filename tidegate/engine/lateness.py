@@ -15,10 +15,12 @@ A late job that nothing will change has the status LATE, whatever holds it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidegate.engine.case import Case
 from tidegate.engine.delay import arrived_since
 
-WHOLE_WINDOW = 0.8
+WHOLE_WINDOW: Final = 0.8
 """Share of the policy's window from which it counts as full."""
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Emission, Evidence, Neighbour, Status
 from tidegate.events.job import JobSpec
 
-SATURATED = 0.9
+SATURATED: Final = 0.9
 """Utilization from which the processing rate within batches is the capacity."""
 
 

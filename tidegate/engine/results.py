@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidegate.engine.costs import (
     CHECKPOINT_ELSEWHERE,
     FELL_BACK,
@@ -22,15 +24,15 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 
-GRACE_SECONDS = 30.0
+GRACE_SECONDS: Final = 30.0
 """A command that nobody started is forgotten this long after it expired: its acceptance may be on the way."""
 
-LOST_SECONDS = 1800.0
+LOST_SECONDS: Final = 1800.0
 """A command that started and has not ended after this is given up; the next one fences it off."""
 
-GRANTED_FEWER = "GRANTED_FEWER"
+GRANTED_FEWER: Final = "GRANTED_FEWER"
 
-FIRST_BATCH = "FIRST_BATCH"
+FIRST_BATCH: Final = "FIRST_BATCH"
 """Code of a start that is at work on its first batch and has committed nothing yet."""
 
 

@@ -7,7 +7,7 @@ per window without changing any rate.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue
 
@@ -16,9 +16,10 @@ from tidegate.engine.costs import NO_CHANGES, ChangeMemory, changes_from_wire, c
 from tidegate.engine.delay import NO_ARRIVALS, Arrivals, arrivals_from_wire, arrivals_to_wire
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
 from tidegate.engine.memory import Recorded, read_memory, write_memory
+from tidegate.engine.records import quick_replace
 from tidegate.events.way import Way
 
-MAX_SLICES = 20
+MAX_SLICES: Final = 20
 
 
 class Slice(NamedTuple):
@@ -86,6 +87,7 @@ class ZeroMemory(NamedTuple):
     """Seconds that the last starts took, from the order to the first work."""
 
 
+@quick_replace
 class JobState(NamedTuple):
     """The engine's memory of one job."""
 

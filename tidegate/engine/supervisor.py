@@ -7,7 +7,7 @@ one of the rung's states, and its condition must hold. The policy is asked only 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.guards.timing import under_way
@@ -15,13 +15,11 @@ from tidegate.engine.reasons import Reason
 from tidegate.engine.upgrade import UPGRADE, is_due
 from tidegate.engine.zero import ZERO_REASONS, is_at_zero
 from tidegate.events.decision import Figure
-from tidegate.events.snapshot import ClusterState
+from tidegate.events.snapshot import ALIVE, DEAD, ClusterState
 
-MAX_FAILURES = 3
+MAX_FAILURES: Final = 3
 """After this many failed starts in a row a person has to look."""
 
-ALIVE = (ClusterState.RUNNING, ClusterState.STARTING)
-DEAD = (ClusterState.STOPPED, ClusterState.FAILED)
 
 SUPERVISOR_REASONS: Mapping[str, Reason] = {
     "JOB_STOPPED": Reason("the job is stopped, as its spec says"),

@@ -7,6 +7,8 @@ stays, until the next version of the spec: nothing is tried twice.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidegate.engine.case import Case
 from tidegate.engine.state import JobState
 from tidegate.engine.ways import open_ways
@@ -14,7 +16,7 @@ from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 
-UPGRADE = "UPGRADE"
+UPGRADE: Final = "UPGRADE"
 
 
 def compare(state: JobState, spec: JobSpec) -> JobState:

@@ -18,7 +18,7 @@ Sizes are whole executors once the guards have seen them, so the cores of an exe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from tidegate.engine.case import Case
@@ -27,7 +27,7 @@ from tidegate.engine.state import JobState
 from tidegate.events.job import JobSpec
 from tidegate.events.way import Way
 
-RETRY_SECONDS = 3600.0
+RETRY_SECONDS: Final = 3600.0
 """A way that turned out to be impossible is not assumed again for this long, even in another run."""
 
 CHANGES = {Way.IN_PLACE: "a change in place", Way.HANDOVER: "a handover", Way.RESTART: "a restart"}

@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
+from typing import Final
 
 from tidegate.engine.batch_sums import BatchSums
-from tidegate.engine.delay import Age, Arrivals, watched
+from tidegate.engine.delay import Age, Offsets, offsets_of, watched
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, StageTasks
+from tidegate.events.snapshot import ALIVE, ClusterState, MetricSnapshot, Part, StageTasks
 
-MICRO = 6
+MICRO: Final = 6
 """Digits kept of seconds: the resolution of what is summed up. Noise below it only makes the state longer."""
 
-LEAST_INTERVALS = 2.5
+LEAST_INTERVALS: Final = 2.5
 """A window is at least this long. Rates are differences, so it must hold an earlier snapshot, even if one was lost."""
 
 
-WIDE_SHARE = 0.1
+WIDE_SHARE: Final = 0.1
 """A stage with less of the work is not worth a slot: however many it got, a batch would be a tenth shorter at most."""
 
 
@@ -35,10 +36,10 @@ def observe(
     The window is longer where `LEAST_INTERVALS` are. A job that is not running has no window, and its snapshot is no
     slice. Its records wait all the same.
     """
-    arrivals, delay = watched(state.arrivals, snapshot)
-    at = snapshot.observed_at.timestamp()
-    topics = tuple([(source.topic, len(source.end_offsets)) for source in snapshot.sources])
-    alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)  # a dead job still names its last run
+    at, offsets = snapshot.observed_at.timestamp(), offsets_of(snapshot)
+    arrivals, delay = watched(state.arrivals, at, offsets)
+    topics = offsets.topics
+    alive = snapshot.state in ALIVE  # a dead job still names its last run
     if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:
         began = snapshot.incarnation_started_at
         state = state._replace(
@@ -55,7 +56,11 @@ def observe(
         state = state._replace(widest_stage=widest)
     if snapshot.state is not ClusterState.RUNNING:
         return state._replace(window=(), arrivals=arrivals, busy_until=0.0, last_batch_id=None), None, delay
-    state, piece = _append(state, snapshot, at, window_seconds, arrivals)
+    piece, busy_until, last_batch_id = _slice(state, snapshot, at, offsets)
+    window, since = _extended(state, piece, window_seconds, snapshot.interval_seconds)
+    state = state._replace(
+        window=window, window_since=since, arrivals=arrivals, busy_until=busy_until, last_batch_id=last_batch_id
+    )
     return state, piece, delay
 
 
@@ -65,30 +70,24 @@ def _widest(stages: Sequence[StageTasks]) -> int:
     return max([stage.tasks for stage in stages if stage.busy_seconds >= least])
 
 
-def _append(
-    state: JobState, snapshot: MetricSnapshot, at: float, window_seconds: float, arrivals: Arrivals
-) -> tuple[JobState, Slice]:
-    piece, busy_until, last_batch_id = _slice(state, snapshot, at)
-    window = state.window
+def _extended(
+    state: JobState, piece: Slice, window_seconds: float, interval_seconds: float
+) -> tuple[tuple[Slice, ...], float | None]:
+    """Return the window with a new slice, and since when it has been whole."""
+    window, since, at = state.window, state.window_since, piece.at
     if window and _broken(window[-1], piece):
         window = ()
-    since = at if not window else state.window_since
-    if len(window) > 1 and at - window[-2].at <= _shortest(window_seconds, snapshot.interval_seconds) + 1e-6:
+    if not window:
+        since = at
+    if len(window) > 1 and at - window[-2].at <= _shortest(window_seconds, interval_seconds) + 1e-6:
         window = (*window[:-1], _merged(window[-1], piece))
     else:
         window = (*window, piece)
-    horizon = at - max(window_seconds, LEAST_INTERVALS * snapshot.interval_seconds) - 1e-6
+    horizon = at - max(window_seconds, LEAST_INTERVALS * interval_seconds) - 1e-6
     first = 0
     while window[first].at < horizon:
         first += 1
-    state = state._replace(
-        window=window[first:] if first else window,
-        window_since=since,
-        arrivals=arrivals,
-        busy_until=busy_until,
-        last_batch_id=last_batch_id,
-    )
-    return state, piece
+    return window[first:] if first else window, since
 
 
 @lru_cache(maxsize=1024)
@@ -97,7 +96,7 @@ def _shortest(window_seconds: float, interval_seconds: float) -> float:
     return ceil(window_seconds / MAX_SLICES / interval_seconds) * interval_seconds
 
 
-def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice, float, int | None]:
+def _slice(state: JobState, snapshot: MetricSnapshot, at: float, offsets: Offsets) -> tuple[Slice, float, int | None]:
     """Return the snapshot as a slice, with the marks up to which batches are now accounted for."""
     previous = state.window[-1].at if state.window else at - snapshot.interval_seconds
     busy_until = max(state.busy_until, previous if not state.window else 0.0)
@@ -111,41 +110,33 @@ def _slice(state: JobState, snapshot: MetricSnapshot, at: float) -> tuple[Slice,
     if batches and last_batch_id is not None and batches[0].batch_id > last_batch_id + 1:
         whole = False
     for batch in batches:
-        start = batch.started_at.timestamp()
-        end = start + batch.duration_seconds
+        start, seconds = batch.started_at.timestamp(), batch.duration_seconds
+        taken, written, end = batch.input_records, batch.output_records, start + seconds
         if end > busy_until:
             busy += end - max(start, busy_until)
             busy_until = end
-        duration += batch.duration_seconds
-        records += batch.input_records
-        squares += batch.input_records * batch.input_records
-        products += batch.input_records * batch.duration_seconds
-        if batch.output_records is None:
+        duration += seconds
+        records += taken
+        squares += taken * taken
+        products += taken * seconds
+        if written is None:
             outputs_known = False
         else:
-            outputs += batch.output_records
+            outputs += written
         last_batch_id = batch.batch_id
     if snapshot.current_batch_started_at is not None:
         busy += max(0.0, at - max(snapshot.current_batch_started_at.timestamp(), busy_until))
         busy_until = max(busy_until, at)
     piece = Slice(
         at=at,
-        arrived=_total([source.end_offsets for source in snapshot.sources]),
-        committed=_total([source.committed_offsets for source in snapshot.sources]),
+        arrived=offsets.arrived,
+        committed=offsets.done,
         covered_seconds=round(max(0.0, at - previous), MICRO) if whole else 0.0,
         busy_seconds=round(busy, MICRO) if whole else 0.0,
         sums=BatchSums(len(batches), records, round(duration, MICRO), squares, round(products, MICRO)),
         outputs=outputs if outputs_known and batches else None,
     )
     return piece, busy_until, last_batch_id
-
-
-def _total(columns: Sequence[Sequence[int | None]]) -> int | None:
-    """Return the sum over all partitions, or None when one of them is unknown, or there are none."""
-    try:
-        return sum(map(sum, columns)) if columns else None  # type: ignore[arg-type]
-    except TypeError:  # there is a None among them
-        return None
 
 
 def _broken(last: Slice, new: Slice) -> bool:

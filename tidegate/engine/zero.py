@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
@@ -28,18 +28,18 @@ from tidegate.events.command import CommandKind
 from tidegate.events.decision import Evidence, Expectation
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, SourceOffsets
+from tidegate.events.snapshot import ALIVE, MetricSnapshot, SourceOffsets
 
-GAPS_KEPT = 12
+GAPS_KEPT: Final = 12
 """Silences remembered."""
-SIZES_KEPT = 6
+SIZES_KEPT: Final = 6
 """Sizes whose capacity is remembered."""
-STARTS_KEPT = 3
-SHORTEST_GAP_SECONDS = 60.0
+STARTS_KEPT: Final = 3
+SHORTEST_GAP_SECONDS: Final = 60.0
 """A shorter time without arrivals is no silence: a producer that writes in batches has many of them."""
-ASSUMED_START_SECONDS = 30.0
+ASSUMED_START_SECONDS: Final = 30.0
 """Time from the order of a start to its first work, until one was measured."""
-UNKNOWN_SECONDS = 300.0
+UNKNOWN_SECONDS: Final = 300.0
 """How long a job stays stopped while nobody can say whether records wait."""
 
 ZERO_REASONS: Mapping[str, Reason] = {
@@ -94,8 +94,7 @@ def _runs_again(state: JobState, snapshot: MetricSnapshot) -> bool:
     zero = state.zero
     if zero is None or zero.stopped_at is None or snapshot.incarnation is None:
         return False
-    alive = snapshot.state in (ClusterState.RUNNING, ClusterState.STARTING)
-    return alive and snapshot.incarnation != zero.stopped_run
+    return snapshot.state in ALIVE and snapshot.incarnation != zero.stopped_run
 
 
 def note_capacity(state: JobState, evidence: Evidence, current: int) -> JobState:

@@ -20,6 +20,10 @@ class ClusterState(StrEnum):
     UNKNOWN = "unknown"
 
 
+ALIVE = (ClusterState.RUNNING, ClusterState.STARTING)
+DEAD = (ClusterState.STOPPED, ClusterState.FAILED)
+
+
 class Part(StrEnum):
     """A part of a snapshot that can be missing; a missing part is named, never written as zero."""
 

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 NAMESPACE = uuid.UUID("6f1d5f1e-0f0a-5d0e-9c53-7a1de6a7e000")
 """Namespace of every Tidegate id; changing it would orphan all recorded events."""
 
-_NAMESPACE_BYTES = NAMESPACE.bytes
+_NAMESPACE_HASH = sha1(NAMESPACE.bytes, usedforsecurity=False)
 _VARIANT = dict(zip("0123456789abcdef", 4 * "89ab", strict=True))
 """The hexadecimal digit with its two highest bits set to 10, which marks an RFC 9562 UUID."""
 
@@ -99,5 +99,7 @@ Scalar = str | bool | int | float
 def identity(*parts: object) -> str:
     """Return the id that is a function of `parts`: the same parts give the same id on any machine, for ever."""
     # uuid5 of RFC 9562, section 5.5, without the object in between: ids are made with every event.
-    text = sha1(_NAMESPACE_BYTES + "\x1f".join(map(str, parts)).encode(), usedforsecurity=False).hexdigest()
+    digest = _NAMESPACE_HASH.copy()
+    digest.update("\x1f".join(map(str, parts)).encode())
+    text = digest.hexdigest()
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part
 from tidegate.remote.files import Place, scan
 from tidegate.replay.difference import first_difference
 from tidegate.sparklog import events
@@ -30,7 +30,6 @@ from tidegate.sparklog.parse import BrokenLine, parse
 
 AHEAD = timedelta(seconds=30)
 """How much later than its interval's end a snapshot may have been cut."""
-ALIVE = (ClusterState.STARTING, ClusterState.RUNNING)
 STEP_BYTES = 1 << 20
 HEAD_EVENTS = 1000
 """The application's start is among the first of these; a file without it is not an event log."""

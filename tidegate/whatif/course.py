@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidegate.engine.delay import NO_ARRIVALS, watched
+from tidegate.engine.delay import NO_ARRIVALS, offsets_of, watched
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
 from tidegate.events.snapshot import MetricSnapshot
@@ -39,7 +39,7 @@ def course_of(decided: Iterable[tuple[MetricSnapshot, Decision]]) -> Course:
     arrivals, slots = NO_ARRIVALS, 0
     found: list[Point] = []
     for snapshot, decision in decided:
-        arrivals, age = watched(arrivals, snapshot)
+        arrivals, age = watched(arrivals, snapshot.observed_at.timestamp(), offsets_of(snapshot))
         slots = slots if snapshot.slots_granted is None else snapshot.slots_granted
         known = age is not None and not (age.at_least and len(found) < 2)
         command = decision.command

@@ -6,17 +6,17 @@ Neither is told by the job's events, so both are inferred from its batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.events.snapshot import MicroBatch
 
-TOLERANCE = 0.01
+TOLERANCE: Final = 0.01
 """Two figures that differ by less than this share count as equal."""
 
-LIMITED_LAG = 2.5
+LIMITED_LAG: Final = 2.5
 """Lag left behind, in batches, from which a batch must have hit its record limit."""
 
-IDLE = 0.05
+IDLE: Final = 0.05
 """A batch that starts later than this share of the previous batch's duration after its end waited for its trigger."""
 
 

@@ -31,64 +31,80 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums, line
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.events.snapshot import MicroBatch, StageTasks
 
-DECAY = 0.99
+DECAY: Final = 0.99
 """Weight of the past after each new batch: about the last hundred batches count."""
 
-SIZES_KEPT = 4
-OVERHEAD_BATCHES = 3.0
+SIZES_KEPT: Final = 4
+OVERHEAD_BATCHES: Final = 3.0
 """How many batches without records the overhead that the events tell is worth in a fit."""
 
-MIN_BATCHES = 6.0
-MIN_SPREAD = 0.08
+MIN_BATCHES: Final = 6.0
+MIN_SPREAD: Final = 0.08
 """Batches, and their relative spread, that a fit needs where no event has told the overhead."""
 
-PRIOR_WEIGHT = 2.0
+PRIOR_WEIGHT: Final = 2.0
 """How many batches the prior of linear scaling is worth."""
 
-WEIGHT_LIMIT = 30.0
+WEIGHT_LIMIT: Final = 30.0
 """Most batches that a size counts for, however long it ran."""
 
-PRIOR_BETA = 1.0
+PRIOR_BETA: Final = 1.0
 BETA_RANGE = (0.3, 1.0)
 
-STAGE_DECAY = 0.8
+STAGE_DECAY: Final = 0.8
 """Weight of the past after each snapshot, in the stages' shares of the work."""
 
-OVERHEAD_WEIGHT = 0.1
+OVERHEAD_WEIGHT: Final = 0.1
 """Weight of the newest snapshot in the overhead that the job's events tell."""
 
-STAGES_KEPT = 4
-SHARE_GRAIN = 20
+STAGES_KEPT: Final = 4
+SHARE_GRAIN: Final = 20
 """Shares are rounded to a twentieth."""
 
 Shape = tuple[tuple[int, float], ...]
 """(tasks, share of the work) of each stage."""
 
 
-@lru_cache(maxsize=65_536)
-def effective(size: int, shape: Shape) -> float:
-    """Return e(p), the number of `size` slots that do useful work; all of them if no stage is known."""
-    return 1.0 / sum(share * -(-tasks // size) / tasks for tasks, share in shape) if shape else float(size)
+class Work:
+    """Work of a shape: e(p), the number of p slots that do useful work; all of them if no stage is known."""
+
+    def __init__(self, shape: Shape) -> None:
+        """Take the shape."""
+        self.shape = shape
+        self.found: dict[int, float] = {}
+
+    def slots(self, size: int) -> float:
+        """Return e(p) of a size."""
+        slots = self.found.get(size)
+        if slots is None:
+            waves = [share * -(-tasks // size) / tasks for tasks, share in self.shape]
+            slots = self.found[size] = 1.0 / sum(waves) if waves else float(size)
+        return slots
+
+
+@lru_cache(maxsize=4096)
+def work_of(shape: Shape) -> Work:
+    """Return the work of a shape."""
+    return Work(shape)
 
 
 @lru_cache(maxsize=4096)
 def useful_sizes(low: int, high: int, shape: Shape, step: int = 1) -> tuple[int, ...]:
     """Return the sizes in [low, high], multiples of `step`, that do more work than the next smaller one."""
     sizes: list[int] = []
-    best = 0.0
+    work, best = work_of(shape), 0.0
     for size in range(-(-low // step) * step, high + 1, step):
-        work = effective(size, shape)
-        if work > best * (1 + 1e-9):
+        slots = work.slots(size)
+        if slots > best * (1 + 1e-9):
             sizes.append(size)
-            best = work
+            best = slots
     return tuple(sizes)
 
 
@@ -145,7 +161,8 @@ def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float
         else:
             others.append(each)
     sums = old.sums.faded(DECAY**new.batches, new)
-    return (*others[-SIZES_KEPT + 1 :], SizeFit(size, sums, *fit(sums, overhead)))
+    own, cost = fit(sums, overhead)
+    return (*others[-SIZES_KEPT + 1 :], SizeFit(size, sums, own, cost))
 
 
 def fit(sums: BatchSums, overhead: float) -> tuple[float, float]:
@@ -155,47 +172,59 @@ def fit(sums: BatchSums, overhead: float) -> tuple[float, float]:
     tell counts like `OVERHEAD_BATCHES` batches without records. The batches can still show more: work on them that does
     not depend on their records is part of the overhead too.
     """
+    batches, records, seconds, squares, products = sums
     told = OVERHEAD_BATCHES if overhead > 0 else 0.0
-    line = sums.add(BatchSums(batches=told, seconds=told * overhead))
-    if told or (sums.batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * sums.records) ** 2):
-        own, cost = line.fit()
+    if told or (batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * records) ** 2):
+        count = batches + told
+        own, cost = line(count, records, seconds + told * overhead, products, count * squares - records * records)
         if cost > 0 and own >= 0:
             return own, cost
         if cost > 0:  # a negative overhead means that there is none: everything is cost
-            return 0.0, sums.seconds / sums.records
-    overhead = min(overhead, 0.9 * sums.seconds / sums.batches)
-    return overhead, (sums.seconds - overhead * sums.batches) / sums.records
+            return 0.0, seconds / records
+    overhead = min(overhead, 0.9 * seconds / batches)
+    return overhead, (seconds - overhead * batches) / records
 
 
-@dataclass(slots=True)
 class CapacityModel:
     """Capacity by size: c(p) = k / e(p)^β through what the present size has shown."""
 
-    size: int
-    overhead: float
-    seconds_per_record: float
-    """At the present size."""
-    beta: float
-    shape: Shape
-    batch_seconds: float
-    """D, the longest batch that capacity is calculated for."""
-    limits: BatchLimits
-    floor: float = 0.0
-    """A rate the present size is known to have kept up with, records/s."""
-    work: float = field(init=False)
-    """e(p) of the present size."""
-    rate: float = field(init=False)
-    """Capacity of the present size, records/s."""
-    capacities: dict[int, float] = field(init=False, default_factory=dict)
+    def __init__(
+        self,
+        size: int,
+        overhead: float,
+        record_cost: float,
+        beta: float,
+        work: Work,
+        batch_seconds: float,
+        limits: BatchLimits,
+        floor: float,
+    ) -> None:
+        """Set up the model.
 
-    def __post_init__(self) -> None:
-        self.work = effective(self.size, self.shape)
-        self.rate = self.capacity(self.size)
+        Args:
+            size: the present size.
+            overhead: seconds per batch.
+            record_cost: seconds per record at the present size.
+            beta: exponent of the scaling.
+            work: how many slots do useful work.
+            batch_seconds: D, the longest batch that capacity is calculated for.
+            limits: the limits of a batch besides its work.
+            floor: a rate the present size is known to have kept up with, records/s.
+        """
+        self.size, self.overhead, self.record_cost, self.beta, self.work = size, overhead, record_cost, beta, work
+        self.batch_seconds, self.limits, self.floor = batch_seconds, limits, floor
+        self.slots = work.slots(size)
+        """e(p) of the present size."""
+        self.capacities: dict[int, float] = {}
+        self.rate = self.capacity(size)
+        """Capacity of the present size, records/s."""
 
     def record_seconds(self, size: int) -> float:
         """Return c(p), seconds per record at a size."""
-        cost = self.seconds_per_record
-        return cost if size == self.size else cost * (self.work / effective(size, self.shape)) ** self.beta
+        if size == self.size:
+            return self.record_cost
+        seconds: float = self.record_cost * (self.slots / self.work.slots(size)) ** self.beta
+        return seconds
 
     def capacity(self, size: int) -> float:
         """Return the capacity of a size, records/s."""
@@ -232,12 +261,13 @@ def fit_model(
     if not sizes:
         return None
     near = sizes[-1] if sizes[-1].size == size else min(sizes, key=lambda each: (abs(each.size - size), each.size))
-    beta = PRIOR_BETA
+    work, beta = work_of(shape), PRIOR_BETA
     if len(sizes) > 1:
         weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
         for each in sizes:
-            x, y = math.log(effective(each.size, shape)), -math.log(each.cost)
-            w = min(each.sums.batches, WEIGHT_LIMIT)
+            batches: float = each.sums.batches
+            x, y = math.log(work.slots(each.size)), -math.log(each.cost)
+            w = batches if batches < WEIGHT_LIMIT else WEIGHT_LIMIT
             weight += w
             xs += w * x
             ys += w * y
@@ -248,5 +278,5 @@ def fit_model(
         beta = min(max(slope, BETA_RANGE[0]), BETA_RANGE[1])
     cost = near.cost
     if near.size != size:
-        cost *= (effective(near.size, shape) / effective(size, shape)) ** beta
-    return CapacityModel(size, near.overhead, cost, beta, shape, batch_seconds, limits, floor)
+        cost *= (work.slots(near.size) / work.slots(size)) ** beta
+    return CapacityModel(size, near.overhead, cost, beta, work, batch_seconds, limits, floor)

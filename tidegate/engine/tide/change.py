@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tidegate.engine.case import Case
 from tidegate.engine.ways import PlannedChange, assumed, measured, way_to
 from tidegate.events.way import Way
 
-MANY = 5
+MANY: Final = 5
 """So many measured costs of a way that the longest may be an outlier."""
 
 

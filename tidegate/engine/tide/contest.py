@@ -15,17 +15,17 @@ and Games", 2006, section 2.11), with the better of two experts taken as it is.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.engine.tide.forecast import ArrivalForecast, TimeConstants
 
-CONTEST_SECONDS = 60.0
+CONTEST_SECONDS: Final = 60.0
 """How far ahead the two are compared: about the time in which a change of size takes effect."""
 
-CONTEST_KEEP = 0.9
+CONTEST_KEEP: Final = 0.9
 """w: the weight of the past after another comparison, so that about the last ten count."""
 
-SHORT_BIAS = 0.7
+SHORT_BIAS: Final = 0.7
 """The short memory must be clearly better: where it is wrong, the job changes its size for nothing."""
 
 

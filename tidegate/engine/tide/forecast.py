@@ -53,35 +53,37 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-DAY_SECONDS = 86_400.0
-SEASON_BINS = 48
-SEASON_SECONDS = 60.0
+from tidegate.engine.records import quick_replace
+
+DAY_SECONDS: Final = 86_400.0
+SEASON_BINS: Final = 48
+SEASON_SECONDS: Final = 60.0
 """The season learns the first rate of each minute."""
-SEASON_WEIGHT = 0.1
+SEASON_WEIGHT: Final = 0.1
 """Weight of the newest rate in the mean of its half hour."""
-PRIOR_RATES = 3
+PRIOR_RATES: Final = 3
 """A new level starts as if this many rates had already been equal to it: the first rates show no trend yet."""
-OUTLIER_DEVIATIONS = 3.0
+OUTLIER_DEVIATIONS: Final = 3.0
 """Deviations of the one-step errors beyond which a rate is an outlier; larger errors are cut to this."""
-STEP_DEVIATIONS = 3.5
+STEP_DEVIATIONS: Final = 3.5
 """Deviations of the residuals beyond which two outliers in a row are a step change."""
-RAMP_DEVIATIONS = 1.5
+RAMP_DEVIATIONS: Final = 1.5
 """Deviations by which the second outlier must exceed the first for the step change to have a trend."""
-MAX_TREND_GROWTH = 1.0
+MAX_TREND_GROWTH: Final = 1.0
 """Most that a trend adds, as a share of the level: further growth will be seen in time to scale up again."""
-MAX_TREND_FALL = 0.5
+MAX_TREND_FALL: Final = 0.5
 """Most that a trend subtracts, as a share of the level."""
-MIN_DEVIATION = 0.03
+MIN_DEVIATION: Final = 0.03
 """Smallest deviation assumed, as a share of the level."""
-MIN_RESIDUAL_WEIGHT = 0.02
+MIN_RESIDUAL_WEIGHT: Final = 0.02
 """Smallest weight of the newest residual in variance and covariance: about the last fifty count."""
-MIN_ERROR_WEIGHT = 0.05
+MIN_ERROR_WEIGHT: Final = 0.05
 """Smallest weight of the newest one-step error in their variance."""
-PRIOR_RESIDUALS = 20.0
+PRIOR_RESIDUALS: Final = 20.0
 """How many residuals the prior autocorrelation is worth."""
-MAX_AUTOCORRELATION = 0.95
+MAX_AUTOCORRELATION: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class TimeConstants:
     """Whether the season of the day is learned."""
 
 
+@quick_replace
 class ArrivalForecast(NamedTuple):
     """What is remembered of the arrivals. Rates in records/s, times in epoch seconds."""
 

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.case import Case
 from tidegate.engine.costs import COSTS_KEPT
+from tidegate.engine.records import quick_replace
 from tidegate.engine.running import RunningWork, long_work
 from tidegate.engine.state import Slice
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.engine.tide.capacity import (
     CapacityModel,
     SizeFit,
-    effective,
     learn,
     learn_overhead,
     learn_stages,
     shape_of,
+    work_of,
 )
 from tidegate.engine.tide.contest import NO_CONTEST, Contest
 from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, TimeConstants
 from tidegate.engine.ways import measured
 from tidegate.events.way import Way
 
-MAX_BATCHES = 1000
+MAX_BATCHES: Final = 1000
 """Batches of a run are counted up to this."""
 
-LONG_BATCH_SECONDS = 20.0
+LONG_BATCH_SECONDS: Final = 20.0
 """A batch counts once for each such time that it lasted: a long one shows as much as several short ones."""
 
-WARM_BATCH_SECONDS = 60.0
+WARM_BATCH_SECONDS: Final = 60.0
 """A run's first batches count if they last this long: then loading code and state is a small part of them."""
 
-WAY_BACK = 1.0
+WAY_BACK: Final = 1.0
 """The way back from a scale-down costs about as much as the scale-down."""
 
-EARLY_INTERVALS = 2.0
+EARLY_INTERVALS: Final = 2.0
 """Age of a running batch from which its tasks count, in intervals."""
 
 
@@ -57,6 +58,7 @@ class ScaleDown(NamedTuple):
     """What it cost, lateness included, slot-seconds."""
 
 
+@quick_replace
 class TideMemory(NamedTuple):
     """A job's memory. Times are epoch seconds."""
 
@@ -144,8 +146,9 @@ class TideMemory(NamedTuple):
         """Whether the newest restart's cost and first batch are known, but not its outage."""
         if self.first_batch is None:
             return False
+        restart = Way.RESTART
         for cost in reversed(case.state.changes.costs):
-            if cost.way is Way.RESTART:
+            if cost.way is restart:
                 return not self.outages or self.outages[-1][0] != cost.at
         return False
 
@@ -183,7 +186,7 @@ class TideMemory(NamedTuple):
         reading: float = sum([busy for tasks, busy in stages if tasks == work.reading])
         total: float = sum([busy for _, busy in stages])
         share = reading / total if reading > 0 else 1.0
-        cost = max(work.record_seconds, work.read_seconds / share) / effective(case.current, shape_of(stages, None))
+        cost = max(work.record_seconds, work.read_seconds / share) / work_of(shape_of(stages, None)).slots(case.current)
         records, overhead = work.records, self.overhead or 0.0
         seconds = overhead + cost * records
         sums = BatchSums(1, records, seconds, records * records, records * seconds)

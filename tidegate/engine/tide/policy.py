@@ -42,7 +42,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.emission import is_read
@@ -60,10 +60,10 @@ from tidegate.events.decision import Expectation, Figure
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 
-WAIT_INTERVALS = 2.0
+WAIT_INTERVALS: Final = 2.0
 """A change put off now is decided at the next snapshot and starts before the one after it."""
 
-SHORT_LEVEL_SECONDS = 50.0
+SHORT_LEVEL_SECONDS: Final = 50.0
 """Memory of the level of the short forecast: a load that wanders is followed within a minute."""
 
 
@@ -312,7 +312,7 @@ class Tide:
             rates = announced.on_grid(ends, [rate for _, rate in segments])
             segments = [(seconds, rate) for (_, seconds), rate in zip(spans, rates, strict=True)]
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
-        sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.shape, cores)
+        sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.work.shape, cores)
         return Rollout(
             model,
             sizes,

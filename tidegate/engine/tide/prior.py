@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import median
+from typing import Final
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.state import JobState
@@ -23,10 +24,10 @@ from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.job import Prior, PriorSize, PriorWay
 from tidegate.events.way import ALL_WAYS
 
-WORTH = 10.0
+WORTH: Final = 10.0
 """Most batches that a size of a prior counts for: a job's own soon outweigh them."""
 
-DIGITS = 6
+DIGITS: Final = 6
 """Significant digits of a prior's figures, so that people can read them."""
 
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.engine.tide.capacity import CapacityModel
 from tidegate.engine.ways import PlannedChange
@@ -47,16 +47,16 @@ from tidegate.engine.ways import PlannedChange
 Segment = tuple[float, float]
 """(seconds, records/s)."""
 
-MIN_BATCH_SECONDS = 1e-3
+MIN_BATCH_SECONDS: Final = 1e-3
 """No batch is shorter."""
 
-FREE = 0.5
+FREE: Final = 0.5
 """Share of the lag objective that a size which is enough for a while leaves free, for a load higher than forecast."""
 
-BRIEF_WORTH = 2.0
+BRIEF_WORTH: Final = 2.0
 """So many times the price of both changes a size must save that is enough for a while."""
 
-MIN_SPARE = 0.002
+MIN_SPARE: Final = 0.002
 """Share of its capacity with which a size without spare capacity is assumed to work off its lag in the end."""
 
 
@@ -192,8 +192,16 @@ class Rollout:
         """
         now, prices = self.model.size, self.prices
         least = max((now - sufficient) * self.slot_cost, BRIEF_WORTH * 2.0 * prices.change) / prices.core_second
-        smaller = self.sizes[: bisect_left(self.sizes, sufficient)]
-        return [size for size in smaller if (now - size) * self.lasts(size) > least]
+        found: list[int] = []
+        for place in range(bisect_left(self.sizes, sufficient) - 1, -1, -1):
+            size = self.sizes[place]
+            seconds = self.lasts(size)
+            # A smaller size does not last longer, so it saves at most this.
+            if (now - self.sizes[0]) * seconds <= least:
+                break
+            if (now - size) * seconds > least:
+                found.append(size)
+        return found[::-1]
 
     def lasts(self, size: int) -> float:
         """Return for how many seconds of the horizon a size stays on time, with time left to grow again."""
@@ -215,11 +223,11 @@ class Rollout:
 
     def _smallest_sufficient(self, demand: float) -> int:
         """Return the index of the smallest size with such a capacity, which is most often near the present size."""
-        sizes, capacity = self.sizes, self.model.capacity
-        index = bisect_left(sizes, self.model.size)
-        while index < len(sizes) and capacity(sizes[index]) < demand:
+        sizes, model = self.sizes, self.model
+        index = bisect_left(sizes, model.size)
+        while index < len(sizes) and model.capacity(sizes[index]) < demand:
             index += 1
-        while index > 0 and capacity(sizes[index - 1]) >= demand:
+        while index > 0 and model.capacity(sizes[index - 1]) >= demand:
             index -= 1
         return index
 
