@@ -56,11 +56,7 @@ def spec_for(
         scaling=Scaling(
             # The demo lasts minutes, so savings count at once and restarts are cheap.
             policy="tide",
-            policy_options={
-                "horizon_seconds": 180.0,
-                "restart_price": 6.0,
-                "damping_seconds": 20.0,
-            },
+            policy_options={"horizon_seconds": 180.0, "restart_price": 6.0},
             guards={"stabilization": {"seconds": 6.0}, "cooldown": {"up_seconds": 15.0, "down_seconds": 20.0}},
             min_parallelism=2,
             max_parallelism=WORKER_SLOTS,

@@ -93,12 +93,13 @@ def test_the_schema_is_a_schema() -> None:
 def test_a_former_name_is_taken_by_both_unless_the_new_one_is_given_too() -> None:
     """Files written before an option was renamed stay valid for an editor and for `tidegate apply`."""
     for options, valid in (
-        ({"patience": 2.0}, True),  # codespell:ignore patience
-        ({"switching_threshold": 2.0}, True),
-        ({"patience": 2.0, "switching_threshold": 2.0}, False),  # codespell:ignore patience
-        ({"patience": -1.0}, False),  # codespell:ignore patience
+        ({"mend_pending_overflow": True}, True),
+        ({"fix_pending_overflow": True}, True),
+        ({"mend_pending_overflow": True, "fix_pending_overflow": True}, False),
+        ({"mend_pending_overflow": 2.0}, False),
     ):
-        document = changed(("scaling", "policy_options"), options)
+        document = changed(("scaling", "policy"), "numaflow")
+        document["scaling"]["policy_options"] = options
         assert (refused(document) == []) is valid, options
         assert (list(SCHEMA.iter_errors(document)) == []) is valid, options
 

@@ -186,7 +186,7 @@ def test_every_mechanism_can_be_switched_off() -> None:
         for entry in entries_of(policy):
             scaling = spec.scaling.model_copy(update={"policy": policy, "policy_options": entry.tuning.options})
             assert engine().check(spec.model_copy(update={"scaling": scaling})) == []
-            for name in entry.constants:
+            for name in entry.tuning.constants:
                 module, _, constant = name.rpartition(".")
                 assert hasattr(import_module(module), constant)
 
@@ -202,7 +202,7 @@ def test_a_constant_has_its_value_back_after_a_run(tmp_path: Path, monkeypatch: 
         return {}
 
     monkeypatch.setattr(compare, "simulate", simulate)
-    entry = Entry("odd", "tide", Tuning({}, {}), {"tidegate.lab.score.DEMAND_WINDOW_SECONDS": 7.0})
+    entry = Entry("odd", "tide", Tuning({}, {}, constants={"tidegate.lab.score.DEMAND_WINDOW_SECONDS": 7.0}))
     with pytest.raises(KeyError):
         run_one(PairRun(DECAY, entry, RESTART, tmp_path))
     assert seen == [7.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, to_wire
 from tidegate.engine.tide.batch_limits import NO_LIMITS
 from tidegate.engine.tide.capacity import Shape, SizeFit, fit_model, learn, useful_sizes, work_of
-from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, TimeConstants
+from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, LevelMemory
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.rollout import Rollout, SlotPrices
@@ -29,7 +30,7 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.lab.simulate import simulate
 
-CONSTANTS = TimeConstants()
+MEMORY = LevelMemory(800.0, season=True)
 
 
 def even(tasks: int) -> Shape:
@@ -127,15 +128,15 @@ def test_a_size_has_at_least_the_capacity_it_kept_up_with() -> None:
 def fed(forecast: ArrivalForecast, rates: list[float], start: float = 0.0) -> ArrivalForecast:
     """Return the forecast after a rate every ten seconds."""
     for number, rate in enumerate(rates):
-        forecast = forecast.update(start + 10.0 * number, rate, CONSTANTS)
+        forecast = forecast.update(start + 10.0 * number, rate, MEMORY)
     return forecast
 
 
 def ahead(forecast: ArrivalForecast, middle: float, seconds: float = 10.0) -> tuple[float, float]:
     """Return (rate, deviation) of the mean over `seconds` around `middle` ahead."""
     span = [(middle - 0.5 * seconds, seconds)]
-    ((_, rate),) = forecast.ahead(span, CONSTANTS, 0.0)
-    ((_, upper),) = forecast.ahead(span, CONSTANTS, 1.0)
+    ((_, rate),) = forecast.ahead(span, MEMORY, 0.0)
+    ((_, upper),) = forecast.ahead(span, MEMORY, 1.0)
     return rate, upper - rate
 
 
@@ -213,7 +214,7 @@ def test_the_season_counts_once_a_day_was_seen() -> None:
     for number in range(2 * 288 + 140):  # every five minutes; now it is 11:40 of the third day
         at = 300.0 * number
         rate = 1000.0 if 43_200 <= at % DAY_SECONDS < 64_800 else 500.0
-        forecast = forecast.update(at, rate, CONSTANTS)
+        forecast = forecast.update(at, rate, MEMORY)
     assert ahead(forecast, 1800.0)[0] > 900
 
 
@@ -288,7 +289,7 @@ def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0) -
     known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 30.0)
     assert known is not None
     segments = [(delay, demand), (60.0, demand), (540.0 - delay, demand)]
-    prices = SlotPrices(1.0, 16.0, 16.0)
+    prices = SlotPrices(16.0, 16.0)
     return Rollout(
         known,
         (2, 4, 8),
@@ -297,7 +298,6 @@ def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0) -
         lag,
         lag / demand,
         objective_seconds=60.0,
-        lag_headroom=0.1,
         headroom=0.02,
         change=PlannedChange(Way.IN_PLACE, outage, delay),
         changes=True,
@@ -346,12 +346,11 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, *, on_time: bo
     found = Rollout(
         known,
         (6, 7, 8),
-        SlotPrices(1.0, 16.0, 240.0),
+        SlotPrices(16.0, 240.0),
         segments,
         lag=1000.0,
         age=1000.0 / segments[0][1],
         objective_seconds=60.0,
-        lag_headroom=0.1,
         headroom=0.02,
         change=PlannedChange(Way.RESTART, 20.0, 20.0),
         changes=True,
@@ -387,13 +386,13 @@ def test_the_first_batch_is_no_part_of_the_outage() -> None:
 def test_a_scale_down_that_does_not_pay_makes_the_next_one_wait_longer() -> None:
     """It must have saved its price twice, for itself and for the way back, before the job grows again."""
     memory = TideMemory()
-    soon = memory.with_change(0.0, -2, 480.0, 8.0).with_change(300.0, 2, 0.0, 8.0)
+    soon = memory.with_change(0.0, -2, 480.0).with_change(300.0, 2, 0.0)
     assert soon.caution == 2.0
-    again = soon.with_change(1000.0, -2, 480.0, 8.0).with_change(1400.0, 1, 0.0, 8.0)
+    again = soon.with_change(1000.0, -2, 480.0).with_change(1400.0, 1, 0.0)
     assert again.caution == 4.0
-    late = again.with_change(2000.0, -2, 480.0, 8.0).with_change(2500.0, 2, 0.0, 8.0)
+    late = again.with_change(2000.0, -2, 480.0).with_change(2500.0, 2, 0.0)
     assert late.caution == 2.0
-    assert late.with_change(3000.0, 1, 0.0, 8.0).caution == 2.0, "no scale-down came before"
+    assert late.with_change(3000.0, 1, 0.0).caution == 2.0, "no scale-down came before"
 
 
 def test_a_job_grows_in_place_while_it_learns_its_new_size() -> None:
@@ -578,24 +577,17 @@ def test_the_explanation_says_why() -> None:
     assert grown.decided_at - START > timedelta(seconds=100)
 
 
-FORMER = {
-    "doubt": "extrapolation_margin",
-    "reserve": "lag_headroom",
-    "patience": "switching_threshold",  # codespell:ignore patience
-    "swing_seconds": "residual_seconds",
-    "silence_seconds": "outage_seconds",
-}
+@pytest.mark.parametrize("name", sorted(TideOptions.removed))
+def test_a_job_file_with_an_option_of_an_earlier_engine_is_told_to_remove_it(name: str) -> None:
+    """The error names the option, and those that there are."""
+    with pytest.raises(BadOption, match=f"here.{name}: is no option any more, so remove it; known are catch_up, "):
+        parse(TideOptions, {name: 1.0}, "here")
 
 
-@pytest.mark.parametrize(("former", "name"), FORMER.items())
-def test_an_option_is_still_accepted_by_its_former_name(former: str, name: str) -> None:
-    """A job file written before the options were renamed keeps its meaning; both names at once are an error."""
-    assert parse(TideOptions, {former: 0.7}, "here") == parse(TideOptions, {name: 0.7}, "here")
-    assert getattr(parse(TideOptions, {former: 0.7}, "here"), name) == 0.7
-    with pytest.raises(BadOption, match=f"here.{former}: is the former name of {name}"):
-        parse(TideOptions, {former: 0.7, name: 0.7}, "here")
-    with pytest.raises(BadOption, match=f"here.{former}: must be "):
-        parse(TideOptions, {former: -1.0}, "here")
+def test_options_are_few() -> None:
+    """Eight options at most, three of them prices."""
+    assert len(fields(TideOptions)) == 8
+    assert sum(bool(each.metadata["price"]) for each in fields(TideOptions)) == 3
 
 
 @pytest.mark.parametrize("interval", [30, 300, 900])

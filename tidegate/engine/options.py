@@ -59,7 +59,8 @@ def option(
 def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
     """Return the options in `raw`, or raise `BadOption` with every problem found, each with field, value and place.
 
-    An option may be given by its former name, so that specs written before the change keep their meaning.
+    An option may be given by its former name, so that specs written before the change keep their meaning. A class may
+    have names in `removed`: what was an option once and is none any more.
     """
     declared: Any = cls
     model = option_model(declared)
@@ -73,7 +74,8 @@ def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
     except ValidationError as error:
         known = ", ".join(sorted(model.model_fields)) or "none"
         found = error.errors(include_url=False)
-        problems = [_problem(details, f"{place}.{given[str(details['loc'][0])]}", known) for details in found]
+        removed: frozenset[str] = getattr(declared, "removed", frozenset())
+        problems = [_problem(each, f"{place}.{given[str(each['loc'][0])]}", known, removed) for each in found]
         raise BadOption("; ".join(problems)) from None
     except ValueError as error:  # of `__post_init__`
         raise BadOption(f"{place}.{error}") from None
@@ -101,10 +103,12 @@ def option_model(cls: Any) -> type[BaseModel]:
     return create_model(cls.__name__, __config__=STRICT, __doc__=cls.__doc__, **declared)
 
 
-def _problem(error: ErrorDetails, place: str, known: str) -> str:
+def _problem(error: ErrorDetails, place: str, known: str, removed: frozenset[str]) -> str:
     """Return one problem as a line: place, what is permitted, what was found."""
     limits, value = error.get("ctx", {}), error["input"]
     match error["type"]:
+        case "extra_forbidden" if error["loc"][0] in removed:
+            return f"{place}: is no option any more, so remove it; known are {known}"
         case "extra_forbidden":
             return f"{place}: unknown option, known are {known}"
         case "finite_number":

@@ -31,25 +31,25 @@ class Mechanism:
     """`module.NAME` to its value without the mechanism."""
 
 
+TIDE = "tidegate.engine.tide"
 MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
     "tide": (
-        Mechanism("trend", {"damping_seconds": 1.0}),
-        Mechanism("memory of the level", {"level_seconds": 120.0}),
-        Mechanism("memory of residuals", {"residual_seconds": 1.0}),
+        Mechanism("trend", constants={f"{TIDE}.forecast.DAMPING_SECONDS": 1.0}),
+        Mechanism("memory of the level", constants={f"{TIDE}.policy.LEVEL_SECONDS": 120.0}),
+        Mechanism("memory of residuals", constants={f"{TIDE}.forecast.RESIDUAL_SECONDS": 1.0}),
+        Mechanism("short memory", constants={f"{TIDE}.contest.SHORT_BIAS": 0.0}),
         Mechanism("forecast interval", {"confidence": 0.0}),
-        Mechanism("outages", {"outage_seconds": 0.0}),
+        Mechanism("outages", constants={f"{TIDE}.forecast.OUTAGE_SECONDS": 0.0}),
         Mechanism("long horizon", {"horizon_seconds": 300.0}),
         Mechanism("catching up", {"catch_up": False}),
         Mechanism("headroom", {"headroom": 0.0}),
-        Mechanism("lag headroom", {"lag_headroom": 0.0}),
-        Mechanism("extrapolation margin", {"extrapolation_margin": 0.0}),
-        Mechanism("margin of savings", {"margin": 0.0}),
-        Mechanism("switching threshold", {"switching_threshold": 0.0}),
-        Mechanism("learned threshold", {"switching_threshold_max": 1.0}),
-        Mechanism("short memory", constants={"tidegate.engine.tide.contest.SHORT_BIAS": 0.0}),
-        Mechanism("sizes enough for a while", constants={"tidegate.engine.tide.rollout.BRIEF_WORTH": 1e9}),
-        Mechanism("overhead told by events", constants={"tidegate.engine.tide.capacity.OVERHEAD_BATCHES": 1e-9}),
-        Mechanism("batches to see first", {"min_batches": 1}),
+        Mechanism("lag headroom", constants={f"{TIDE}.rollout.LAG_HEADROOM": 0.0}),
+        Mechanism("extrapolation margin", constants={f"{TIDE}.rollout.EXTRAPOLATION_MARGIN": 0.0}),
+        Mechanism("switching threshold", constants={f"{TIDE}.policy.SWITCHING_THRESHOLD": 0.0}),
+        Mechanism("learned threshold", constants={f"{TIDE}.memory.CAUTION_MAX": 1.0}),
+        Mechanism("sizes enough for a while", constants={f"{TIDE}.rollout.BRIEF_WORTH": 1e9}),
+        Mechanism("overhead told by events", constants={f"{TIDE}.capacity.OVERHEAD_BATCHES": 1e-9}),
+        Mechanism("batches to see first", constants={f"{TIDE}.policy.MIN_BATCHES": 1}),
     ),
 }
 """The mechanisms by policy."""
@@ -79,7 +79,7 @@ def entries_of(policy: str) -> list[Entry]:
     return [
         whole,
         *(
-            Entry(f"{policy} without {each.name}", policy, Tuning(dict(each.options), {}), dict(each.constants))
+            Entry(f"{policy} without {each.name}", policy, Tuning(dict(each.options), {}, constants=each.constants))
             for each in MECHANISMS[policy]
         ),
     ]

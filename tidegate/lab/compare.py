@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.events.way import Way
@@ -23,7 +21,7 @@ from tidegate.lab.pairs import Pair
 from tidegate.lab.score import Parts, score
 from tidegate.lab.simulate import simulate
 from tidegate.lab.suite import UnknownName, spread
-from tidegate.lab.tunings import DEFAULTS, Tuning, tunings
+from tidegate.lab.tunings import DEFAULTS, Tuning, tunings, with_constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,6 @@ class Entry:
     label: str
     policy: str
     tuning: Tuning
-    constants: Mapping[str, float] = field(default_factory=dict)
-    """`module.NAME` to the value that the constant has while this entry runs."""
 
 
 QUICK_FLIP = Tuning(
@@ -119,7 +115,7 @@ def run_one(run: PairRun) -> PairCost:
     scenario = run.pair.scenario(run.ways)
     scenario = scenario.with_policy(run.entry.policy, run.entry.tuning.options, run.entry.tuning.guards)
     model, spec = scenario.models[0], scenario.specs[0]
-    with _set(run.entry.constants):
+    with with_constants(run.entry.tuning.constants):
         recording = simulate(scenario)[spec.job_id]
     found = score(model, spec, scenario.topics[model.sources[0]].shares, recording)
     whole = best.parts.total
@@ -135,22 +131,6 @@ def run_one(run: PairRun) -> PairCost:
         over_restarting=found.parts.total / restarting.parts.total,
         slots_per_second=found.parts.total / found.seconds,
     )
-
-
-@contextmanager
-def _set(constants: Mapping[str, float]) -> Iterator[None]:
-    """Give constants of modules other values for a while."""
-    before = []
-    for name, value in constants.items():
-        module_name, _, constant = name.rpartition(".")
-        module = import_module(module_name)
-        before.append((module, constant, getattr(module, constant)))
-        setattr(module, constant, value)
-    try:
-        yield
-    finally:
-        for module, constant, value in before:
-            setattr(module, constant, value)
 
 
 def compare(

@@ -41,18 +41,11 @@ _QUICK: dict[str, dict[str, Scalar]] = {
     "cooldown": {"up_seconds": 60.0, "down_seconds": 60.0},
 }
 AIMS: dict[str, Tuning] = {
-    # DS2 has no lag objective and no forecast: no headroom, margin, catch-up, interval or trend, only a warm-up.
+    # DS2 has no lag objective, and no forecast whose errors it allows for.
     "tide": Tuning(
-        {
-            "headroom": 0.0,
-            "confidence": 0.0,
-            "catch_up": False,
-            "doubt": 0.0,
-            "min_batches": 10,
-            "damping_seconds": 1.0,
-            "horizon_seconds": 3600.0,
-        },
+        {"headroom": 0.0, "confidence": 0.0, "catch_up": False, "horizon_seconds": 3600.0},
         _QUICK,
+        constants={"tidegate.engine.tide.rollout.EXTRAPOLATION_MARGIN": 0.0},
     ),
     # No headroom, no catch-up, no delay.
     "flip271": Tuning(

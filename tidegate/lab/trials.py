@@ -19,7 +19,7 @@ from tidegate.lab.scenarios import (
     worst_sawtooth,
 )
 from tidegate.lab.simulate import Scenario, simulate
-from tidegate.lab.tunings import DEFAULTS, Tuning, tunings
+from tidegate.lab.tunings import DEFAULTS, Tuning, tunings, with_constants
 
 SAWTOOTH_PERIODS = (600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
 AIM = "DS2's aims"
@@ -74,14 +74,15 @@ def settings(policies: Iterable[str]) -> list[Setting]:
 def figures(setting: Setting) -> Figures:
     """Return the figures on every scenario; takes about 20 s."""
     words = word_count()
-    recordings = simulate(_under(words, setting))
-    return Figures(
-        label=setting.label,
-        word_count={job_id: outcome(words, job_id, recordings[job_id]) for job_id in words.right},
-        grid=tuple(_grid(setting)),
-        sine_restarts=_restarts(noisy_sine(), setting),
-        sawtooth_restarts={p: _restarts(worst_sawtooth(p), setting) for p in SAWTOOTH_PERIODS},
-    )
+    with with_constants(setting.tuning.constants):
+        recordings = simulate(_under(words, setting))
+        return Figures(
+            label=setting.label,
+            word_count={job_id: outcome(words, job_id, recordings[job_id]) for job_id in words.right},
+            grid=tuple(_grid(setting)),
+            sine_restarts=_restarts(noisy_sine(), setting),
+            sawtooth_restarts={p: _restarts(worst_sawtooth(p), setting) for p in SAWTOOTH_PERIODS},
+        )
 
 
 def _under(case: ScenarioCase, setting: Setting) -> Scenario:

@@ -8,7 +8,11 @@ the search, so that each tuning can be reproduced.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources import files
 
 from tidegate.events.wire import Scalar
@@ -16,15 +20,39 @@ from tidegate.events.wire import Scalar
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The options of a policy and its guards."""
+    """The options of a policy and its guards, and what a table of the lab changes besides."""
 
     options: dict[str, Scalar]
     guards: dict[str, dict[str, Scalar]]
     trained_on: str = ""
+    constants: Mapping[str, float] = field(default_factory=dict)
+    """`module.NAME` to the value that the constant has while a run is simulated."""
 
 
 DEFAULTS = Tuning({}, {})
 """A policy with its own defaults."""
+
+
+class CompiledConstant(RuntimeError):
+    """A compiled module has its constants in its machine code, where they cannot be changed."""
+
+
+@contextmanager
+def with_constants(constants: Mapping[str, float]) -> Iterator[None]:
+    """Give constants of modules other values for a while; raises `CompiledConstant` if one cannot be changed."""
+    places = [name.rpartition(".") for name in constants]
+    modules = [import_module(module) for module, _, _ in places]
+    for module in modules:
+        if str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
+            raise CompiledConstant(f"{module.__name__} is compiled, so no constant of it can be changed")
+    before = [getattr(module, constant) for module, (_, _, constant) in zip(modules, places, strict=True)]
+    try:
+        for module, (_, _, constant), value in zip(modules, places, constants.values(), strict=True):
+            setattr(module, constant, value)
+        yield
+    finally:
+        for module, (_, _, constant), value in zip(modules, places, before, strict=True):
+            setattr(module, constant, value)
 
 
 def tunings() -> dict[str, Tuning]:

@@ -42,7 +42,7 @@ because its error is already part of the residuals.
   seeing it twice confirms nothing.
 
 **An outage** of the producers is no step change: they send later what they held back. So the level survives a rate of
-zero for `outage_seconds`.
+zero for `OUTAGE_SECONDS`.
 
 **The season** is the mean rate of each half hour of the day. Its ratio to the present half hour scales the forecast
 once a whole day was seen.
@@ -57,6 +57,12 @@ from typing import Final, NamedTuple
 
 from tidegate.engine.records import quick_replace
 
+RESIDUAL_SECONDS: Final = 60.0
+"""How long a residual lasts, until that is learned."""
+DAMPING_SECONDS: Final = 300.0
+"""D: how long a trend lasts."""
+OUTAGE_SECONDS: Final = 900.0
+"""How long the level survives without arrivals."""
 DAY_SECONDS: Final = 86_400.0
 SEASON_BINS: Final = 48
 SEASON_SECONDS: Final = 60.0
@@ -87,18 +93,11 @@ MAX_AUTOCORRELATION: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class TimeConstants:
-    """Time constants of the forecast, in seconds."""
+class LevelMemory:
+    """How long a forecast remembers the level of the arrivals."""
 
-    level: float = 800.0
-    """Memory of the level."""
-    residual: float = 60.0
-    """How long a residual lasts, until that is learned."""
-    damping: float = 300.0
-    """How long a trend lasts."""
-    outage: float = 900.0
-    """How long the level survives without arrivals."""
-    season: bool = True
+    seconds: float
+    season: bool
     """Whether the season of the day is learned."""
 
 
@@ -131,7 +130,7 @@ class ArrivalForecast(NamedTuple):
     season: tuple[float, ...] = ()
     """Mean rate of each half hour of the day; 0 where none was seen."""
 
-    def update(self, at: float, rate: float, constants: TimeConstants) -> ArrivalForecast:
+    def update(self, at: float, rate: float, memory: LevelMemory) -> ArrivalForecast:
         """Return the forecast after a rate measured up to `at`."""
         (
             then,
@@ -150,10 +149,10 @@ class ArrivalForecast(NamedTuple):
             phi,
             season,
         ) = self
-        if constants.season and (then is None or at // SEASON_SECONDS != then // SEASON_SECONDS):
+        if memory.season and (then is None or at // SEASON_SECONDS != then // SEASON_SECONDS):
             season = self._season_with(at, rate)
         if then is None:
-            prior = math.exp(-1.0 / constants.residual)
+            prior = math.exp(-1.0 / RESIDUAL_SECONDS)
             return ArrivalForecast(at, rate, seen=1, since=at, autocorrelation=prior, season=season)
         gap = at - then
         if gap <= 0:
@@ -165,7 +164,7 @@ class ArrivalForecast(NamedTuple):
         is_outlier = abs(error) > OUTLIER_DEVIATIONS * deviation
         if is_outlier and rate == 0:
             stopped = self.outage_since or then
-            kept = self.level if at - stopped < constants.outage else 0.0
+            kept = self.level if at - stopped < OUTAGE_SECONDS else 0.0
             return self._replace(at=at, level=kept, trend=0.0, residual=0.0, outlier=None, outage_since=stopped)
         # A step change is no noise: an error beyond three deviations counts as three.
         counted = math.copysign(OUTLIER_DEVIATIONS * deviation, error) if is_outlier else error
@@ -180,7 +179,7 @@ class ArrivalForecast(NamedTuple):
         if is_outlier and (before is None or (before > expected) is not (error > 0)):
             outlier = rate
         elif not is_outlier or before is None or abs(rate - level) <= STEP_DEVIATIONS * math.sqrt(variance):
-            keep = math.exp(-gap / constants.level)
+            keep = math.exp(-gap / memory.seconds)
             n = age + PRIOR_RATES
             level += _gain(keep, age) * off
             trend += max((1.0 - keep) ** 2, 6.0 / ((n + 1) * (n + 2))) * off / gap
@@ -191,7 +190,7 @@ class ArrivalForecast(NamedTuple):
                 RAMP_DEVIATIONS * deviation, OUTLIER_DEVIATIONS * MIN_DEVIATION * rate
             )
             level, trend, residual, age = rate, further / gap if is_ramp else 0.0, 0.0, 1
-        phi = _autocorrelation(gap, variance, covariance, seen, constants)
+        phi = _autocorrelation(gap, variance, covariance, seen)
         return ArrivalForecast(
             at,
             level,
@@ -217,19 +216,19 @@ class ArrivalForecast(NamedTuple):
         return self._replace(level=self.outlier, trend=0.0, residual=0.0, outlier=None, age=1)
 
     def ahead(
-        self, spans: Sequence[tuple[float, float]], constants: TimeConstants, deviations: float = 0.0
+        self, spans: Sequence[tuple[float, float]], memory: LevelMemory, deviations: float = 0.0
     ) -> list[tuple[float, float]]:
         """Return (seconds, mean rate) for each span (from, seconds) ahead.
 
         For the last span it is the upper bound `deviations` above the forecast.
         """
-        level, trend, residual, variance = self.level, self.trend * constants.damping, self.residual, self.variance
+        level, trend, residual, variance = self.level, self.trend * DAMPING_SECONDS, self.residual, self.variance
         phi, now = self.autocorrelation, self.at if self._whole_day else None
-        decay, damping = math.log(max(phi, 1e-9)) / self.interval, -1.0 / constants.damping
+        decay, damping = math.log(max(phi, 1e-9)) / self.interval, -1.0 / DAMPING_SECONDS
         exp, found = math.exp, []
         # Seconds that must pass until two residuals are as good as independent.
         independent = (1.0 + phi) / (1.0 - phi) * self.interval
-        keep = exp(-self.interval / constants.level)
+        keep = exp(-self.interval / memory.seconds)
         level_error = min(1.0, independent / self.interval * (_gain(keep, self.age) - (1.0 - keep * keep)))
         lowest, highest = -MAX_TREND_FALL * level, MAX_TREND_GROWTH * level
         middle = seconds = rate = 0.0
@@ -282,9 +281,9 @@ def _gain(keep: float, age: int) -> float:
     return max(1.0 - keep * keep, (4 * n + 2) / ((n + 1) * (n + 2)))
 
 
-def _autocorrelation(interval: float, variance: float, covariance: float, seen: int, constants: TimeConstants) -> float:
+def _autocorrelation(interval: float, variance: float, covariance: float, seen: int) -> float:
     """Return φ: covariance over variance, mixed with the prior while few residuals were seen."""
-    prior = math.exp(-interval / constants.residual)
+    prior = math.exp(-interval / RESIDUAL_SECONDS)
     if variance <= 0.0:
         return prior
     belief = PRIOR_RESIDUALS / (PRIOR_RESIDUALS + min(seen, 1.0 / MIN_RESIDUAL_WEIGHT))

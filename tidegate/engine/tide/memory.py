@@ -21,7 +21,7 @@ from tidegate.engine.tide.capacity import (
     work_of,
 )
 from tidegate.engine.tide.contest import NO_CONTEST, Contest
-from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, TimeConstants
+from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, LevelMemory
 from tidegate.engine.ways import measured
 from tidegate.events.way import Way
 
@@ -36,6 +36,9 @@ WARM_BATCH_SECONDS: Final = 60.0
 
 WAY_BACK: Final = 1.0
 """The way back from a scale-down costs about as much as the scale-down."""
+
+CAUTION_MAX: Final = 8.0
+"""How far the switching threshold may rise after scale-downs that did not pay, as a multiple."""
 
 EARLY_INTERVALS: Final = 2.0
 """Age of a running batch from which its tasks count, in intervals."""
@@ -85,19 +88,16 @@ class TideMemory(NamedTuple):
     caution: float = 1.0
     """Factor of the switching threshold: it rises with each scale-down that did not pay."""
 
-    def learned(self, case: Case, constants: TimeConstants, short_constants: TimeConstants) -> TideMemory:
-        """Return the memory with the newest snapshot added to forecasts and capacity.
-
-        The time constants are those of the long and of the short memory.
-        """
+    def learned(self, case: Case, long_memory: LevelMemory, short_memory: LevelMemory) -> TideMemory:
+        """Return the memory with the newest snapshot added to both forecasts and to the capacity."""
         stages, (limits, sizes, overhead, batches, first) = case.snapshot.stages, self._with_batches(case)
         forecast, short, contest, window = self.forecast, self.short, self.contest, case.state.window
         rate = newest_rate(window)
         if rate is not None:
-            forecast = forecast.update(case.measured_at, rate, constants)
-            short = short.update(case.measured_at, rate, short_constants)
+            forecast = forecast.update(case.measured_at, rate, long_memory)
+            short = short.update(case.measured_at, rate, short_memory)
             contest = contest.judged(
-                case.measured_at, window[-1].arrived or 0, (forecast, constants), (short, short_constants)
+                case.measured_at, window[-1].arrived or 0, (forecast, long_memory), (short, short_memory)
             )
         return TideMemory(
             forecast,
@@ -152,7 +152,7 @@ class TideMemory(NamedTuple):
                 return not self.outages or self.outages[-1][0] != cost.at
         return False
 
-    def with_change(self, at: float, slots: int, price: float, caution_max: float) -> TideMemory:
+    def with_change(self, at: float, slots: int, price: float) -> TideMemory:
         """Return the memory after a change by so many slots was ordered, at a price if it is a scale-down.
 
         A scale-down has paid if it has saved its price and that of the way back before the job grows again.
@@ -162,7 +162,7 @@ class TideMemory(NamedTuple):
             down = ScaleDown(at, -slots, price)
         elif down is not None:
             paid = down.slots * (at - down.at) >= (1.0 + WAY_BACK) * down.price
-            caution = max(1.0, caution / 2.0) if paid else min(caution_max, caution * 2.0)
+            caution = max(1.0, caution / 2.0) if paid else min(CAUTION_MAX, caution * 2.0)
             down = None
         return self._replace(batches=0, sufficient=(), scale_down=down, caution=caution)
 

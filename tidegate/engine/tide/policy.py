@@ -17,7 +17,7 @@ Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second
 waits until it would have saved 240 slot-seconds: by two slots, 2 minutes. A change in place or by handover costs only
 2 · 8 = 16, so such a scale-down waits 8 seconds.
 
-A size that has shown fewer than `min_batches` batches may still grow. Once a batch has been running for two intervals,
+A size that has shown fewer than `MIN_BATCHES` batches may still grow. Once a batch has been running for two intervals,
 its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
 to end. In place, where growth interrupts nothing, it goes by what other sizes have shown, and a new job with a prior by
 what similar jobs have shown (`prior`). Nothing shrinks on any of this, nor while the job is late.
@@ -39,7 +39,6 @@ rule of optimal stopping (Chow, Robbins & Siegmund, 1971).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
@@ -49,7 +48,7 @@ from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, fit_model, shape_of, useful_sizes
 from tidegate.engine.tide.change import planned_change
-from tidegate.engine.tide.forecast import ArrivalForecast, TimeConstants
+from tidegate.engine.tide.forecast import ArrivalForecast, LevelMemory
 from tidegate.engine.tide.memory import TideMemory, early_work
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.prior import seeds
@@ -63,8 +62,20 @@ from tidegate.events.wire import Scalar
 WAIT_INTERVALS: Final = 2.0
 """A change put off now is decided at the next snapshot and starts before the one after it."""
 
+LEVEL_SECONDS: Final = 800.0
+"""Memory of the level of the arrivals: noise averages out."""
+
 SHORT_LEVEL_SECONDS: Final = 50.0
-"""Memory of the level of the short forecast: a load that wanders is followed within a minute."""
+"""That of the short forecast: a load that wanders is followed within a minute."""
+
+WINDOW_SECONDS: Final = 120.0
+"""Window of the measurements."""
+
+MIN_BATCHES: Final = 3
+"""Micro-batches to see before the first decision; one counts once per 20 s that it lasts."""
+
+SWITCHING_THRESHOLD: Final = 1.0
+"""How much too many slots must have cost before the job switches to fewer, per what the switch costs."""
 
 
 class Shrinking(NamedTuple):
@@ -93,27 +104,25 @@ class Tide:
 
     def __init__(self, options: TideOptions) -> None:
         self.options = options
-        self.constants = TimeConstants(
-            options.level_seconds, options.residual_seconds, options.damping_seconds, options.outage_seconds
-        )
-        self.short_constants = replace(self.constants, level=SHORT_LEVEL_SECONDS, season=False)
+        self.long_memory = LevelMemory(LEVEL_SECONDS, season=True)
+        self.short_memory = LevelMemory(SHORT_LEVEL_SECONDS, season=False)
 
     @property
     def window_seconds(self) -> float:
         """The window of the evidence."""
-        return self.options.window_seconds
+        return WINDOW_SECONDS
 
     def propose(self, case: Case, memory: TideMemory) -> Proposal[TideMemory]:
         """Return the cheapest size over the horizon, or the present one while another is not worth a change."""
         prior = case.spec.scaling.prior
         if prior is not None and not memory.sizes:
             memory = memory._replace(sizes=seeds(prior))
-        memory = memory.learned(case, self.constants, self.short_constants)
+        memory = memory.learned(case, self.long_memory, self.short_memory)
         if memory.has_new_outage(case) and (model := self._model(case, memory)) is not None:
             memory = memory.with_outage(case, model)
         evidence = case.evidence
         lag = evidence.lag_records
-        if memory.batches < self.options.min_batches:
+        if memory.batches < MIN_BATCHES:
             grow = self._early(case, memory) or self._while_learning(case, memory)
             return grow or self._idle(case, memory) or self._learning(case, memory)
         model = self._model(case, memory)
@@ -123,9 +132,8 @@ class Tide:
 
     def ordered(self, case: Case, memory: TideMemory, proposal: Proposal[TideMemory], final: int) -> TideMemory:
         """Return the memory of a job whose size changes: batches and sizes that are enough start from zero."""
-        o, price = self.options, float(proposal.numbers.get("price") or 0.0)
-        slot_seconds = price / (memory.caution * o.core_price)
-        return memory.with_change(case.measured_at, final - case.current, slot_seconds, o.switching_threshold_max)
+        price = float(proposal.numbers.get("price") or 0.0)
+        return memory.with_change(case.measured_at, final - case.current, price / memory.caution)
 
     def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
         return fit_model(
@@ -181,7 +189,7 @@ class Tide:
     def _prices(self, case: Case, way: Way) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
         change = o.restart_price if way is Way.RESTART else o.change_price
-        return SlotPrices(o.core_price, o.late_price * largest, change * largest)
+        return SlotPrices(o.late_price * largest, change * largest)
 
     def _kept_up_with(self, case: Case) -> float | None:
         """Return the processing rate if the lag does not grow: the capacity is at least that."""
@@ -191,15 +199,15 @@ class Tide:
         return evidence.processing_rate
 
     def _learning(self, case: Case, memory: TideMemory) -> Proposal[TideMemory]:
-        numbers: dict[str, Figure] = {"batches": max(0, memory.batches), "need": self.options.min_batches}
+        numbers: dict[str, Figure] = {"batches": max(0, memory.batches), "need": MIN_BATCHES}
         return Proposal(case.current, "TIDE_LEARNING", numbers, memory=memory)
 
     def _idle(self, case: Case, memory: TideMemory) -> Proposal[TideMemory] | None:
         """Return the smallest size if nothing arrived during the whole window; the guard `silence` may stop the job."""
-        evidence, o = case.evidence, self.options
+        evidence = case.evidence
         low = case.spec.smallest_size
         idle = evidence.utilization == 0.0 and evidence.lag_records == 0 and evidence.arrival_rate == 0.0
-        if not idle or case.current <= low or evidence.window_seconds < 0.9 * o.window_seconds:
+        if not idle or case.current <= low or evidence.window_seconds < 0.9 * WINDOW_SECONDS:
             return None
         return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory)
 
@@ -209,7 +217,7 @@ class Tide:
         change, stay = rollout.change, rollout.stay()
         # Without lateness, more slots would only cost more.
         growth = rollout.cheapest_growth(stay) if stay.late > 0.0 else stay
-        saved, shrinking = stay.cost - growth.cost, None
+        shrinking = None
         if growth.size == current:
             memory, shrinking = self._shrinking(case, memory, rollout)
         best, late = (growth.size, growth.late) if shrinking is None else (shrinking.size, shrinking.late)
@@ -236,7 +244,7 @@ class Tide:
                 numbers["lasts"] = rollout.lasts(best)
                 return self._answer(case, best, "TIDE_SHRINK_BRIEFLY", numbers, memory, rollout)
             return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
-        if best == current or saved <= o.margin * rollout.slot_cost * current:
+        if best == current:
             return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
         return self._grow(case, growth, numbers, memory, rollout)
 
@@ -248,20 +256,20 @@ class Tide:
         "Competitive snoopy caching", 1988). A job whose scale-downs do not pay, because its load soon returns, waits
         for a multiple of the price.
         """
-        o, model, prices = self.options, rollout.model, rollout.prices
+        model, prices = rollout.model, rollout.prices
         # The margin is not used for a job with a record limit.
         seen = rollout.sizes if model.limits.max_records is not None else [each.size for each in memory.sizes]
-        enough = rollout.smaller(seen, o.extrapolation_margin)
+        enough = rollout.smaller(seen)
         if not enough and not memory.sufficient:
             return memory, None
         if enough != [size for size, _ in memory.sufficient]:
             since = dict(memory.sufficient)
             memory = memory._replace(sufficient=tuple([(size, since.get(size, case.measured_at)) for size in enough]))
         best: Shrinking | None = None
-        threshold = memory.caution * o.switching_threshold
+        threshold = memory.caution * SWITCHING_THRESHOLD
         for size, at in memory.sufficient:
             seconds = case.measured_at - at + case.spec.interval_seconds
-            wasted = prices.core_second * (model.size - size) * seconds
+            wasted = (model.size - size) * seconds
             if best is not None and wasted - threshold * prices.change <= best.wasted - best.price:
                 continue
             # A size that is too small is left before it is late.
@@ -282,7 +290,7 @@ class Tide:
         at_once = growth.late if smallest == growth.size else rollout.late_if_delayed(smallest, 0.0)
         waiting = rollout.late_if_delayed(smallest, wait) - at_once
         numbers["waiting"] = waiting
-        gain = prices.core_second * (smallest - current) * wait  # slots not paid for while waiting
+        gain = (smallest - current) * wait  # slots not paid for while waiting
         unsure = self._forecast(memory)[0].outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
         announced, code = case.announced, "TIDE_GROW"
         start = rollout.change.delay + wait
@@ -294,19 +302,19 @@ class Tide:
             return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
         return self._answer(case, growth.size, code, numbers, memory, rollout)
 
-    def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, TimeConstants]:
-        """Return the forecast that is believed, with its time constants."""
+    def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, LevelMemory]:
+        """Return the forecast that is believed, with its memory."""
         if memory.contest.short_wins:
-            return memory.short, self.short_constants
-        return memory.forecast, self.constants
+            return memory.short, self.short_memory
+        return memory.forecast, self.long_memory
 
     def _rollout(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Rollout:
         """Return the rollout of the case: the horizon in segments, each with its demand."""
         o = self.options
         change = planned_change(case, o.restart_seconds, [seconds for _, seconds in memory.outages])
         spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
-        forecast, constants = self._forecast(memory)
-        segments = forecast.as_step().ahead(spans, constants, o.confidence)
+        forecast, level_memory = self._forecast(memory)
+        segments = forecast.as_step().ahead(spans, level_memory, o.confidence)
         if (announced := case.announced) is not None:
             ends = [start + seconds for start, seconds in spans]
             rates = announced.on_grid(ends, [rate for _, rate in segments])
@@ -321,7 +329,6 @@ class Tide:
             lag if o.catch_up else 0.0,
             _age(case, lag, segments[0][1]) if o.catch_up else 0.0,
             objective_seconds=scaling.lag_objective_seconds,
-            lag_headroom=o.lag_headroom,
             headroom=o.headroom,
             change=change,
             changes=o.catch_up,
@@ -354,8 +361,8 @@ class Tide:
         if is_read(case):
             # Without the deviations that a size is planned for: they would add up from job to job.
             start = rollout.segments[0][0]
-            forecast, constants = self._forecast(memory)
-            ((_, arrivals),) = forecast.ahead(((start, self.options.horizon_seconds),), constants)
+            forecast, level_memory = self._forecast(memory)
+            ((_, arrivals),) = forecast.ahead(((start, self.options.horizon_seconds),), level_memory)
         return Proposal(size, code, numbers, expectation, memory, rollout.model.rate, arrivals)
 
 

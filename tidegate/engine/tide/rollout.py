@@ -14,7 +14,7 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
     what comes later    lag after t seconds      max(0, L + (λ - C(p)) · t),  at first with L = λ · k · d
                         seconds late             time with L > objective · λ', until it is worked off
 
-    cost(p) = core price · p · horizon + late price · seconds late + change price [p ≠ current]
+    cost(p) = p · horizon + late price · seconds late + change price [p ≠ current]             slot-seconds
 
 No record that waits is older than A + k · d when the last of the k batches ends. λ' is the smallest demand of all
 segments: no lag is older than L / λ'. The lag that builds up during a change in place is charged once, afterwards. More
@@ -50,6 +50,12 @@ Segment = tuple[float, float]
 MIN_BATCH_SECONDS: Final = 1e-3
 """No batch is shorter."""
 
+LAG_HEADROOM: Final = 0.1
+"""Share of the lag objective that a scale-up keeps free. A scale-down may use it, because it picks its moment."""
+
+EXTRAPOLATION_MARGIN: Final = 0.1
+"""Share taken off the capacity of a smaller size that has not run yet."""
+
 FREE: Final = 0.5
 """Share of the lag objective that a size which is enough for a while leaves free, for a load higher than forecast."""
 
@@ -63,7 +69,6 @@ MIN_SPARE: Final = 0.002
 class SlotPrices(NamedTuple):
     """Prices in slot-seconds."""
 
-    core_second: float
     late_second: float
     change: float
 
@@ -89,7 +94,6 @@ class Rollout:
         age: float,
         *,
         objective_seconds: float,
-        lag_headroom: float,
         headroom: float,
         change: PlannedChange,
         changes: bool,
@@ -106,7 +110,6 @@ class Rollout:
             lag: records not committed now.
             age: seconds since the oldest of them arrived.
             objective_seconds: lag objective, the age up to which a record is on time.
-            lag_headroom: share of the objective kept free; a scale-down may use it, because it picks its moment.
             headroom: share of the capacity kept free of the expected demand.
             change: how the size would be changed; its outage is the end of the first segment.
             changes: whether changes are simulated; otherwise a size works at once.
@@ -115,11 +118,10 @@ class Rollout:
         """
         self.model, self.sizes, self.prices, self.segments = model, sizes, prices, segments
         self.lag, self.age = lag, age
-        self.objective_seconds, self.lag_headroom, self.headroom = objective_seconds, lag_headroom, headroom
+        self.objective_seconds, self.headroom = objective_seconds, headroom
         self.change, self.outage, self.changes = change, change.outage, changes
         self.reaction_seconds = reaction_seconds
-        self.slot_cost = prices.core_second * horizon_seconds
-        """Cost of one slot over the horizon."""
+        self.horizon_seconds = horizon_seconds
         self.demand = segments[0][1]
         self.sustained = segments[-1][1]
         """Sustained demand, records/s."""
@@ -141,7 +143,7 @@ class Rollout:
         """Return what the present size costs."""
         size = self.model.size
         late = self.late(size, self.lag, self.age)
-        return Choice(size, self.slot_cost * size + self.prices.late_second * late, late)
+        return Choice(size, self.horizon_seconds * size + self.prices.late_second * late, late)
 
     def cheapest_growth(self, stay: Choice) -> Choice:
         """Return the cheapest of the present size and the larger ones.
@@ -152,7 +154,7 @@ class Rollout:
         best = stay
         for index in range(max(bisect_right(sizes, self.model.size), min(first, len(sizes) - 1) - 2), len(sizes)):
             size = sizes[index]
-            cost = self.slot_cost * size + self.prices.change * (1.0 if index >= first else 2.0)
+            cost = self.horizon_seconds * size + self.prices.change * (1.0 if index >= first else 2.0)
             if cost >= best.cost and index >= first:
                 break
             late = self.late(size, self.lag_at_stop, self.age_at_stop)
@@ -161,10 +163,10 @@ class Rollout:
                 best = Choice(size, cost, late)
         return best
 
-    def smaller(self, sizes_seen: Container[float], extrapolation_margin: float) -> list[int]:
+    def smaller(self, sizes_seen: Container[float]) -> list[int]:
         """Return the smaller sizes that are enough, rising; none while the job is late.
 
-        They hold the sustained demand; a size that is not among `sizes_seen` must do so with `extrapolation_margin` of
+        They hold the sustained demand; a size that is not among `sizes_seen` must do so with `EXTRAPOLATION_MARGIN` of
         its capacity taken off. Where a change has no outage, those that are enough for a while come first.
         """
         model = self.model
@@ -172,7 +174,7 @@ class Rollout:
             return []
         sizes = self.sizes[self.smallest_sufficient : bisect_left(self.sizes, model.size)]
         found = [] if self.outage else self._brief(sizes[0] if sizes else model.size)
-        trusted = 1.0 - self.headroom - extrapolation_margin
+        trusted = 1.0 - self.headroom - EXTRAPOLATION_MARGIN
         for place, size in enumerate(sizes):
             if trusted * model.capacity(size) >= self.sustained:
                 return [*found, *sizes[place:]]
@@ -190,8 +192,8 @@ class Rollout:
         Until the job must grow again, each saves more than the sufficient size does over the horizon, and more than
         both changes cost.
         """
-        now, prices = self.model.size, self.prices
-        least = max((now - sufficient) * self.slot_cost, BRIEF_WORTH * 2.0 * prices.change) / prices.core_second
+        now = self.model.size
+        least = max((now - sufficient) * self.horizon_seconds, BRIEF_WORTH * 2.0 * self.prices.change)
         found: list[int] = []
         for place in range(bisect_left(self.sizes, sufficient) - 1, -1, -1):
             size = self.sizes[place]
@@ -235,7 +237,7 @@ class Rollout:
         """Return for how many seconds a size would be late, from `lag` records on, the oldest of which has `age`."""
         model, segments = self.model, self.segments
         # A scale-down picks its moment, so it keeps nothing free.
-        limit = self.objective_seconds * (1.0 if size < model.size else 1.0 - self.lag_headroom)
+        limit = self.objective_seconds * (1.0 if size < model.size else 1.0 - LAG_HEADROOM)
         if size != model.size and self.changes and (size > model.size or self.outage):
             lag, age, segments = self.lag_after_change(lag), self._age_after_change(age), segments[1:]
         batch, batches = self._batch(size, lag)
@@ -264,7 +266,7 @@ class Rollout:
 
     def late_if_delayed(self, size: int, seconds: float) -> float:
         """Return for how many seconds the job would be late if the change to `size` came `seconds` later."""
-        most = self.density * self.objective_seconds * (1.0 - self.lag_headroom)
+        most = self.density * self.objective_seconds * (1.0 - LAG_HEADROOM)
         after = self.lag + (self.demand - self.model.rate * (1.0 - self.headroom)) * seconds
         meanwhile = _above(most, self.lag, after, seconds)
         grown = self.lag_growth * seconds
