@@ -284,7 +284,7 @@ class Plant:
         )
 
 
-def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0) -> Rollout:
+def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0, running: float = 0.0) -> Rollout:
     """Return the rollout of a job of 4 slots that does 400 records/s, and may have 2 to 8."""
     known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 30.0)
     assert known is not None
@@ -303,6 +303,7 @@ def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0) -
         changes=True,
         reaction_seconds=delay + 20.0,
         horizon_seconds=600.0,
+        running_seconds=running,
     )
 
 
@@ -327,6 +328,21 @@ def test_a_change_in_place_is_late_for_a_shorter_time_than_a_restart() -> None:
     limit = 200.0 * 60.0
     # 100 records/s too many from the first second on: late from 120 s on, and after the horizon until it is worked off
     assert late_after_change(shrinking, 2) > 600.0 - limit / 100.0
+
+
+def test_a_long_batch_that_is_nearly_done_is_no_reason_to_grow() -> None:
+    """It takes what waited when it began, and not what has arrived since: that waits for a short batch afterwards."""
+    begun, done = (rollout(12_000.0, outage=30.0, delay=30.0, demand=300.0, running=s) for s in (0.0, 28.0))
+    assert begun.stay().late > done.stay().late == 0.0
+    assert done.cheapest_growth(done.stay()).size == 4
+
+
+def test_lateness_until_the_batch_ends_counts_for_growth_too() -> None:
+    """A job that is late now is so at any size until then."""
+    late = rollout(40_000.0, outage=30.0, delay=30.0)
+    assert late.late_to_stop > 0.0
+    best = late.cheapest_growth(late.stay())
+    assert best.late == pytest.approx(late.late_to_stop + late_after_change(late, best.size))
 
 
 def test_at_low_load_a_restart_is_late_although_it_leaves_little_work() -> None:
@@ -356,6 +372,7 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, *, on_time: bo
         changes=True,
         reaction_seconds=40.0,
         horizon_seconds=600.0,
+        running_seconds=0.0,
     )
     assert (late_after_change(found, 7) == 0.0) is on_time
 

@@ -287,7 +287,7 @@ class Tide:
         wait = WAIT_INTERVALS * case.spec.interval_seconds
         # The smallest growth that is sustained decides, whatever the lag: more lag never makes waiting cheaper.
         smallest = rollout.smallest_growth()
-        at_once = growth.late if smallest == growth.size else rollout.late_if_delayed(smallest, 0.0)
+        at_once = rollout.late_if_delayed(smallest, 0.0)
         waiting = rollout.late_if_delayed(smallest, wait) - at_once
         numbers["waiting"] = waiting
         gain = (smallest - current) * wait  # slots not paid for while waiting
@@ -334,6 +334,7 @@ class Tide:
             changes=o.catch_up,
             reaction_seconds=change.delay + WAIT_INTERVALS * case.spec.interval_seconds,
             horizon_seconds=o.horizon_seconds,
+            running_seconds=_running_seconds(case) if o.catch_up else 0.0,
         )
 
     def _answer(
@@ -372,6 +373,12 @@ def _age(case: Case, lag: float, demand: float) -> float:
     if evidence.delay_seconds is not None and not evidence.delay_at_least:
         return evidence.delay_seconds
     return lag / demand if demand > 0 else 0.0
+
+
+def _running_seconds(case: Case) -> float:
+    """Return how long the running batch has been running; 0 if none is known."""
+    started = case.snapshot.current_batch_started_at
+    return max(0.0, case.measured_at - started.timestamp()) if started is not None else 0.0
 
 
 @lru_cache(maxsize=1024)

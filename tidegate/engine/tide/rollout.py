@@ -7,7 +7,7 @@ change in place has no outage, and removes slots at once.
 The lag objective is an age. So the rollout follows the lag L and the age A of its oldest record. With M the record
 limit, T' the trigger interval, a the overhead, and c(p) the seconds a record takes on p slots:
 
-    a change with an outage of F seconds begins when the running batch has ended:   L + λ · F,  A + F
+    a change with an outage of F seconds begins when a batch has ended:             L + λ · F,  A + F
 
     what waits then     k batches of d seconds:  d = max(T', a + c(p) · n),  n = min(L, M),  k = L / n or 1
                         seconds late             max(0, A + k · d - objective)
@@ -15,6 +15,10 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
                         seconds late             time with L > objective · λ', until it is worked off
 
     cost(p) = p · horizon + late price · seconds late + change price [p ≠ current]             slot-seconds
+
+Where a change has an outage, both staying and changing are counted from the end of a batch, and how late the job is
+until then counts for both. Staying goes on with the batch that runs. The order for a change may arrive after that one
+has ended, so the change waits for a whole batch from now.
 
 No record that waits is older than A + k · d when the last of the k batches ends. λ' is the smallest demand of all
 segments: no lag is older than L / λ'. The lag that builds up during a change in place is charged once, afterwards. More
@@ -99,6 +103,7 @@ class Rollout:
         changes: bool,
         reaction_seconds: float,
         horizon_seconds: float,
+        running_seconds: float,
     ) -> None:
         """Set up the rollout.
 
@@ -115,12 +120,13 @@ class Rollout:
             changes: whether changes are simulated; otherwise a size works at once.
             reaction_seconds: how long it takes to see that the job must grow, and to do it.
             horizon_seconds: how long slots are paid for.
+            running_seconds: how long the running batch has been running; 0 if none is known.
         """
         self.model, self.sizes, self.prices, self.segments = model, sizes, prices, segments
         self.lag, self.age = lag, age
         self.objective_seconds, self.headroom = objective_seconds, headroom
         self.change, self.outage, self.changes = change, change.outage, changes
-        self.reaction_seconds = reaction_seconds
+        self.reaction_seconds, self.running_seconds = reaction_seconds, running_seconds
         self.horizon_seconds = horizon_seconds
         self.demand = segments[0][1]
         self.sustained = segments[-1][1]
@@ -132,17 +138,16 @@ class Rollout:
         """Index of the smallest size that holds the sustained demand with headroom; past the end if none does."""
         self.lag_growth = max(0.0, self.demand - model.rate)
         """How fast the lag grows until the change, records/s; at least 0."""
-        self.lag_at_stop, self.age_at_stop = lag, age
-        """Lag and age when the change begins: one with an outage waits until the running batch has ended."""
-        if change.outage:
-            batch, batches = self._batch(model.size, lag)
-            self.lag_at_stop = lag * (1.0 - 1.0 / batches) + self.demand * batch
-            self.age_at_stop = age * (1.0 - 1.0 / batches) + batch
+        stop = self._after_batch(0.0) if self.outage else (lag, age, 0.0)
+        self.lag_at_stop, self.age_at_stop, self.late_to_stop = stop
+        """Lag and age when the change begins, and the seconds late until then."""
 
     def stay(self) -> Choice:
         """Return what the present size costs."""
-        size = self.model.size
-        late = self.late(size, self.lag, self.age)
+        size, lag, age, before = self.model.size, self.lag, self.age, 0.0
+        if self.outage:
+            lag, age, before = self._after_batch(self.running_seconds)
+        late = before + self.late(size, lag, age)
         return Choice(size, self.horizon_seconds * size + self.prices.late_second * late, late)
 
     def cheapest_growth(self, stay: Choice) -> Choice:
@@ -157,7 +162,7 @@ class Rollout:
             cost = self.horizon_seconds * size + self.prices.change * (1.0 if index >= first else 2.0)
             if cost >= best.cost and index >= first:
                 break
-            late = self.late(size, self.lag_at_stop, self.age_at_stop)
+            late = self.late_to_stop + self.late(size, self.lag_at_stop, self.age_at_stop)
             cost += self.prices.late_second * late
             if cost < best.cost:
                 best = Choice(size, cost, late)
@@ -276,6 +281,16 @@ class Rollout:
         """Return the age of the oldest record when a change that finds it at `age` works."""
         grown = self.lag_growth * (self.segments[0][0] - self.outage)
         return age + self.outage + (grown / self.demand if grown else 0.0)
+
+    def _after_batch(self, running: float) -> tuple[float, float, float]:
+        """Return lag and age when the batch ends that began `running` seconds ago, and the seconds late until then."""
+        arrived = min(self.lag, self.demand * running)  # since it began
+        taken = self.lag - arrived
+        batch, batches = self._batch(self.model.size, taken)
+        more, rest = 1.0 - 1.0 / batches, max(0.0, batch - running)
+        late = self.age + rest - self.objective_seconds * (1.0 - LAG_HEADROOM)
+        age = max(min(self.age, running), self.age * more)
+        return arrived + taken * more + self.demand * rest, age + rest, min(max(0.0, late), rest)
 
     def _batch(self, size: int, lag: float) -> tuple[float, float]:
         """Return how long the next batch lasts, and how many such batches take the whole lag."""
