@@ -332,8 +332,8 @@ def test_a_change_in_place_is_late_for_a_shorter_time_than_a_restart() -> None:
 
 def test_a_long_batch_that_is_nearly_done_is_no_reason_to_grow() -> None:
     """It takes what waited when it began, and not what has arrived since: that waits for a short batch afterwards."""
-    begun, done = (rollout(12_000.0, outage=30.0, delay=30.0, demand=300.0, running=s) for s in (0.0, 28.0))
-    assert begun.stay().late > done.stay().late == 0.0
+    fresh, done = (rollout(12_000.0, outage=30.0, delay=30.0, demand=300.0, running=s) for s in (0.0, 28.0))
+    assert fresh.stay().late > done.stay().late == 0.0
     assert done.cheapest_growth(done.stay()).size == 4
 
 
