@@ -76,7 +76,7 @@ def test_the_delay_is_that_of_a_queue_per_partition(data: st.DataObject, partiti
         arrived = data.draw(st.lists(record, min_size=partitions, max_size=partitions))
         queues.pass_time(seconds, arrived, data.draw(lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), partitions)))
         shot = queues.snapshot()
-        arrivals, age = watched(arrivals, shot.observed_at.timestamp(), offsets_of(shot))
+        arrivals, age = watched(arrivals, offsets_of(shot))
         true = queues.delay
         assert age is not None
         if age.at_least:
@@ -103,7 +103,7 @@ def test_long_lag_keeps_the_relative_precision(steps: int, burst: int, partition
         taken = min(int(20 * share * (step + 1)), len(queues.arrived[0])) if step > 5 else 0
         queues.committed = [taken] * partitions
         shot = queues.snapshot()
-        arrivals, age = watched(arrivals, shot.observed_at.timestamp(), offsets_of(shot))
+        arrivals, age = watched(arrivals, offsets_of(shot))
         assert age is not None
         if not age.at_least:
             assert abs(age.seconds - queues.delay) <= max(2.0, queues.delay / 8)

@@ -39,7 +39,7 @@ def seen(*shots: MetricSnapshot, before: Arrivals = NO_ARRIVALS) -> tuple[Arriva
     """Return arrivals and delay after some snapshots."""
     arrivals, age = before, None
     for each in shots:
-        arrivals, age = watched(arrivals, each.observed_at.timestamp(), offsets_of(each))
+        arrivals, age = watched(arrivals, offsets_of(each))
     return arrivals, age
 
 

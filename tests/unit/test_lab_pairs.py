@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
+from typing import Final
 
 import pytest
 from typer.testing import CliRunner
@@ -27,7 +28,7 @@ from tidegate.lab.pairs import DATA, ROUND, SEEDS, WINDOWS, PairSet, minute_peak
 from tidegate.lab.simulate import JobRecording, Scenario
 from tidegate.lab.suite import UnknownName
 from tidegate.lab.traces import read_points
-from tidegate.lab.tunings import Tuning
+from tidegate.lab.tunings import FinalConstant, Tuning, with_constants
 from tidegate.twin.load import Load
 
 RESTART = (Way.RESTART,)
@@ -189,6 +190,20 @@ def test_every_mechanism_can_be_switched_off() -> None:
             for name in entry.tuning.constants:
                 module, _, constant = name.rpartition(".")
                 assert hasattr(import_module(module), constant)
+            with with_constants(entry.tuning.constants):
+                pass
+
+
+FREE = 1.0
+FIXED: Final = 1.0
+
+
+def test_a_constant_that_a_compiled_engine_would_not_see_changed_is_refused() -> None:
+    """Nothing is changed then, not even what could be."""
+    changes = with_constants({f"{__name__}.FREE": 2.0, f"{__name__}.FIXED": 2.0})
+    with pytest.raises(FinalConstant, match="FIXED is Final"), changes:
+        pass
+    assert (FREE, FIXED) == (1.0, 1.0)
 
 
 def test_a_constant_has_its_value_back_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,7 +243,7 @@ def test_a_changed_engine_shows_its_difference(tmp_path: Path) -> None:
     with OtherEngine(copied(tmp_path / "same")) as engine:
         same = attempt(short(), moments_of(short()), engine, lambda spec: spec, seeds=1)
     assert same.courses == (same.recorded,)
-    change = ("engine/tide/policy.py", "SWITCHING_THRESHOLD: Final = 1.0", "SWITCHING_THRESHOLD: Final = 20.0")
+    change = ("engine/tide/policy.py", "SWITCHING_THRESHOLD = 1.0", "SWITCHING_THRESHOLD = 20.0")
     with OtherEngine(copied(tmp_path / "other", change)) as engine:
         other = attempt(hour, moments, engine, lambda spec: spec, seeds=1)
     found = differences_of(other)

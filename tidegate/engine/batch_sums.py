@@ -65,13 +65,13 @@ class BatchSums(NamedTuple):
 
     def fit(self) -> tuple[float, float]:
         """Return (overhead in seconds per batch, cost in seconds per record); the spread must not be 0."""
-        return line(self.batches, self.records, self.seconds, self.products, self.spread)
+        return line(*self)
 
 
 NO_BATCHES = BatchSums()
 
 
-def line(batches: Exact, records: Exact, seconds: float, products: float, spread: Exact) -> tuple[float, float]:
-    """Return the line through batches of these sums: overhead in seconds per batch, cost in seconds per record."""
-    cost = (batches * products - records * seconds) / spread
+def line(batches: Exact, records: Exact, seconds: float, squares: Exact, products: float) -> tuple[float, float]:
+    """Return `BatchSums.fit` of these sums, without making them."""
+    cost = (batches * products - records * seconds) / (batches * squares - records * records)
     return (seconds - cost * records) / batches, cost

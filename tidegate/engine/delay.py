@@ -76,6 +76,8 @@ class Age(NamedTuple):
 class Offsets(NamedTuple):
     """The offsets of a snapshot, those of all topics in one row. A row and its sum are None if an offset is unknown."""
 
+    at: float
+    """When they were measured, epoch seconds."""
     topics: tuple[tuple[str, int], ...]
     """Topics and their partition counts, as the offsets are in order."""
     ends: tuple[int, ...] | None
@@ -90,15 +92,15 @@ def offsets_of(snapshot: MetricSnapshot) -> Offsets:
     ends, arrived = _row([source.end_offsets for source in sources])
     committed, done = _row([source.committed_offsets for source in sources])
     topics = tuple([(source.topic, len(source.end_offsets)) for source in sources])
-    return Offsets(topics, ends, arrived, committed, done)
+    return Offsets(snapshot.observed_at.timestamp(), topics, ends, arrived, committed, done)
 
 
-def watched(arrivals: Arrivals, at: float, offsets: Offsets) -> tuple[Arrivals, Age | None]:
-    """Return the arrivals with the end offsets at an instant, and the delay then; None if an offset is unknown.
+def watched(arrivals: Arrivals, offsets: Offsets) -> tuple[Arrivals, Age | None]:
+    """Return the arrivals with a snapshot's end offsets, and the delay at it; None if an offset is unknown.
 
-    `at` is in epoch seconds. What the committed offsets have passed is forgotten.
+    What the committed offsets have passed is forgotten.
     """
-    topics, ends, arrived, committed, done = offsets
+    at, topics, ends, arrived, committed, done = offsets
     now, knots = round(at * 1000), arrivals.knots
     if not ends or arrived is None or (knots and now <= knots[-1].at):
         return arrivals, None

@@ -20,7 +20,6 @@ from tidegate.events.snapshot import ALIVE, DEAD, ClusterState
 MAX_FAILURES: Final = 3
 """After this many failed starts in a row a person has to look."""
 
-
 SUPERVISOR_REASONS: Mapping[str, Reason] = {
     "JOB_STOPPED": Reason("the job is stopped, as its spec says"),
     "JOB_TO_STOP": Reason("the spec says that the job should not run"),

@@ -36,9 +36,9 @@ def observe(
     The window is longer where `LEAST_INTERVALS` are. A job that is not running has no window, and its snapshot is no
     slice. Its records wait all the same.
     """
-    at, offsets = snapshot.observed_at.timestamp(), offsets_of(snapshot)
-    arrivals, delay = watched(state.arrivals, at, offsets)
-    topics = offsets.topics
+    offsets = offsets_of(snapshot)
+    at, topics = offsets.at, offsets.topics
+    arrivals, delay = watched(state.arrivals, offsets)
     alive = snapshot.state in ALIVE  # a dead job still names its last run
     if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:
         began = snapshot.incarnation_started_at
@@ -56,7 +56,7 @@ def observe(
         state = state._replace(widest_stage=widest)
     if snapshot.state is not ClusterState.RUNNING:
         return state._replace(window=(), arrivals=arrivals, busy_until=0.0, last_batch_id=None), None, delay
-    piece, busy_until, last_batch_id = _slice(state, snapshot, at, offsets)
+    piece, busy_until, last_batch_id = _slice(state, snapshot, offsets)
     window, since = _extended(state, piece, window_seconds, snapshot.interval_seconds)
     state = state._replace(
         window=window, window_since=since, arrivals=arrivals, busy_until=busy_until, last_batch_id=last_batch_id
@@ -96,8 +96,9 @@ def _shortest(window_seconds: float, interval_seconds: float) -> float:
     return ceil(window_seconds / MAX_SLICES / interval_seconds) * interval_seconds
 
 
-def _slice(state: JobState, snapshot: MetricSnapshot, at: float, offsets: Offsets) -> tuple[Slice, float, int | None]:
+def _slice(state: JobState, snapshot: MetricSnapshot, offsets: Offsets) -> tuple[Slice, float, int | None]:
     """Return the snapshot as a slice, with the marks up to which batches are now accounted for."""
+    at = offsets.at
     previous = state.window[-1].at if state.window else at - snapshot.interval_seconds
     busy_until = max(state.busy_until, previous if not state.window else 0.0)
     last_batch_id = state.last_batch_id

@@ -50,6 +50,7 @@ MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
         Mechanism("sizes enough for a while", constants={f"{TIDE}.rollout.BRIEF_WORTH": 1e9}),
         Mechanism("overhead told by events", constants={f"{TIDE}.capacity.OVERHEAD_BATCHES": 1e-9}),
         Mechanism("batches to see first", constants={f"{TIDE}.policy.MIN_BATCHES": 1}),
+        Mechanism("long window", constants={f"{TIDE}.policy.WINDOW_SECONDS": 60.0}),
     ),
 }
 """The mechanisms by policy."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources import files
 
 from tidegate.events.wire import Scalar
@@ -33,25 +32,26 @@ DEFAULTS = Tuning({}, {})
 """A policy with its own defaults."""
 
 
-class CompiledConstant(RuntimeError):
-    """A compiled module has its constants in its machine code, where they cannot be changed."""
+class FinalConstant(ValueError):
+    """A constant is `Final`: a compiled module has it in its machine code, and would not see another value."""
 
 
 @contextmanager
 def with_constants(constants: Mapping[str, float]) -> Iterator[None]:
-    """Give constants of modules other values for a while; raises `CompiledConstant` if one cannot be changed."""
-    places = [name.rpartition(".") for name in constants]
-    modules = [import_module(module) for module, _, _ in places]
-    for module in modules:
-        if str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
-            raise CompiledConstant(f"{module.__name__} is compiled, so no constant of it can be changed")
-    before = [getattr(module, constant) for module, (_, _, constant) in zip(modules, places, strict=True)]
+    """Give constants of modules other values for a while; raises `FinalConstant` for one that is `Final`."""
+    before = []
+    for name in constants:
+        module_name, _, constant = name.rpartition(".")
+        module = import_module(module_name)
+        if "Final" in getattr(module, "__annotations__", {}).get(constant, ""):
+            raise FinalConstant(f"{name} is Final, so a compiled engine would not see another value")
+        before.append((module, constant, getattr(module, constant)))
     try:
-        for module, (_, _, constant), value in zip(modules, places, constants.values(), strict=True):
+        for (module, constant, _), value in zip(before, constants.values(), strict=True):
             setattr(module, constant, value)
         yield
     finally:
-        for module, (_, _, constant), value in zip(modules, places, before, strict=True):
+        for module, constant, value in before:
             setattr(module, constant, value)
 
 

@@ -39,7 +39,7 @@ def course_of(decided: Iterable[tuple[MetricSnapshot, Decision]]) -> Course:
     arrivals, slots = NO_ARRIVALS, 0
     found: list[Point] = []
     for snapshot, decision in decided:
-        arrivals, age = watched(arrivals, snapshot.observed_at.timestamp(), offsets_of(snapshot))
+        arrivals, age = watched(arrivals, offsets_of(snapshot))
         slots = slots if snapshot.slots_granted is None else snapshot.slots_granted
         known = age is not None and not (age.at_least and len(found) < 2)
         command = decision.command

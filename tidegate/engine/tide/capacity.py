@@ -42,7 +42,7 @@ DECAY: Final = 0.99
 """Weight of the past after each new batch: about the last hundred batches count."""
 
 SIZES_KEPT: Final = 4
-OVERHEAD_BATCHES: Final = 3.0
+OVERHEAD_BATCHES = 3.0
 """How many batches without records the overhead that the events tell is worth in a fit."""
 
 MIN_BATCHES: Final = 6.0
@@ -175,8 +175,7 @@ def fit(sums: BatchSums, overhead: float) -> tuple[float, float]:
     batches, records, seconds, squares, products = sums
     told = OVERHEAD_BATCHES if overhead > 0 else 0.0
     if told or (batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * records) ** 2):
-        count = batches + told
-        own, cost = line(count, records, seconds + told * overhead, products, count * squares - records * records)
+        own, cost = line(batches + told, records, seconds + told * overhead, squares, products)
         if cost > 0 and own >= 0:
             return own, cost
         if cost > 0:  # a negative overhead means that there is none: everything is cost
@@ -265,9 +264,8 @@ def fit_model(
     if len(sizes) > 1:
         weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
         for each in sizes:
-            batches: float = each.sums.batches
             x, y = math.log(work.slots(each.size)), -math.log(each.cost)
-            w = batches if batches < WEIGHT_LIMIT else WEIGHT_LIMIT
+            w: float = min(each.sums.batches, WEIGHT_LIMIT)
             weight += w
             xs += w * x
             ys += w * y

@@ -25,7 +25,7 @@ CONTEST_SECONDS: Final = 60.0
 CONTEST_KEEP: Final = 0.9
 """w: the weight of the past after another comparison, so that about the last ten count."""
 
-SHORT_BIAS: Final = 0.7
+SHORT_BIAS = 0.7
 """The short memory must be clearly better: where it is wrong, the job changes its size for nothing."""
 
 

@@ -57,11 +57,11 @@ from typing import Final, NamedTuple
 
 from tidegate.engine.records import quick_replace
 
-RESIDUAL_SECONDS: Final = 60.0
+RESIDUAL_SECONDS = 60.0
 """How long a residual lasts, until that is learned."""
-DAMPING_SECONDS: Final = 300.0
+DAMPING_SECONDS = 300.0
 """D: how long a trend lasts."""
-OUTAGE_SECONDS: Final = 900.0
+OUTAGE_SECONDS = 900.0
 """How long the level survives without arrivals."""
 DAY_SECONDS: Final = 86_400.0
 SEASON_BINS: Final = 48

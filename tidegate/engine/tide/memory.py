@@ -37,7 +37,7 @@ WARM_BATCH_SECONDS: Final = 60.0
 WAY_BACK: Final = 1.0
 """The way back from a scale-down costs about as much as the scale-down."""
 
-CAUTION_MAX: Final = 8.0
+CAUTION_MAX = 8.0
 """How far the switching threshold may rise after scale-downs that did not pay, as a multiple."""
 
 EARLY_INTERVALS: Final = 2.0

@@ -62,19 +62,19 @@ from tidegate.events.wire import Scalar
 WAIT_INTERVALS: Final = 2.0
 """A change put off now is decided at the next snapshot and starts before the one after it."""
 
-LEVEL_SECONDS: Final = 800.0
+LEVEL_SECONDS = 800.0
 """Memory of the level of the arrivals: noise averages out."""
 
 SHORT_LEVEL_SECONDS: Final = 50.0
 """That of the short forecast: a load that wanders is followed within a minute."""
 
-WINDOW_SECONDS: Final = 120.0
+WINDOW_SECONDS = 120.0
 """Window of the measurements."""
 
-MIN_BATCHES: Final = 3
+MIN_BATCHES = 3
 """Micro-batches to see before the first decision; one counts once per 20 s that it lasts."""
 
-SWITCHING_THRESHOLD: Final = 1.0
+SWITCHING_THRESHOLD = 1.0
 """How much too many slots must have cost before the job switches to fewer, per what the switch costs."""
 
 

@@ -54,16 +54,16 @@ Segment = tuple[float, float]
 MIN_BATCH_SECONDS: Final = 1e-3
 """No batch is shorter."""
 
-LAG_HEADROOM: Final = 0.1
+LAG_HEADROOM = 0.1
 """Share of the lag objective that a scale-up keeps free. A scale-down may use it, because it picks its moment."""
 
-EXTRAPOLATION_MARGIN: Final = 0.1
+EXTRAPOLATION_MARGIN = 0.1
 """Share taken off the capacity of a smaller size that has not run yet."""
 
 FREE: Final = 0.5
 """Share of the lag objective that a size which is enough for a while leaves free, for a load higher than forecast."""
 
-BRIEF_WORTH: Final = 2.0
+BRIEF_WORTH = 2.0
 """So many times the price of both changes a size must save that is enough for a while."""
 
 MIN_SPARE: Final = 0.002
