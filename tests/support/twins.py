@@ -42,6 +42,7 @@ def twin_command(
     name: str = "c1",
     ttl: float = 120.0,
     way: Way | None = None,
+    first_batch_seconds: float | None = None,
 ) -> ScalingCommand:
     """Return a command issued `at` seconds after the world's start."""
     moment = datetime.fromtimestamp(EPOCH + at, UTC)
@@ -59,6 +60,7 @@ def twin_command(
         expires_at=moment + timedelta(seconds=ttl),
         reason="test",
         way=way,
+        first_batch_seconds=first_batch_seconds,
     )
 
 

@@ -89,10 +89,10 @@ def _one_task_each(every: float) -> Callable[[float], int | None]:
     return lambda seconds: int(seconds / every) if seconds < 100 * every else None
 
 
-def _slowly(world: StartingWorld, every: float) -> None:
-    """Let the first batch at size 4 take `every` seconds per task."""
+def _slowly(world: StartingWorld, every: float, before: int = 2) -> None:
+    """Let a first batch take `every` seconds per task, except at the size `before`."""
     world.tasks = _one_task_each(every)
-    world.works = lambda size: size == 2 or world.seconds - max(world.asked_at.values()) >= 100 * every
+    world.works = lambda size: size == before or world.seconds - max(world.asked_at.values()) >= 100 * every
 
 
 def test_a_slow_first_batch_that_makes_progress_is_waited_for(
@@ -140,11 +140,29 @@ def test_a_start_whose_tasks_never_finish_is_taken_back(world: StartingWorld) ->
     assert "0 of 100 tasks of the first batch have finished" in world.topic[-1].sentence
 
 
-def test_a_first_batch_may_take_three_times_as_long_as_expected(world: StartingWorld) -> None:
-    """A batch of 500 s, expected to take 50 s, ends the attempt after 60 + 3 * 50 s, with what it had done."""
+def test_growth_is_not_taken_back_because_its_first_batch_is_long(world: StartingWorld) -> None:
+    """More came than was expected: a batch of 500 s instead of 5 s. With fewer slots it would take even longer."""
     world.start()
     _slowly(world, 5)
-    assert world.carry(command(first_batch_seconds=50.0)) is Phase.ROLLED_BACK
+    assert world.carry(command(first_batch_seconds=5.0)) is Phase.VERIFIED
+    assert list(world.sizes.values()) == [2, 4]
+
+
+def test_a_second_attempt_is_not_given_up_because_its_first_batch_is_long(world: StartingWorld) -> None:
+    """Nothing is left to go back to, and the work that it has done would be lost."""
+    world.start(4)
+    world.tasks = lambda seconds: int(seconds / 5.0) if list(world.sizes.values())[-1] == 4 else 0
+    world.works = lambda size: size == 4 and world.seconds - max(world.asked_at.values()) >= 500.0
+    assert world.carry(command(to=2, from_parallelism=4, first_batch_seconds=5.0)) is Phase.ROLLED_BACK
+    assert list(world.sizes.values()) == [4, 2, 4]
+
+
+def test_a_first_batch_with_fewer_slots_may_take_three_times_as_long_as_expected(world: StartingWorld) -> None:
+    """A batch of 500 s, expected to take 50 s, ends the attempt after 60 + 3 * 50 s, with what it had done."""
+    world.start(4)
+    _slowly(world, 5, before=4)
+    shrink = command(to=2, from_parallelism=4, first_batch_seconds=50.0)
+    assert world.carry(shrink) is Phase.ROLLED_BACK
     failed = next(r for r in world.topic if r.attempt == 2)
     assert failed.code == "NOT_VERIFIED"
     assert failed.sentence == (
@@ -191,6 +209,14 @@ def test_the_deadline_of_a_start(first_batch: float | None, signs: dict[int, Sta
             assert second == until + 1
             return
     raise AssertionError("it never ends")
+
+
+def test_a_deadline_without_limit_counts_from_the_last_sign_alone() -> None:
+    """A task every 10 s for an hour is enough, however long the batch was expected to take; then 60 s are not."""
+    deadline = StartDeadline(60.0, None, now=0.0, elapsed=0.0, limited=False)
+    for second in range(3600):
+        assert deadline.see(StartProgress(finished_tasks=second // 10), float(second)) is None
+    assert deadline.see(StartProgress(finished_tasks=359), 3660.0) is not None
 
 
 def test_a_commit_during_the_rollback_ends_the_rollback(world: StartingWorld) -> None:

@@ -313,6 +313,15 @@ def test_starts_and_stops_have_no_way() -> None:
     assert all(result.way is None and result.outage_seconds is None for result in results)
 
 
+@pytest.mark.parametrize(("size", "end"), [(2, Phase.ROLLED_BACK), (6, Phase.VERIFIED)])
+def test_only_fewer_slots_are_taken_back_because_a_first_batch_is_long(size: int, end: Phase) -> None:
+    """As for the actuator: with the last good size, growth would take even longer."""
+    world = twin_world(twin_model(max_records_per_trigger=None, start_deadline_seconds=20.0), rate=3_000, partitions=64)
+    world.advance(EPOCH + 100)
+    world.order(twin_command(100, size, way=Way.RESTART, first_batch_seconds=1.0))
+    assert world.advance(EPOCH + 2_000)[-1].phase is end
+
+
 @pytest.mark.parametrize(("kind", "code"), [(CommandKind.RESCALE, "OK"), (CommandKind.START, "FIRST_BATCH")])
 def test_a_first_batch_longer_than_the_deadline_is_waited_for(kind: CommandKind, code: str) -> None:
     """A batch at work is progress, as for the actuator; of a start, a finished task is enough."""

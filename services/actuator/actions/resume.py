@@ -31,7 +31,7 @@ def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
     token = task.fence.take()
     driver = first[0].submission_id
     drivers.control.let_go(HandoverOrder(token, driver))
-    outcome = StartWatch(task, drivers, mark, token, driver, task.clock.now()).wait()
+    outcome = StartWatch(task, drivers, mark, token, driver, task.clock.now(), limited=False).wait()
     if outcome.event is not ActionEvent.COMMITTED:
         sentence = f"The first driver did not go on: {outcome.sentence}"
         return replace(outcome, event=ActionEvent.NOT_RESUMED, sentence=sentence, code="NOT_RESUMED")

@@ -2,11 +2,15 @@
 
 A sign of progress is anything that happens for the first time: the driver arrives, its application registers, a query
 starts, a task finishes. `start_deadline_seconds` counts from the last sign. While a batch runs, the command's
-`first_batch_seconds` are added, because a batch with no more tasks than slots shows nothing until it ends. All in all a
-start may take
+`first_batch_seconds` are added, because a batch with no more tasks than slots shows nothing until it ends.
+
+Where going back could help, a start may take, all in all,
 
     start_deadline_seconds + 3 * first_batch_seconds    the expectation may be off, and a first batch is a slow one
     10 * start_deadline_seconds                         if the command has no expectation
+
+It could help against fewer slots, or another application. After growth, the last good size would need even longer, and
+a second attempt has nothing to go back to. So these may take any time while tasks finish.
 
 All times are this actuator's own, so the clocks of other machines do not matter. An actuator that takes over a command
 sees what happened so far as one sign of progress.
@@ -14,13 +18,20 @@ sees what happened so far as one sign of progress.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.events.command import ScalingCommand
 from tidegate.events.wire import Scalar
 
 _EXPECTATION_FACTOR = 3
 _NO_EXPECTATION_FACTOR = 10
+
+
+def going_back_could_help(command: ScalingCommand, attempt: int) -> bool:
+    """Whether the last good size could commit a batch that takes this attempt long."""
+    return attempt == 1 and command.to_parallelism <= command.from_parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +105,20 @@ class StartProgress:
 class StartDeadline:
     """Watches one start. All times are in seconds of a monotonic clock."""
 
-    def __init__(self, start_deadline: float, first_batch: float | None, *, now: float, elapsed: float) -> None:
+    def __init__(
+        self, start_deadline: float, first_batch: float | None, *, now: float, elapsed: float, limited: bool = True
+    ) -> None:
         self._quiet = start_deadline
         self._first_batch = first_batch
         self._sign_at = now - elapsed
         self._submitted_at = now - elapsed
         self._seen = StartProgress()
-        self.most_seconds = (
-            start_deadline * _NO_EXPECTATION_FACTOR
-            if first_batch is None
-            else start_deadline + first_batch * _EXPECTATION_FACTOR
-        )
+        self.most_seconds = math.inf
         """How long the start may take in all."""
+        if limited and first_batch is None:
+            self.most_seconds = start_deadline * _NO_EXPECTATION_FACTOR
+        elif limited and first_batch is not None:
+            self.most_seconds = start_deadline + first_batch * _EXPECTATION_FACTOR
 
     @property
     def progress(self) -> StartProgress:

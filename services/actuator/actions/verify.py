@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from services.actuator.actions.elsewhere import CODE, elsewhere
-from services.actuator.actions.start_deadline import StartDeadline, StartProgress
+from services.actuator.actions.start_deadline import StartDeadline, StartProgress, going_back_could_help
 from services.actuator.backends import DriverState
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -57,7 +57,8 @@ def verify(
         outcome = ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED")
     else:
         token = Token(task.command.epoch, running.run)
-        watch = StartWatch(task, drivers, stopped.checkpoint, token, running.submission_id, running.at)
+        limited = going_back_could_help(task.command, running.attempt)
+        watch = StartWatch(task, drivers, stopped.checkpoint, token, running.submission_id, running.at, limited=limited)
         outcome = watch.wait()
     now = task.clock.now()
     details: dict[str, Scalar] = outcome.details | {
@@ -82,6 +83,8 @@ class StartWatch:
         token: Token,
         submission_id: str | None,
         since: datetime,
+        *,
+        limited: bool,
     ) -> None:
         self._task = task
         self._drivers = drivers
@@ -96,6 +99,7 @@ class StartWatch:
             task.command.first_batch_seconds,
             now=task.clock.monotonic(),
             elapsed=_seconds(since, task.clock.now()),
+            limited=limited,
         )
 
     def wait(self) -> ActionOutcome:
