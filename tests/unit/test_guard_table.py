@@ -24,7 +24,16 @@ from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec, ManualScale, Mode
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, StageTasks, StateOperator
+from tidegate.events.snapshot import (
+    ClusterState,
+    MetricSnapshot,
+    Part,
+    Pool,
+    RunningBatch,
+    SourceOffsets,
+    StageTasks,
+    StateOperator,
+)
 from tidegate.events.way import Way
 
 GB = 10**9
@@ -90,6 +99,22 @@ def stuck() -> Decision:
     spec = job(policy="keda", policy_options={})
     shots = [snapshot(n, arrived=1040, committed=1000, partitions=64) for n in range(8)]
     return decide(spec, [*shots, snapshot(8, arrived=6040, committed=1000, partitions=64)])[1]
+
+
+def at_work(finished: int) -> RunningBatch:
+    """Return a running batch of 64 tasks of which some have finished."""
+    return RunningBatch(
+        batch_id=9,
+        started_at=START,
+        tasks=64,
+        tasks_finished=finished,
+        busy_seconds=10.0 * finished,
+        read_tasks=64,
+        read_tasks_finished=finished,
+        records_read=10 * finished,
+        read_seconds=10.0 * finished,
+        slowest_read_seconds=10.0 if finished else 0.0,
+    )
 
 
 def idle_growth(rate: int = 100, each: int = 25, **seen: Any) -> Decision:
@@ -423,6 +448,20 @@ def test_a_job_whose_records_come_after_a_silence_is_not_stuck() -> None:
     silent = [snapshot(n, arrived=1000, committed=1000, partitions=64) for n in range(8)]
     decision = decide(spec, [*silent, snapshot(8, arrived=6040, committed=1000, partitions=64)])[1]
     assert decision.final_parallelism > decision.current_parallelism
+
+
+@pytest.mark.parametrize(("goes_on_until", "moves"), [(8, True), (4, True), (2, False)])
+def test_a_long_batch_whose_tasks_go_on_finishing_is_not_stuck(goes_on_until: int, moves: bool) -> None:
+    """Nothing is committed for 80 s; from 60 s without a task that finished, the batch hangs."""
+    spec = job(policy="keda", policy_options={})
+    shots = [
+        snapshot(n, arrived=1040 if n < 8 else 6040, committed=1000, partitions=64).model_copy(
+            update={"running": (at_work(3 * min(n, goes_on_until)),)}
+        )
+        for n in range(9)
+    ]
+    decision = decide(spec, shots)[1]
+    assert (decision.final_parallelism > decision.current_parallelism) is moves, decision.sentence
 
 
 @pytest.mark.parametrize(("step", "judged"), [(0.25, True), (1.0, True), (1.5, False)])

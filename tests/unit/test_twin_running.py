@@ -8,12 +8,13 @@ import pytest
 
 from tidegate.events.snapshot import RunningBatch
 from tidegate.events.way import Way
-from tidegate.lab.jobs import SOURCE, one_job, spec_for
+from tidegate.lab.jobs import SOURCE, lab_model, lab_peak, one_job, spec_for
 from tidegate.lab.simulate import Scenario, simulate
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.topic import TwinTopic, even
+from tidegate.twin.workloads import SHAPES
 from tidegate.twin.world import EPOCH, World
 
 MODEL = JobModel(
@@ -75,3 +76,20 @@ def test_a_long_batch_is_decided_on_before_it_ends(ways: tuple[Way, ...]) -> Non
     assert proposed.sequence - EPOCH <= 40, "the guard waits, and the policy does not"
     assert recording.decisions[-1].evidence.lag_seconds is not None
     assert recording.decisions[-1].evidence.lag_seconds < 60.0
+
+
+@pytest.mark.parametrize("shape", ["ramp", "sawtooth"])
+def test_long_batches_within_a_long_objective_are_on_time(shape: str) -> None:
+    """Without a limit of a batch's records, and with 300 s to process them, the job shrinks and grows all the same.
+
+    A size for which the next batch would be too long is not chosen, and a batch at work does not stop growth.
+    """
+    model = replace(lab_model(ways=(Way.IN_PLACE,)), max_records_per_trigger=None)
+    plain = spec_for(model)
+    spec = plain.model_copy(update={"scaling": plain.scaling.model_copy(update={"lag_objective_seconds": 300.0})})
+    load = SHAPES[shape](lab_peak(model, spec), 5400.0)
+    scenario = one_job(model, spec, load).with_policy("tide")
+    recording = simulate(scenario)[spec.job_id]
+    assert max(tick.age_seconds for tick in recording.ticks) < 300.0
+    assert len({decision.final_parallelism for decision in recording.decisions}) > 4
+    assert "CONSUMER_STUCK" not in {entry.code for decision in recording.decisions for entry in decision.trail}

@@ -44,7 +44,7 @@ from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 
-ENGINE_VERSION = "12"
+ENGINE_VERSION = "13"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY: Final = 100
@@ -79,18 +79,9 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
     state = _count_end(state, snapshot)
     evidence = gather(state, snapshot, current, delay)
     state = note_capacity(state, evidence, current)
-    case = Case(
-        snapshot=snapshot,
-        spec=plan.spec,
-        observed=observed,
-        state=state,
-        evidence=evidence,
-        current=current,
-        measured_at=snapshot.observed_at.timestamp(),
-        decided_at=observed.at.timestamp(),
-        manual=_open_request(state, plan.spec, snapshot),
-        newest=newest,
-    )
+    measured_at, decided_at = snapshot.observed_at.timestamp(), observed.at.timestamp()
+    manual = _open_request(state, plan.spec, snapshot)
+    case = Case(snapshot, plan.spec, observed, state, evidence, current, measured_at, decided_at, manual, newest)
     at_zero = is_at_zero(state) and snapshot.state in DEAD
     if at_zero:
         case = case._replace(evidence=evidence_at_zero(case))

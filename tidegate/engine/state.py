@@ -113,6 +113,10 @@ class JobState(NamedTuple):
     busy_until: float = 0.0
     """Up to here time inside micro-batches has been accounted for."""
     last_batch_id: int | None = None
+    tasks_finished: int | None = None
+    """Of the running batches, at the newest snapshot; None while none of them is known."""
+    task_at: float | None = None
+    """When that number last changed: a batch whose tasks go on finishing is at work."""
     in_flight: InFlight | None = None
     last_action_at: float | None = None
     """When the last rescale was ordered."""

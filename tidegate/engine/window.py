@@ -12,13 +12,10 @@ from functools import lru_cache
 from math import ceil
 from typing import Final
 
-from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.batch_sums import BatchSums, micro
 from tidegate.engine.delay import Age, Offsets, offsets_of, watched
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
 from tidegate.events.snapshot import ALIVE, ClusterState, MetricSnapshot, Part, StageTasks
-
-MICRO: Final = 6
-"""Digits kept of seconds: the resolution of what is summed up. Noise below it only makes the state longer."""
 
 LEAST_INTERVALS: Final = 2.5
 """A window is at least this long. Rates are differences, so it must hold an earlier snapshot, even if one was lost."""
@@ -54,6 +51,9 @@ def observe(
         state = state._replace(topics=topics, window=())
     if snapshot.stages and (widest := _widest(snapshot.stages)) != state.widest_stage:
         state = state._replace(widest_stage=widest)
+    finished = sum([batch.tasks_finished for batch in snapshot.running]) if snapshot.running else None
+    if finished != state.tasks_finished:
+        state = state._replace(tasks_finished=finished, task_at=at if finished else None)
     if snapshot.state is not ClusterState.RUNNING:
         return state._replace(window=(), arrivals=arrivals, busy_until=0.0, last_batch_id=None), None, delay
     piece, busy_until, last_batch_id = _slice(state, snapshot, offsets)
@@ -128,16 +128,10 @@ def _slice(state: JobState, snapshot: MetricSnapshot, offsets: Offsets) -> tuple
     if snapshot.current_batch_started_at is not None:
         busy += max(0.0, at - max(snapshot.current_batch_started_at.timestamp(), busy_until))
         busy_until = max(busy_until, at)
-    piece = Slice(
-        at=at,
-        arrived=offsets.arrived,
-        committed=offsets.done,
-        covered_seconds=round(max(0.0, at - previous), MICRO) if whole else 0.0,
-        busy_seconds=round(busy, MICRO) if whole else 0.0,
-        sums=BatchSums(len(batches), records, round(duration, MICRO), squares, round(products, MICRO)),
-        outputs=outputs if outputs_known and batches else None,
-    )
-    return piece, busy_until, last_batch_id
+    covered, busy = (micro(max(0.0, at - previous)), micro(busy)) if whole else (0.0, 0.0)
+    sums = BatchSums(len(batches), records, micro(duration), squares, micro(products))
+    known = outputs if outputs_known and batches else None
+    return Slice(at, offsets.arrived, offsets.done, covered, busy, sums, known), busy_until, last_batch_id
 
 
 def _broken(last: Slice, new: Slice) -> bool:
@@ -150,12 +144,8 @@ def _broken(last: Slice, new: Slice) -> bool:
 def _merged(first: Slice, second: Slice) -> Slice:
     """Return one slice for two neighbours: the counters of the later, the sums of both."""
     outputs = None if second.outputs is None and first.outputs is None else (first.outputs or 0) + (second.outputs or 0)
-    return Slice(
-        at=second.at,
-        arrived=second.arrived if second.arrived is not None else first.arrived,
-        committed=second.committed if second.committed is not None else first.committed,
-        covered_seconds=round(first.covered_seconds + second.covered_seconds, MICRO),
-        busy_seconds=round(first.busy_seconds + second.busy_seconds, MICRO),
-        sums=first.sums.add(second.sums).rounded(MICRO),
-        outputs=outputs,
-    )
+    arrived = second.arrived if second.arrived is not None else first.arrived
+    committed = second.committed if second.committed is not None else first.committed
+    covered = micro(first.covered_seconds + second.covered_seconds)
+    busy = micro(first.busy_seconds + second.busy_seconds)
+    return Slice(second.at, arrived, committed, covered, busy, first.sums.add(second.sums).rounded(), outputs)

@@ -19,7 +19,8 @@ from tidegate.engine.reasons import Reason
 class StuckConsumer(Guard):
     """Stops growth of a job whose committed offsets stand still while the lag grows: it is stuck, not too small.
 
-    It sees the policy's window; a window shorter than the limit never shows a stuck job.
+    A long batch commits nothing either, but its tasks go on finishing: the time counts from the last one. It sees the
+    policy's window; a window shorter than the limit never shows a stuck job.
     """
 
     name: ClassVar = "stuck_consumer"
@@ -52,7 +53,8 @@ class StuckConsumer(Guard):
             return None
         if newest.arrived <= first.arrived:
             return None
-        age, grown = newest.at - first.at, newest.arrived - first.arrived
+        since = max(first.at, case.state.task_at or 0.0)
+        age, grown = newest.at - since, newest.arrived - first.arrived
         limit = self.snapshots * case.snapshot.interval_seconds
         typical = case.evidence.batch_seconds
         if age < limit or (typical is not None and age < self.batches * typical):

@@ -32,7 +32,9 @@ expected means: a change happens once, and what it costs on average is what coun
 In place, a size that falls behind slowly may be *enough for a while*: until its lag has used half of the lag objective.
 With T how long the job can stay at that size, and R the seconds to notice that it must grow and to do so:
 
-    L + (λ - C(p)) · (T + R) = λ' · objective / 2                       T is at most the horizon
+    L + (λ - C(p)) · (T + R) = min(λ', C(p)) · objective / 2            T is at most the horizon
+
+At C(p), because a batch that takes all of that lag must end in time, too.
 
 It is worth the change if the slots saved in T seconds cost more than twice the price of both changes, the one to that
 size and the one back, and more than the smallest sufficient size saves over the horizon. So a load between two sizes
@@ -213,7 +215,7 @@ class Rollout:
     def lasts(self, size: int) -> float:
         """Return for how many seconds of the horizon a size stays on time, with time left to grow again."""
         capacity, lag, passed = self.model.capacity(size) * (1.0 - self.headroom), self.lag, 0.0
-        most = (1.0 - FREE) * self.density * self.objective_seconds
+        most = (1.0 - FREE) * min(self.density, capacity) * self.objective_seconds
         for seconds, demand in self.segments:
             growth = demand - capacity
             room = most - growth * self.reaction_seconds - lag
