@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,19 @@ def test_the_first_possible_way_is_named() -> None:
     spec = job()
     local = spec.application.model_copy(update={"backend": "local", "master": "local[4]"})
     assert way_to(case(spec=spec.model_copy(update={"application": local})), 8) is Way.HANDOVER
+
+
+@pytest.mark.parametrize(("left", "way"), [(None, Way.HANDOVER), (90.0, Way.HANDOVER), (91.0, Way.RESTART)])
+def test_a_handover_needs_a_batch_that_ends(left: float | None, way: Way) -> None:
+    """A second driver is ready after 30 s, and the first one has 60 s to finish its batch; else it was all for nothing.
+
+    A job that can only be handed over has no choice.
+    """
+    spec = job(rescale=(Way.HANDOVER, Way.RESTART))
+    seen = case(spec=spec, shot=snapshot(0, free=16))
+    seen = seen._replace(evidence=replace(seen.evidence, running_left_seconds=left))
+    assert way_to(seen, 8) is way
+    assert way_to(seen._replace(spec=job(rescale=(Way.HANDOVER,))), 8) is Way.HANDOVER
 
 
 def test_a_handover_needs_room_for_both_runs() -> None:

@@ -6,7 +6,8 @@ The decision assumes the first possible way in the spec's order of preference. A
 - in place, for a job whose application has changed in the spec: executors alone do not bring the new one,
 - as the last command found: it named this way and was carried out in another,
 - by handover or restart, while the job keeps its checkpoint elsewhere than its spec says: a new run would not find it,
-- by handover, while the pool has no room for both runs at once, unless nothing else is possible.
+- by handover, while the pool has no room for both runs at once, or the running batch does not end before the first
+  driver would have to pause, unless nothing else is possible.
 
 A change has two costs, both learned from the results of commands:
 
@@ -108,9 +109,15 @@ def way_to(case: Case, size: int) -> Way | None:
         closed = closed_by(case.state, case.spec, Way.RESTART, case.decided_at)
         return None if closed == CHECKPOINT_ELSEWHERE else Way.RESTART
     ways = open_ways(case)
-    if not ways or ways[0] is not Way.HANDOVER or free_slots(case) >= size:
+    if not ways or ways[0] is not Way.HANDOVER or len(ways) == 1:
         return ways[0] if ways else None
-    return ways[1] if len(ways) > 1 else Way.HANDOVER
+    return ways[0] if free_slots(case) >= size and not outlasts_handover(case) else ways[1]
+
+
+def outlasts_handover(case: Case) -> bool:
+    """Whether the running batch still lasts longer than a handover waits for its end, as far as its tasks tell."""
+    left, waits = case.evidence.running_left_seconds, case.spec.application.stop_deadline_seconds
+    return left is not None and left > ASSUMED[Way.HANDOVER].delay + waits
 
 
 def free_slots(case: Case) -> int:
