@@ -85,6 +85,16 @@ def test_a_pair_is_drawn_from_its_seed_alone() -> None:
     assert first.model != other.model
 
 
+def test_pairs_can_have_another_objective_and_interval() -> None:
+    """The spec has them, the job and the load's shape stay, and the plan is kept apart from the usual one."""
+    other = pairs(PairSet.TRAIN, objective_seconds=300.0, interval_seconds=30)[DECAY.seed - SEEDS[PairSet.TRAIN]]
+    usual, spec = DECAY.scenario(RESTART), other.scenario(RESTART).specs[0]
+    assert (spec.scaling.lag_objective_seconds, spec.interval_seconds) == (300.0, 30)
+    assert (usual.specs[0].scaling.lag_objective_seconds, usual.specs[0].interval_seconds) == (60.0, 10)
+    assert other.scenario(RESTART).models == usual.models
+    assert (DECAY.key, other.key) == (str(DECAY.seed), f"{DECAY.seed}-300s-every-30s")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_can_take_a_load_and_differs_from_the_others(kind: str) -> None:
     """Each kind has a capacity, and a batch limit only if it is asked for."""

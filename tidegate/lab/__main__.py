@@ -18,7 +18,7 @@ from tidegate.lab.compare import VARIANTS, compare, entry_of
 from tidegate.lab.compare_table import ablation_table, outcomes_as_json, tables
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
-from tidegate.lab.pairs import PairSet, pairs
+from tidegate.lab.pairs import INTERVAL_SECONDS, OBJECTIVE_SECONDS, PairSet, pairs
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads, ways_of
 from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
@@ -66,6 +66,12 @@ def lab(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of the set, 40 pairs each.")] = 1,
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this kind of job; repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option("--load", help="Only this load of the set; repeatable.")] = None,
+    objective: Annotated[
+        float, typer.Option("--objective", min=1.0, help="Lag objective of the set's jobs, in seconds.")
+    ] = OBJECTIVE_SECONDS,
+    interval: Annotated[
+        int, typer.Option("--interval", min=1, help="Seconds between the snapshots of the set's jobs.")
+    ] = INTERVAL_SECONDS,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="On the set: one policy, by default tide, without each of its mechanisms.")
     ] = False,
@@ -84,7 +90,7 @@ def lab(
         ablated = " ".join(policy or ["tide"])
         chosen = [
             pair
-            for pair in pairs(pair_set, range(rounds))
+            for pair in pairs(pair_set, range(rounds), objective_seconds=objective, interval_seconds=interval)
             if (not kind or pair.kind in kind) and (not only or pair.load in only)
         ]
         try:

@@ -39,7 +39,7 @@ class Attainable:
 
 def attainable(pair: Pair, ways: tuple[Way, ...], folder: Path = CACHE) -> Attainable:
     """Return the cheapest plan of a pair, from the folder if it is there."""
-    path = folder / digest() / f"{pair.seed}-{'-'.join(ways)}.json"
+    path = folder / digest() / f"{pair.key}-{'-'.join(ways)}.json"
     if path.is_file():
         raw = json.loads(path.read_text(encoding="utf-8"))
         moves = tuple((float(at), int(size)) for at, size in raw["moves"])

@@ -20,7 +20,7 @@ eight kinds of `kinds` in turn, 2 to 4 hours each. More rounds of a set give its
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +38,10 @@ DATA = Path(__file__).with_name("data")
 ROUND = 40
 TRACES_PER_ROUND = ROUND - 2 * len(SHAPES)
 SHORTEST_HOURS, LONGEST_HOURS = 2.0, 4.0
+
+
+OBJECTIVE_SECONDS, INTERVAL_SECONDS = 60.0, 10
+"""Lag objective and interval of snapshots, unless others are asked for."""
 
 
 class PairSet(StrEnum):
@@ -75,16 +79,29 @@ class Pair:
     load: str
     """A shape or a trace."""
     seed: int
+    objective_seconds: float = OBJECTIVE_SECONDS
+    """The lag objective."""
+    interval_seconds: int = INTERVAL_SECONDS
+    """Time between two snapshots."""
 
     @property
     def name(self) -> str:
         """A name that no other pair has."""
         return f"{self.set}-{self.seed} {self.kind} {self.load}"
 
+    @property
+    def key(self) -> str:
+        """What tells the pair's plan from others: the seed, and what is not as usual."""
+        usual = (self.objective_seconds, self.interval_seconds) == (OBJECTIVE_SECONDS, INTERVAL_SECONDS)
+        return str(self.seed) if usual else f"{self.seed}-{self.objective_seconds:g}s-every-{self.interval_seconds}s"
+
     def scenario(self, ways: tuple[Way, ...]) -> Scenario:
         """Return the pair's scenario; it starts at the right size for its load."""
         draw = Draw(self.seed, "pair")
         kind = drawn_kind(self.kind, self.seed, limited=draw.chance(0.5), ways=ways)
+        scaling = kind.spec.scaling.model_copy(update={"lag_objective_seconds": self.objective_seconds})
+        every = {"scaling": scaling, "interval_seconds": self.interval_seconds}
+        kind = replace(kind, spec=kind.spec.model_copy(update=every))
         seconds = 3600.0 * draw.between(SHORTEST_HOURS, LONGEST_HOURS)
         load = drawn(self.load, self.seed, seconds) if self.load in SHAPES else self._window(draw, seconds)
         share = draw.between(0.7, 1.1)
@@ -112,8 +129,14 @@ class Pair:
         return played(_trace(self.load), Playback(speed=speed, since_hours=since, hours=hours))
 
 
-def pairs(chosen: PairSet, rounds: Iterable[int] = (0,)) -> list[Pair]:
-    """Return the pairs of rounds of a set."""
+def pairs(
+    chosen: PairSet,
+    rounds: Iterable[int] = (0,),
+    *,
+    objective_seconds: float = OBJECTIVE_SECONDS,
+    interval_seconds: int = INTERVAL_SECONDS,
+) -> list[Pair]:
+    """Return the pairs of rounds of a set, all with a lag objective and an interval of snapshots."""
     found, traces = [], sorted(WINDOWS[chosen])
     for round_ in rounds:
         first = SEEDS[chosen] + 100 * round_
@@ -122,7 +145,15 @@ def pairs(chosen: PairSet, rounds: Iterable[int] = (0,)) -> list[Pair]:
         keys = [draw.between(0.0, 1.0) for _ in range(ROUND)]
         order = sorted(range(ROUND), key=keys.__getitem__)
         found += [
-            Pair(chosen, round_, kinds[place % len(kinds)], loads[order[place]], first + place)
+            Pair(
+                chosen,
+                round_,
+                kinds[place % len(kinds)],
+                loads[order[place]],
+                first + place,
+                objective_seconds,
+                interval_seconds,
+            )
             for place in range(ROUND)
         ]
     return found
