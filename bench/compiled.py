@@ -1,5 +1,7 @@
 """The engine compiled by mypyc against the same engine in Python: decisions per second, and the bytes of all decisions.
 
+Jobs are independent, so two processes decide on two cores. Recomputing on Spark does so too, and reads and compares.
+
 The compiled engine is made in a copy of this checkout, in `.tidegate/compiled`, so nothing here changes. It needs a C
 compiler; where there is none, this benchmark has no rows.
 """
@@ -12,10 +14,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from bench import recompute
 from bench.engine import PARTITIONS, pace_and_state
 from bench.streams import decided
 from bench.table import BenchRow
@@ -41,18 +46,23 @@ def main() -> list[BenchRow]:
         sys.stderr.write("no C compiler (cc): nothing is compiled\n")
         return []
     compile_copy()
-    there = json.loads(in_copy("-m", "bench.compiled"))
-    here = digests()
-    same = sum(there["digests"].get(name) == digest for name, digest in here.items())
+    there, here = json.loads(in_copy("digests")), digests()
+    same = sum(there.get(name) == digest for name, digest in here.items())
     pace, _ = pace_and_state()
+    compiled = json.loads(in_copy("pace"))
+    with ThreadPoolExecutor(2) as cores:
+        together = sum(map(json.loads, cores.map(in_copy, ("pace", "pace"))))
+    again = BenchRow(**json.loads(in_copy("recompute")))
     return [
         BenchRow(
             f"compiled engine, decisions/s on one core ({PARTITIONS} partitions)",
-            f"{there['pace']:,.0f}/s",
-            f"in Python: {pace:,.0f}/s, so {there['pace'] / pace:.2f} times as many",
-            there["pace"],
+            f"{compiled:,.0f}/s",
+            f"in Python: {pace:,.0f}/s, so {compiled / pace:.2f} times as many",
+            compiled,
             BAR,
         ),
+        BenchRow("compiled engine, decisions/s on two cores", f"{together:,.0f}/s", "", together, BAR),
+        replace(again, what=f"{again.what}, compiled engine"),
         BenchRow("streams decided to the same bytes", f"{same}", f"{len(here)}", same / len(here), 1.0),
     ]
 
@@ -68,10 +78,10 @@ def compile_copy() -> None:
         raise RuntimeError(f"mypyc could not compile the engine:\n{made.stdout}{made.stderr}")
 
 
-def in_copy(*arguments: str) -> str:
-    """Run Python in the copy and return what it prints."""
-    made = subprocess.run([sys.executable, *arguments], cwd=COPY, check=True, stdout=subprocess.PIPE, text=True)
-    return made.stdout
+def in_copy(figure: str) -> str:
+    """Return the JSON of one of the `FIGURES`, measured in the copy."""
+    command = [sys.executable, "-m", "bench.compiled", figure]
+    return subprocess.run(command, cwd=COPY, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def digests() -> dict[str, str]:
@@ -101,7 +111,13 @@ def streams() -> Iterator[tuple[str, list[Decision]]]:
         yield f"word count, {job}", recording.decisions
 
 
+FIGURES: dict[str, Callable[[], object]] = {
+    "pace": lambda: pace_and_state()[0],
+    "digests": digests,
+    "recompute": lambda: asdict(recompute.main()[0]),
+}
+
 if __name__ == "__main__":
     if not decide.__file__.endswith(tuple(EXTENSION_SUFFIXES)):
         sys.exit(f"{decide.__file__} is not compiled")
-    print(json.dumps({"pace": pace_and_state()[0], "digests": digests()}))
+    print(json.dumps(FIGURES[sys.argv[1]]()))

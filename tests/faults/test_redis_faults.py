@@ -68,7 +68,7 @@ def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path)
         wait_for("the marker is back", lambda: bool(flow.redis.exists(marker)), 30)
         assert held_at(flow, key) == before
         assert json.loads(str(flow.redis.hget(pool, "a")))["decision_id"] == command.command_id
-        assert "redis rebuilt from the topics: 1 holds" in decider.text()
+        wait_for("the log says so", lambda: "redis rebuilt from the topics: 1 holds" in decider.text(), 10)
 
         flow.send(result(command.command_id, Phase.ROLLED_BACK, number_now(), job_id="a", parallelism=4))
         wait_for("the slots are given back", lambda: flow.redis.hget(pool, "a") is None)

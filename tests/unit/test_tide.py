@@ -95,6 +95,17 @@ def test_an_overhead_that_events_tell_steadies_the_line_through_noisy_batches() 
     assert off[1.0] < 0.5 * off[0.0]
 
 
+def test_a_limit_holds_for_all_batches() -> None:
+    """After a burst, the last two of many short batches are equal while records wait; the first one was larger."""
+    seen = NO_LIMITS._replace(last_lag=3000)
+    burst, even_ones = (
+        [batch(0, n, records, 0.5) for n, records in enumerate(found)] for found in ((2192, 216, 216), (216,) * 3)
+    )
+    assert seen.learned(burst, 3000).max_records is None
+    assert seen.learned(even_ones, 3000).max_records == 216
+    assert seen._replace(max_records=216).learned(burst, 0).max_records is None
+
+
 def test_batches_without_records_show_no_limit() -> None:
     """Stateful queries have such batches while records wait, for example after the source's own limit was reached."""
     empty = [batch(number, number, 0, 1.0) for number in range(2)]

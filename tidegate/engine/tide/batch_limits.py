@@ -38,19 +38,20 @@ class BatchLimits(NamedTuple):
         """Return the limits after a snapshot's batches, with `lag` records not committed.
 
         A job that keeps up has at most one batch running and one waiting. So two equal batches with more lag than that
-        before and after them hit the record limit. Two batches that started at the same distance, each later than the
-        previous one had ended, waited for a trigger.
+        before and after them hit the record limit, unless another batch of the snapshot was larger. Two batches that
+        started at the same distance, each later than the previous one had ended, waited for a trigger.
         """
         max_records, trigger_seconds, before, last_lag, gap = self
         if len(batches) > 1:
             before = batches[-2].input_records
-        last = batches[-1].input_records
+        last, largest = batches[-1].input_records, max([batch.input_records for batch in batches])
         left = min(last_lag, lag or 0)
         # A batch without records, as stateful queries have them, shows no limit.
-        if last and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
-            max_records = last
-        elif max_records is not None and last > max_records * (1 + TOLERANCE):
+        if max_records is not None and largest > max_records * (1 + TOLERANCE):
             max_records = None
+        is_largest = 0 < largest <= last * (1 + TOLERANCE)
+        if is_largest and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
+            max_records = last
         if len(batches) > 1:
             distance = (batches[-1].started_at - batches[-2].started_at).total_seconds()
             if distance > batches[-2].duration_seconds * (1 + IDLE):
