@@ -87,7 +87,7 @@ def test_a_pair_is_drawn_from_its_seed_alone() -> None:
 
 def test_pairs_can_have_another_objective_and_interval() -> None:
     """The spec has them, the job and the load's shape stay, and the plan is kept apart from the usual one."""
-    other = pairs(PairSet.TRAIN, objective_seconds=300.0, interval_seconds=30)[DECAY.seed - SEEDS[PairSet.TRAIN]]
+    other = replace(DECAY, objective_seconds=300.0, interval_seconds=30)
     usual, spec = DECAY.scenario(RESTART), other.scenario(RESTART).specs[0]
     assert (spec.scaling.lag_objective_seconds, spec.interval_seconds) == (300.0, 30)
     assert (usual.specs[0].scaling.lag_objective_seconds, usual.specs[0].interval_seconds) == (60.0, 10)

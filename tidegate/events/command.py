@@ -44,5 +44,10 @@ class ScalingCommand(Wire):
     """Expected duration of the first batch at the new size: the records that wait over its capacity."""
     manual: bool = False
 
+    @property
+    def adds_slots(self) -> bool:
+        """Whether it leads to more slots."""
+        return self.to_parallelism > self.from_parallelism
+
 
 __all__ = ["CommandKind", "Parallelism", "ScalingCommand"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -89,8 +90,8 @@ def lab(
     if pair_set is not None:
         ablated = " ".join(policy or ["tide"])
         chosen = [
-            pair
-            for pair in pairs(pair_set, range(rounds), objective_seconds=objective, interval_seconds=interval)
+            replace(pair, objective_seconds=objective, interval_seconds=interval)
+            for pair in pairs(pair_set, range(rounds))
             if (not kind or pair.kind in kind) and (not only or pair.load in only)
         ]
         try:

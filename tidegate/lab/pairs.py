@@ -129,14 +129,8 @@ class Pair:
         return played(_trace(self.load), Playback(speed=speed, since_hours=since, hours=hours))
 
 
-def pairs(
-    chosen: PairSet,
-    rounds: Iterable[int] = (0,),
-    *,
-    objective_seconds: float = OBJECTIVE_SECONDS,
-    interval_seconds: int = INTERVAL_SECONDS,
-) -> list[Pair]:
-    """Return the pairs of rounds of a set, all with a lag objective and an interval of snapshots."""
+def pairs(chosen: PairSet, rounds: Iterable[int] = (0,)) -> list[Pair]:
+    """Return the pairs of rounds of a set."""
     found, traces = [], sorted(WINDOWS[chosen])
     for round_ in rounds:
         first = SEEDS[chosen] + 100 * round_
@@ -145,15 +139,7 @@ def pairs(
         keys = [draw.between(0.0, 1.0) for _ in range(ROUND)]
         order = sorted(range(ROUND), key=keys.__getitem__)
         found += [
-            Pair(
-                chosen,
-                round_,
-                kinds[place % len(kinds)],
-                loads[order[place]],
-                first + place,
-                objective_seconds,
-                interval_seconds,
-            )
+            Pair(chosen, round_, kinds[place % len(kinds)], loads[order[place]], first + place)
             for place in range(ROUND)
         ]
     return found

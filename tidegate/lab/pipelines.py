@@ -176,11 +176,7 @@ def _reach(job_id: str, right: int, recording: JobRecording, epoch: float) -> Jo
     ticks = recording.ticks
     after = [tick for tick in ticks if tick.at >= STEP_AT]
     reached = next((tick.at - STEP_AT for tick in after if tick.running and tick.slots >= right), math.inf)
-    grown = [
-        command.issued_at.timestamp() - epoch - STEP_AT
-        for command in recording.commands
-        if command.to_parallelism > command.from_parallelism
-    ]
+    grown = [command.issued_at.timestamp() - epoch - STEP_AT for command in recording.commands if command.adds_slots]
     return JobReach(
         job_id=job_id,
         right=right,

@@ -77,7 +77,7 @@ class Execution:
     def longest_start_seconds(self) -> float:
         """Return how long a start may take whose first batch is at work, as the actuator's start_deadline.py says."""
         seconds, expected = self.job.model.start_deadline_seconds, self.command.first_batch_seconds
-        if self.attempt > 1 or self.command.to_parallelism > self.command.from_parallelism:
+        if self.attempt > 1 or self.command.adds_slots:
             return math.inf
         return 10.0 * seconds if expected is None else seconds + 3.0 * expected
 

@@ -31,7 +31,7 @@ _NO_EXPECTATION_FACTOR = 10
 
 def going_back_could_help(command: ScalingCommand, attempt: int) -> bool:
     """Whether the last good size could commit a batch that takes this attempt long."""
-    return attempt == 1 and command.to_parallelism <= command.from_parallelism
+    return attempt == 1 and not command.adds_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,12 @@ class StartDeadline:
         self._seen = StartProgress()
         self.most_seconds = math.inf
         """How long the start may take in all."""
-        if limited and first_batch is None:
-            self.most_seconds = start_deadline * _NO_EXPECTATION_FACTOR
-        elif limited and first_batch is not None:
-            self.most_seconds = start_deadline + first_batch * _EXPECTATION_FACTOR
+        if limited:
+            self.most_seconds = (
+                start_deadline * _NO_EXPECTATION_FACTOR
+                if first_batch is None
+                else start_deadline + first_batch * _EXPECTATION_FACTOR
+            )
 
     @property
     def progress(self) -> StartProgress:
