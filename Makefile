@@ -58,8 +58,8 @@ test-spark: spark  ## the tests of launcher and actuator on that version of Spar
 faults: setup  ## what takes minutes each: actuator, drivers, executors killed at any point of each way; a batch of two minutes
 	$(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
-compiled: $(INSTALLED) prometheus  ## the engine compiled by mypyc, in a copy of this checkout: its speed, the same decisions, its tests
-	$(BIN)/python -m bench compiled
+compiled: $(INSTALLED) prometheus  ## the engine compiled by mypyc, in a copy of this checkout: the same decisions, its tests
+	$(BIN)/python -m bench.compiled
 	cd .tidegate/compiled && $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider tests/property tests/unit $(ARGS)
 
 PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs schemas tidegate services demo bench tools tests deploy
@@ -110,8 +110,8 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
 	for version in 3.5.7 4.0.0 4.1.1; do \
 		echo "pyspark==$$version" | $(COMPILE) - -o deploy/requirements/spark-$${version%.*}.lock; done
-	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
-		| $(COMPILE) - -o deploy/requirements/build.lock
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "mypy", sep="\n")' \
+		| $(COMPILE) - pyproject.toml --constraint requirements.lock -o deploy/requirements/build.lock
 
 setup: $(INSTALLED)
 	@$(BIN)/python -m tidegate.stack.setup

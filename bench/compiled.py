@@ -4,6 +4,9 @@ Jobs are independent, so two processes decide on two cores. Recomputing on Spark
 
 The compiled engine is made in a copy of this checkout, in `.tidegate/compiled`, so nothing here changes. It needs a C
 compiler; where there is none, this benchmark has no rows.
+
+    python -m bench compiled     all figures
+    python -m bench.compiled     only whether the bytes are the same; leaves the copy for the tests of `make compiled`
 """
 
 from __future__ import annotations
@@ -17,17 +20,16 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from bench import recompute
 from bench.engine import PARTITIONS, pace_and_state
 from bench.streams import decided
 from bench.table import BenchRow
-from tidegate.engine import decide
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.way import ALL_WAYS
+from tidegate.installed import engine_name, is_compiled
 from tidegate.lab.jobs import lab_job, lab_model, lab_peak, spec_for
 from tidegate.lab.scenarios import word_count
 from tidegate.lab.simulate import simulate
@@ -38,16 +40,15 @@ COPY = CHECKOUT / ".tidegate" / "compiled"
 BAR = 20_000
 SECONDS = 7200.0
 """Simulated time of each of the lab's streams."""
+NO_COMPILER = "no C compiler (cc): nothing is compiled"
 
 
 def main() -> list[BenchRow]:
     """Compile, compare and measure; return the rows."""
     if shutil.which("cc") is None:
-        sys.stderr.write("no C compiler (cc): nothing is compiled\n")
+        sys.stderr.write(f"{NO_COMPILER}\n")
         return []
-    compile_copy()
-    there, here = json.loads(in_copy("digests")), digests()
-    same = sum(there.get(name) == digest for name, digest in here.items())
+    same, streams_seen = compare()
     pace, _ = pace_and_state()
     compiled = json.loads(in_copy("pace"))
     with ThreadPoolExecutor(2) as cores:
@@ -63,8 +64,15 @@ def main() -> list[BenchRow]:
         ),
         BenchRow("compiled engine, decisions/s on two cores", f"{together:,.0f}/s", "", together, BAR),
         replace(again, what=f"{again.what}, compiled engine"),
-        BenchRow("streams decided to the same bytes", f"{same}", f"{len(here)}", same / len(here), 1.0),
+        BenchRow("streams decided to the same bytes", f"{same}", f"{streams_seen}", same / streams_seen, 1.0),
     ]
+
+
+def compare() -> tuple[int, int]:
+    """Compile a copy; return how many streams both engines decide to the same bytes, and how many there are."""
+    compile_copy()
+    there, here = json.loads(in_copy("digests")), digests()
+    return sum(there.get(name) == digest for name, digest in here.items()), len(here)
 
 
 def compile_copy() -> None:
@@ -118,6 +126,13 @@ FIGURES: dict[str, Callable[[], object]] = {
 }
 
 if __name__ == "__main__":
-    if not decide.__file__.endswith(tuple(EXTENSION_SUFFIXES)):
-        sys.exit(f"{decide.__file__} is not compiled")
-    print(json.dumps(FIGURES[sys.argv[1]]()))
+    if len(sys.argv) > 1:
+        if not is_compiled():
+            sys.exit(f"{engine_name()} is not compiled")
+        print(json.dumps(FIGURES[sys.argv[1]]()))
+    else:
+        if shutil.which("cc") is None:
+            sys.exit(NO_COMPILER)
+        same, streams_seen = compare()
+        print(f"{same} of {streams_seen} streams were decided to the same bytes by the compiled engine")
+        sys.exit(same != streams_seen)

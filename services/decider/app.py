@@ -34,6 +34,7 @@ from services.decider.specs import CurrentSpecs
 from services.decider.watchdog import Watchdog
 from tidegate.events.decision import RedisView
 from tidegate.events.topics import JOBS, RESULTS, SNAPSHOTS
+from tidegate.installed import engine_name
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
@@ -155,6 +156,7 @@ async def rebuild_reservations(
 
 def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox) -> NoReturn:
     """Run the decider until SIGTERM or SIGINT."""
+    log.info("decides with %s", engine_name())
     clock = SystemClock()
     registry = new_registry(DECIDER)
     metrics = DeciderMetrics(registry)

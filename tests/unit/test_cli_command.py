@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tidegate.cli import app
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.tail import FORMATS
+from tidegate.engine import decide
 from tidegate.events.job import ManualScale, Mode, SpecChange
 from tidegate.events.result import ActionResult
 from tidegate.events.wire import Wire
@@ -48,6 +50,16 @@ def test_it_is_a_module_too() -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == CliRunner().invoke(app, ["version"]).stdout
+
+
+@pytest.mark.parametrize(("file", "said"), [("decide.py", False), (f"decide{EXTENSION_SUFFIXES[0]}", True)])
+def test_the_version_says_whether_the_engine_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, file: str, said: bool
+) -> None:
+    """`tidegate version` names the engine, and whether it is compiled."""
+    monkeypatch.setattr(decide, "__file__", file)
+    ran = CliRunner().invoke(app, ["version"])
+    assert (f"engine {decide.ENGINE_VERSION}, compiled, " in ran.stdout) == said
 
 
 def test_every_documented_command_exists() -> None:

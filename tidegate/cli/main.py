@@ -18,7 +18,7 @@ from tidegate.cli.problems import EXIT_CODES, CommandGroup
 from tidegate.cli.simulate import simulate_command
 from tidegate.cli.top import top
 from tidegate.cli.whatif import what_if
-from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.installed import engine_name
 from tidegate.terminal import stdout
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ def show_version() -> None:
         ours = version("tidegate")
     except PackageNotFoundError:  # run from a source tree without installation
         ours = "from source"
-    stdout().print(f"tidegate {ours}, engine {ENGINE_VERSION}, Python {python_version()}")
+    stdout().print(f"tidegate {ours}, {engine_name()}, Python {python_version()}")
 
 
 for command in (
