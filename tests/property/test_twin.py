@@ -152,12 +152,7 @@ def _scenario(steps: list[float], seed: int, lost: float, missing: float, delay:
         measurement=Measurement(lost_share=lost, missing_share=missing, delay_seconds=delay, delay_jitter_seconds=12.0),
         faults=Faults(deaths=(death,)),
     )
-    spec = spec_for(model)
-    scaling = spec.scaling.model_copy(
-        update={"policy_options": {"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0}}
-    )
-    spec = spec.model_copy(update={"scaling": scaling})
-    return one_job(model, spec, Load(steps, 120.0), seconds=2400.0, seed=seed)
+    return one_job(model, spec_for(model), Load(steps, 120.0), seconds=2400.0, seed=seed)
 
 
 @SLOW

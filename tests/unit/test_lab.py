@@ -119,10 +119,10 @@ def test_a_dead_job_is_started_again_by_the_engine() -> None:
     spec = spec_for(model)
     scenario = one_job(model, spec, Load([1000.0]), seconds=1800.0)
     recording = simulate(scenario)[spec.job_id]
-    assert [command.kind.value for command in recording.commands] == ["start"]
+    assert [command.kind.value for command in recording.commands].count("start") == 1
     assert recording.results[-1].phase is Phase.VERIFIED
     assert recording.ticks[-1].running
-    assert recording.ticks[-1].lag_records < 30_000
+    assert recording.ticks[-1].age_seconds < spec.scaling.lag_objective_seconds
 
 
 def test_two_jobs_in_a_small_pool_show_it_exhausted() -> None:

@@ -1,4 +1,4 @@
-"""Scenarios with a known right answer, which `flip271` reaches as far as its rule can."""
+"""Scenarios with a known answer: `tide` and `flip271` reach it as far as their rules can."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from tidegate.lab.jobs import PARTITIONS, batch_bound, lab_peak, sizes_of
 from tidegate.lab.scenarios import (
     AIMS,
     ScenarioOutcome,
@@ -17,8 +18,10 @@ from tidegate.lab.scenarios import (
     word_count,
     worst_sawtooth,
 )
-from tidegate.lab.simulate import simulate
+from tidegate.lab.score import score
+from tidegate.lab.simulate import play, simulate
 from tidegate.lab.trials import figures, settings, trials_table
+from tidegate.twin.schedule import demand
 
 
 def test_word_count_reaches_its_right_size() -> None:
@@ -54,21 +57,34 @@ def test_the_grid_of_starts_converges() -> None:
     assert sum(found.decisions for found in outcomes) / len(outcomes) <= 2.0
 
 
-def test_a_noisy_sine_stays_inside_the_restart_budget() -> None:
-    """Six hours of a noisy sine with restarts of 30 to 50 s: at most 22 restarts, each as long as the job needs."""
+@pytest.mark.parametrize(("policy", "most"), [("flip271", 3), ("tide", 11)])
+def test_a_noisy_sine_stays_inside_the_restart_budget(policy: str, most: int) -> None:
+    """Six hours of a noisy sine: no more restarts than the cheapest plan that knows the load makes, which is 11."""
     case = noisy_sine()
-    recording = simulate(case.scenario)[case.scenario.specs[0].job_id]
-    assert 1 <= restarts(recording) <= 22
+    recording = simulate(case.scenario.with_policy(policy))[case.scenario.specs[0].job_id]
+    assert 1 <= restarts(recording) <= most
     downtimes = [result.downtime_seconds for result in recording.results if result.downtime_seconds]
     assert all(28 <= seconds <= 60 for seconds in downtimes)
 
 
 @pytest.mark.parametrize("period", [600, 900, 1800, 3600])
-def test_a_sawtooth_makes_nothing_flap(period: int) -> None:
-    """At any period of the sawtooth there are fewer restarts than teeth, and never more than 8 in three hours."""
+def test_a_sawtooth_makes_a_rule_not_flap(period: int) -> None:
+    """At any period of the sawtooth `flip271` has fewer restarts than teeth, and never more than 8 in three hours."""
     case = worst_sawtooth(float(period))
-    recording = simulate(case.scenario)[case.scenario.specs[0].job_id]
+    recording = simulate(case.scenario.with_policy("flip271"))[case.scenario.specs[0].job_id]
     assert restarts(recording) <= min(8, 2 * 10_800 // period)
+
+
+@pytest.mark.parametrize("period", [600, 900, 1800, 3600])
+def test_following_a_sawtooth_is_cheaper_than_waiting_at_its_peak(period: int) -> None:
+    """`tide` may restart the job for every tooth, but then it costs less than the size that the peaks need, held."""
+    scenario = worst_sawtooth(float(period)).scenario
+    (model,), (spec,) = scenario.models, scenario.specs
+    largest = demand(model, PARTITIONS, lab_peak(model, spec), batch_bound(spec), sizes_of(spec))
+
+    followed, held = simulate(scenario.with_policy("tide"))[spec.job_id], play(scenario, [(0.0, largest)])
+    cost, limit = (score(model, spec, PARTITIONS, recording).cost for recording in (followed, held))
+    assert cost < limit
 
 
 def test_an_outcome_tells_growth_past_the_right_size() -> None:
@@ -83,7 +99,7 @@ def test_an_outcome_tells_growth_past_the_right_size() -> None:
 def test_tide_is_right_in_every_scenario() -> None:
     """With DS2's aim, each of 36 starts on sub-linear jobs ends at the right size, in few decisions, never over.
 
-    So does the word count, and a noisy sine makes nothing flap.
+    So does the word count, and a noisy sine is followed in few restarts.
     """
     (setting,) = (each for each in settings(["tide"]) if each.tuning == AIMS["tide"])
     found = figures(setting)
@@ -92,7 +108,7 @@ def test_tide_is_right_in_every_scenario() -> None:
     assert max(each.decisions for each in found.grid) <= 3
     assert sum(each.decisions for each in found.grid) / len(found.grid) <= 1.6
     _counts_words(found.word_count)
-    assert 1 <= found.sine_restarts <= 22
+    assert 1 <= found.sine_restarts <= 22, "with these aims it keeps no headroom"
     console = Console(width=200, file=StringIO())
     console.print(trials_table([found]))
     row = next(line for line in console.file.getvalue().splitlines() if "tide (DS2's aims)" in line)  # type: ignore[attr-defined]

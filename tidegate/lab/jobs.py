@@ -47,7 +47,7 @@ def spec_for(model: JobModel, *, maximum: int = MAX_PARALLELISM) -> JobSpec:
             control_dir="control",
             rescale=model.ways,
         ),
-        scaling=Scaling(policy="flip271", max_parallelism=maximum),
+        scaling=Scaling(max_parallelism=maximum),
     )
 
 

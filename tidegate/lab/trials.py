@@ -107,7 +107,7 @@ def trials_table(rows: list[Figures]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("sine: restarts", justify="right")
     table.add_column("sawtooth: restarts at the worst period", justify="right")
-    table.add_row("bar", "1 decision", "1 decision", "36 of 36", "<= 1.56", "<= 3", "0", "<= 22", "", style="dim")
+    table.add_row("bar", "1 decision", "1 decision", "36 of 36", "<= 1.56", "<= 3", "0", "<= 11", "", style="dim")
     for row in rows:
         worst = max(row.sawtooth_restarts, key=lambda period: row.sawtooth_restarts[period])
         counts = [found.decisions for found in row.grid]
