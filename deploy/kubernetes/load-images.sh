@@ -14,7 +14,7 @@ context=$(mktemp)
 trap 'rm -f "$context"' EXIT INT TERM
 # What deploy/Dockerfile copies, whichever builder Docker has: not all of them read Dockerfile.dockerignore.
 tar -cf "$context" --exclude=__pycache__ deploy/Dockerfile deploy/requirements deploy/examples deploy/kafka deploy/spark \
-    pyproject.toml README.md LICENSE tidegate services
+    pyproject.toml setup.py README.md LICENSE tidegate services
 
 names=
 build() {  # TARGET SERVICE NAME

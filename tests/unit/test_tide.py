@@ -397,6 +397,18 @@ def test_a_step_takes_one_change_to_the_right_size() -> None:
     assert plant.decisions[-1].evidence.lag_seconds < 15
 
 
+@pytest.mark.parametrize(("cold", "ordered"), [(5, []), (20, [8])])
+def test_a_young_run_counts_as_at_least_as_fast_as_other_sizes_promise(cold: int, ordered: list[int]) -> None:
+    """In its first minute a run of 4 slots does what 2 slots do: no reason for a third restart, unless it stays so."""
+    plant = Plant(slots=2)
+    plant.run([150.0 + 30 * (n % 3) for n in range(20)])
+    assert any(plant.run([350.0]) for _ in range(6))
+    assert plant.slots == 4
+    assert plant.run([350.0] * cold, capacity=60.0)[:1] == ordered
+    if not ordered:
+        assert plant.run([350.0] * 30) == []
+
+
 def test_the_first_batch_is_no_part_of_the_outage() -> None:
     """Of a downtime of 20 s, the first batch works for 10 s: the next restart is planned with the rest."""
     plant = Plant(slots=2)

@@ -196,11 +196,20 @@ def decided_after(tasks_of: Job, lasting: list[float]) -> int:
     ("lasting", "batches"),
     [
         ([12.0] * 8, 4),  # the first one is cold, and three are needed
-        ([73.0, 69.0, 185.0], 1),  # the cold part of a first batch of 73 s is small, and it shows as much as three
+        ([73.0, 69.0, 185.0], 2),  # nothing else of the job is known, so even a first batch of 73 s may be cold
         ([30.0, 69.0, 185.0], 2),
         ([30.0] * 8, 4),
     ],
 )
 def test_long_batches_count_by_their_time(lasting: list[float], batches: int) -> None:
-    """A batch counts once for each 20 s that it lasted, and a run's first batch counts if it is a long one."""
+    """A batch counts once for each 20 s that it lasted; a job's first batch does not count."""
     assert decided_after(Job(rate=100.0), lasting) == batches
+
+
+def test_the_first_batch_of_another_run_counts_if_it_is_long() -> None:
+    """The cold part of a batch of 73 s is small where the job is known, and it shows as much as three batches."""
+    tasks_of = Job(rate=100.0)
+    decided_after(tasks_of, [30.0] * 8)
+    tasks_of.at(60, ended=4, incarnation="app-2")
+    decision = tasks_of.at(68, ended=5, incarnation="app-2", batches=(batch(68, 5, 6 * TASK_RECORDS, 73.0),))
+    assert decision.trail[0].code != "TIDE_LEARNING"

@@ -32,7 +32,11 @@ LONG_BATCH_SECONDS: Final = 20.0
 """A batch counts once for each such time that it lasted: a long one shows as much as several short ones."""
 
 WARM_BATCH_SECONDS: Final = 60.0
-"""A run's first batches count if they last this long: then loading code and state is a small part of them."""
+"""A run's first batches count if they last this long, as loading code and state is then a small part of them, and if
+other batches of the job are known: alone, the few records of a long first batch would seem to be very expensive."""
+
+WARM_UP_SECONDS = 60.0
+"""How long a run is young after its first batch: the JVMs still compile, and caches fill."""
 
 WAY_BACK: Final = 1.0
 """The way back from a scale-down costs about as much as the scale-down."""
@@ -49,6 +53,8 @@ class FirstBatch(NamedTuple):
 
     records: int
     seconds: float
+    at: float = 0.0
+    """When it was seen."""
 
 
 class ScaleDown(NamedTuple):
@@ -129,11 +135,11 @@ class TideMemory(NamedTuple):
             return limits, sizes, overhead, batches, first
         limits = limits.learned(fresh, case.evidence.lag_records)
         if first is None:
-            first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds)
+            first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds, case.measured_at)
         # The first batches of a run load code, state and backlog, so they do not show its capacity.
         if not is_new and case.current and case.newest is not None:
             sums = case.newest.sums
-            if batches >= 0 or sums.seconds >= WARM_BATCH_SECONDS * sums.batches:
+            if batches >= 0 or (sizes and sums.seconds >= WARM_BATCH_SECONDS * sums.batches):
                 counted = max(int(sums.batches), int(sums.seconds / LONG_BATCH_SECONDS))
                 batches = min(max(batches, 0) + counted, MAX_BATCHES)
                 overhead = learn_overhead(overhead, fresh)
@@ -141,6 +147,10 @@ class TideMemory(NamedTuple):
             else:
                 batches = 0
         return limits, sizes, overhead, batches, first
+
+    def is_young(self, at: float) -> bool:
+        """Whether the present run has ended its first batch only a short while ago."""
+        return self.first_batch is not None and at - self.first_batch.at < WARM_UP_SECONDS
 
     def has_new_outage(self, case: Case) -> bool:
         """Whether the newest restart's cost and first batch are known, but not its outage."""

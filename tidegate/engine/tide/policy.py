@@ -22,6 +22,9 @@ its finished tasks give an upper bound of the capacity. If even that is too litt
 to end. In place, where growth interrupts nothing, it goes by what other sizes have shown, and a new job with a prior by
 what similar jobs have shown (`prior`). Nothing shrinks on any of this, nor while the job is late.
 
+A young run is slower than it will be, since the JVMs still compile and caches fill. Until `WARM_UP_SECONDS` after its
+first batch it counts as at least as fast as the job's other sizes promise.
+
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
 does not wait for another measurement.
 
@@ -46,7 +49,7 @@ from typing import ClassVar, Final, NamedTuple
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
-from tidegate.engine.tide.capacity import CapacityModel, fit_model, shape_of, useful_sizes
+from tidegate.engine.tide.capacity import CapacityModel, SizeFit, fit_model, shape_of, useful_sizes
 from tidegate.engine.tide.change import planned_change
 from tidegate.engine.tide.forecast import ArrivalForecast, LevelMemory
 from tidegate.engine.tide.memory import TideMemory, early_work
@@ -136,8 +139,20 @@ class Tide:
         return memory.with_change(case.measured_at, final - case.current, price / memory.caution)
 
     def _model(self, case: Case, memory: TideMemory) -> CapacityModel | None:
+        """Return the model at the present size; None if nothing is known.
+
+        A young run is slower than it will be. So it counts as at least as fast as the job's other sizes promise.
+        """
+        model = self._fitted(case, memory, memory.sizes)
+        if model is None or not memory.is_young(case.measured_at):
+            return model
+        others = tuple([each for each in memory.sizes if each.size != case.current])
+        promised = self._fitted(case, memory, others)
+        return model if promised is None or promised.rate <= model.rate else promised
+
+    def _fitted(self, case: Case, memory: TideMemory, sizes: tuple[SizeFit, ...]) -> CapacityModel | None:
         return fit_model(
-            memory.sizes,
+            sizes,
             case.current,
             shape_of(memory.stages, case.evidence.partitions),
             max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
