@@ -27,5 +27,5 @@ def is_compiled() -> bool:
 
 
 def engine_name() -> str:
-    """Return which engine this is, such as "engine 14, compiled"."""
+    """Return which engine this is, such as "engine 15, compiled"."""
     return f"engine {decide.ENGINE_VERSION}{', compiled' if is_compiled() else ''}"

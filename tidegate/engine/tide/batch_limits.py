@@ -46,9 +46,9 @@ class BatchLimits(NamedTuple):
             before = batches[-2].input_records
         last, largest = batches[-1].input_records, max([batch.input_records for batch in batches])
         left = min(last_lag, lag or 0)
-        # A batch without records, as stateful queries have them, shows no limit.
         if max_records is not None and largest > max_records * (1 + TOLERANCE):
             max_records = None
+        # A batch without records, as stateful queries have them, shows no limit.
         is_largest = 0 < largest <= last * (1 + TOLERANCE)
         if is_largest and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
             max_records = last
