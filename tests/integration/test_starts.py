@@ -22,6 +22,7 @@ from demo.environment import LIGHT_JVMS
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.provider import ProcessProvider, StackProvider
+from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.result import Phase
@@ -127,8 +128,10 @@ def test_an_unchanged_example_of_spark_is_changed_in_place(stack: StackProvider,
     )
     with closing(job), _words(info.bootstrap_servers, topic):
         end = job.carry_out(CommandKind.START, 1)
-        assert (end.phase, end.code) == (Phase.VERIFIED, "OK"), end
-        assert "committed batch 0" in end.sentence or "of the first batch have finished" in end.sentence
+        # on a busy machine the first batch is seen at work before it commits
+        works = {"OK": "committed batch 0", "FIRST_BATCH": "of the first batch have finished"}
+        assert end.phase is Phase.VERIFIED and works[end.code] in end.sentence, end
+        assert wait_until(lambda: any(c.newest_commit is not None for c in read_checkpoints(str(tmp_path / "ck"))), 120)
         (checkpoint,) = read_checkpoints(str(tmp_path / "ck"))
         facts = job.control.running(Token(1)) or {}
         assert facts["queries"] == [{"id": checkpoint.query_id, "name": None, "checkpoint": f"file:{tmp_path / 'ck'}"}]
