@@ -130,7 +130,8 @@ def test_an_unchanged_example_of_spark_is_changed_in_place(stack: StackProvider,
         end = job.carry_out(CommandKind.START, 1)
         # on a busy machine the first batch is seen at work before it commits
         works = {"OK": "committed batch 0", "FIRST_BATCH": "of the first batch have finished"}
-        assert end.phase is Phase.VERIFIED and works[end.code] in end.sentence, end
+        assert end.phase is Phase.VERIFIED, end
+        assert works[end.code] in end.sentence, end
         assert wait_until(lambda: any(c.newest_commit is not None for c in read_checkpoints(str(tmp_path / "ck"))), 120)
         (checkpoint,) = read_checkpoints(str(tmp_path / "ck"))
         facts = job.control.running(Token(1)) or {}
