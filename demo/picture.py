@@ -41,7 +41,8 @@ def draw(timeline: Timeline, phases: Sequence[PhaseResult], objective_seconds: f
         _ordered(slots, timeline, zero)
         slots.set_ylabel("slots")
         slots.set_xlabel("seconds since the load started")
-        slots.margins(y=0.2)  # room for the labels above the points
+        for axes in (rates, slots):
+            axes.margins(y=0.2)  # room for the labels above the curve and the points
         for axes in (rates, records, seconds, slots):
             _mark(axes, timeline, phases, zero)
             axes.set_ylim(bottom=0)
