@@ -13,6 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from services.actuator.backends import LAUNCHER, Submission
+from tests.support.cases import case
 from tests.support.events import job
 from tests.support.fake_drivers import FakeJava
 from tests.support.fake_queries import JavaOption
@@ -233,9 +234,7 @@ def test_a_main_class_is_never_handed_over() -> None:
     """Neither the engine nor the actuator tries it: it is not among the ways of such a job."""
     spec = _jvm_job()
     assert spec.application.ways == (Way.IN_PLACE, Way.RESTART)
-    state = types.SimpleNamespace(outdated=True, changes=types.SimpleNamespace(closed=()))
-    case: Any = types.SimpleNamespace(spec=spec, state=state)
-    assert open_ways(case) == (Way.RESTART,), "a new version of the jar is a restart"
+    assert open_ways(case(spec=spec, outdated=True)) == (Way.RESTART,), "a new version of the jar is a restart"
 
 
 @pytest.mark.parametrize(
