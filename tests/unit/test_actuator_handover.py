@@ -39,6 +39,8 @@ class HandoverWorld(FakeWorld):
     """Whether the first driver comes to a batch boundary in time."""
     writers: list[str] = field(default_factory=list)
     """Who committed, in order."""
+    queries: str = "ab"
+    """Ids of the queries of each driver."""
     late_seconds: float = 0.0
     """After how long the second driver's other query commits."""
     caught_up: bool = False
@@ -108,7 +110,7 @@ class HandoverWorld(FakeWorld):
     def _arrive(self, driver: str, token: Token) -> None:
         facts: dict[str, Any] = {"submission_id": driver, "application_id": f"app-{driver}", "hands_over": True}
         place = str(self.spec.application.checkpoint_location)
-        queries = [{"id": id_, "name": None, "checkpoint": place} for id_ in "ab"]
+        queries = [{"id": id_, "name": None, "checkpoint": place} for id_ in self.queries]
         facts |= {"application": f"digest-{driver}", "queries": queries}
         self.control.write_running(token, {**facts, "epoch": token.epoch, "run": token.run})
 
@@ -236,6 +238,23 @@ def test_a_first_driver_that_does_not_pause_goes_on(world: HandoverWorld) -> Non
     assert "No batch of the first driver ended within 20 s" in world.last().sentence
     assert world.alive() == [FIRST]
     assert world.last().submission_id == FIRST
+
+
+@pytest.mark.parametrize(
+    ("ways", "queries", "seconds"),
+    [((Way.HANDOVER,), "a", 600), ((Way.HANDOVER,), "ab", 20), ((Way.HANDOVER, Way.RESTART), "a", 20)],
+)
+def test_a_job_with_one_query_and_no_other_way_is_given_time(
+    tmp_path: Path, ways: tuple[Way, ...], queries: str, seconds: float
+) -> None:
+    """A handover that fails would only be tried again; but of several queries, some would be paused all the time."""
+    world = HandoverWorld(tmp_path, ways=ways, queries=queries, pauses=False)
+    world.start()
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert f"No batch of the first driver ended within {seconds} s" in world.last().sentence
+    asked = world.control.hold()
+    assert asked is not None
+    assert asked.deadline_seconds == seconds
 
 
 def test_a_cluster_that_does_not_answer_does_not_stop_a_handover(world: HandoverWorld) -> None:

@@ -246,6 +246,18 @@ def test_a_handover_does_not_break_a_long_batch() -> None:
     assert _committed(world) == 80_000
 
 
+def test_a_job_that_can_only_be_handed_over_waits_for_its_batch() -> None:
+    """The same batch, where a handover that fails could only be tried again."""
+    model = twin_model(max_records_per_trigger=None, stop_deadline_seconds=5.0, ways=(Way.HANDOVER,))
+    world = twin_world(model, rate=0.0)
+    world.job("job").sources[0].written = 80_000
+    world.advance(EPOCH + 1)
+    world.order(twin_command(1, 8, way=Way.HANDOVER))
+    results = world.advance(EPOCH + 90)
+    assert phases_of(results) == ["accepted", "warming", "switching", "running", "retiring", "verified"]
+    assert world.truth("job").slots == 8
+
+
 def test_a_handover_without_room_for_both_sizes_becomes_the_next_way() -> None:
     """The pool must hold both drivers: if it cannot, the job goes its first other way, or rejects the command."""
     full = twin_world(twin_model(), slots=10)

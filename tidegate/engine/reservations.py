@@ -21,7 +21,7 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
-from tidegate.events.way import Way
+from tidegate.events.way import Way, boundary_seconds
 
 DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
 """Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
@@ -69,15 +69,16 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
     """Return what a command reserves for a job that has `granted` slots.
 
     The slots lapse when the command can no longer be under way: it starts before it expires, and then needs one stop
-    and two starts (the ordered size and the rollback), each with its deadline. A start or a stop is not a change of
-    size and holds no cooldown. A handover needs all slots of the new size next to those of the old one.
+    or handover and two starts (the ordered size and the rollback), each with its deadline. A start or a stop is not a
+    change of size and holds no cooldown. A handover needs all slots of the new size next to those of the old one.
     """
     cooldown = 0.0
     if command.kind is CommandKind.RESCALE:
         cooldown = guard_of(Cooldown, spec).hold_seconds(command.way)
     kept = 0 if command.way is Way.HANDOVER else granted
     application = spec.application
-    longest = application.stop_deadline_seconds + 2 * application.start_deadline_seconds
+    boundary = boundary_seconds(application.ways, application.stop_deadline_seconds)
+    longest = boundary + 2 * application.start_deadline_seconds
     return Hold(
         job_id=spec.job_id,
         pool_id=spec.pool_id,

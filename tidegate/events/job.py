@@ -166,7 +166,8 @@ class Application(Wire):
     """The heap of the driver, in MiB; on Kubernetes at least 466."""
     stop_deadline_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How long a stop may wait for a batch boundary before the driver is killed; half as long again if the running
-    batch is nearly done."""
+    batch is nearly done. A handover waits as long before it is given up, and ten minutes if the spec allows nothing
+    else and the job has one query."""
     start_deadline_seconds: Annotated[float, Field(gt=0)] = 180.0
     """How long a new run may go without progress, such as a finished task, before it is rolled back."""
 

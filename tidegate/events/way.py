@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 
@@ -19,3 +20,16 @@ class Way(StrEnum):
 ALL_WAYS = tuple(Way)
 WITHOUT_HANDOVER = (Way.IN_PLACE, Way.RESTART)
 """Those of a job with a main class, whose queries nobody can start again behind the program's own handles."""
+
+ONLY_HANDOVER_SECONDS = 600.0
+"""How long the end of a batch is waited for at least, if a job can only be handed over."""
+
+
+def boundary_seconds(ways: Sequence[Way], stop_deadline_seconds: float) -> float:
+    """Return how long a handover of one query waits for its batch to end, in seconds.
+
+    As long as a stop, or longer if there is no other way: the batch goes on meanwhile, and a handover that fails would
+    only be tried again.
+    """
+    alone = tuple(ways) == (Way.HANDOVER,)
+    return max(stop_deadline_seconds, ONLY_HANDOVER_SECONDS) if alone else stop_deadline_seconds

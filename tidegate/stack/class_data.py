@@ -34,8 +34,8 @@ def class_data() -> Path:
 def light_jvm() -> str:
     """Return the options of a JVM that starts fast, with the archive, and compiles fast instead of well.
 
-    It prints nothing about an archive that does not fit. Its room for compiled code is that of other JVMs: the 48 MB that
-    it would have are full after a few hundred queries, and then Java goes on without a compiler.
+    It prints nothing about an archive that does not fit. Its room for compiled code is that of other JVMs: the 48 MB
+    that it would have are full after a few hundred queries, and then Java goes on without a compiler.
     """
     compiler = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     return f"{compiler} -XX:+UseSerialGC -XX:SharedArchiveFile={class_data()} -Xshare:auto -Xlog:disable"

@@ -16,7 +16,7 @@ import math
 
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import Phase
-from tidegate.events.way import Way
+from tidegate.events.way import Way, boundary_seconds
 from tidegate.twin.execution import Execution, Report, incarnation
 from tidegate.twin.job import Batch, Job, JobEvent, Life
 
@@ -263,7 +263,7 @@ class HandoverExecution(Execution):
         elif phase is Phase.WARMING:
             self.emit(Phase.SWITCHING, at)
             self._boundary = job.batch is None
-            self.due_at = at + job.model.stop_deadline_seconds
+            self.due_at = at + boundary_seconds(job.model.ways, job.model.stop_deadline_seconds)
             if self._boundary:
                 self._pause(at)
         elif phase is Phase.SWITCHING and self._boundary:

@@ -2,7 +2,8 @@
 
 The fence is taken before anything else. The second driver is let go only when the first one has said that its queries
 have ended, or is certainly gone. If the first one reaches no batch boundary in time, its queries go on, no batch is
-broken, and the second driver is given up.
+broken, and the second driver is given up. A job that can only be handed over is given more time, but not if it has
+several queries: those that end a batch early are paused until the last one does.
 
 A successor repeats all of it with a newer token: a driver that has paused says so again, and one that was let go takes
 the newer token.
@@ -14,10 +15,11 @@ from typing import Any
 
 from services.actuator.actions.pair import ASK_SECONDS, has_ended, others
 from services.actuator.checkpoint import read_mark
-from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
+from tidegate.events.way import boundary_seconds
 from tidegate.launcher.control import HandoverOrder, Token
 
 LOOK_SECONDS = 0.02
@@ -43,7 +45,7 @@ def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
     started = task.clock.monotonic()
     how = "had ended"
     if first:
-        refused = _pause(task, drivers, token, first[0].submission_id)
+        refused = _pause(task, drivers, token, first[0])
         if refused is not None:
             return refused
         how = "paused"
@@ -61,9 +63,13 @@ def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
     )
 
 
-def _pause(task: Task, drivers: JobDrivers, token: Token, submission_id: str) -> ActionOutcome | None:
+def _pause(task: Task, drivers: JobDrivers, token: Token, first: LiveDriver) -> ActionOutcome | None:
     """Have a driver pause its queries; return None if it has, or is gone."""
-    seconds = task.spec.application.stop_deadline_seconds
+    application, submission_id = task.spec.application, first.submission_id
+    has_one_query = len(first.facts.get("queries", ())) == 1
+    seconds = application.stop_deadline_seconds
+    if has_one_query:
+        seconds = boundary_seconds(application.ways, seconds)
     drivers.control.request_hold(HandoverOrder(token, submission_id, seconds))
     watch = _PauseWatch(task, drivers, token, submission_id)
     answer = task.until(watch.look, seconds + GRACE_SECONDS, LOOK_SECONDS)
