@@ -24,7 +24,7 @@ from tidegate.replay.files import read_manifest
 OBJECTIVE_SECONDS = 20.0
 
 
-@pytest.mark.timeout(850)
+@pytest.mark.timeout(1200)
 def test_a_lagging_job_grows_catches_up_and_shrinks(stack: StackProvider, tmp_path: Path) -> None:
     """Size follows the load both ways, lag comes back, no record is lost, and the audit finds nothing."""
     if not isinstance(stack, ProcessProvider):
