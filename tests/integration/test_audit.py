@@ -26,6 +26,8 @@ from tidegate.replay.audit.run import AuditResult, CannotAudit, Status, audit
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.runtime.settings import ServiceSettings
 
+pytestmark = pytest.mark.timeout(600)
+
 
 def number_changed(job: AuditedJob) -> None:
     """Write another figure into a decision."""
@@ -128,7 +130,6 @@ def damaged(session: Any, tmp_path_factory: pytest.TempPathFactory) -> AuditResu
     return audit(session, of_recording(session, recording), event_logs=logs, redis=_redis(jobs))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("damage", list(DAMAGE), ids=lambda each: each.__name__)
 def test_damage_is_found_named_and_placed(damaged: AuditResult, damage: Callable[[AuditedJob], None]) -> None:
     """Exactly the checks that concern one kind of damage find it, at its place, and nothing else is found."""
@@ -143,7 +144,6 @@ def test_damage_is_found_named_and_placed(damaged: AuditResult, damage: Callable
     assert found == {name: place.format(p=partition) for name, place in DAMAGE[damage].items()}
 
 
-@pytest.mark.timeout(600)
 def test_every_other_check_passes(damaged: AuditResult) -> None:
     """Checks that concern none of the damage pass or have nothing to look at, and the page and the JSON say it all."""
     told = {name for found in DAMAGE.values() for name in found} | {"events-are-readable"}
@@ -160,7 +160,6 @@ def test_every_other_check_passes(damaged: AuditResult) -> None:
     assert not json.loads(as_json(damaged))["ok"]
 
 
-@pytest.mark.timeout(600)
 def test_redis_that_differs_from_the_topics_is_found(session: Any, tmp_path: Path) -> None:
     """A cooldown that was lost, slots that nobody ordered, and a fence from the future are found, each with its key."""
     job = audited_job("orders", 0)
@@ -181,7 +180,6 @@ def test_redis_that_differs_from_the_topics_is_found(session: Any, tmp_path: Pat
     }
 
 
-@pytest.mark.timeout(600)
 def test_what_cannot_be_proved_is_named_and_never_passes(session: Any, tmp_path: Path) -> None:
     """Logs and Redis that are not given, a log that is gone, records that retention has removed: named, and open."""
     job = audited_job("orders", 0)
@@ -211,7 +209,6 @@ def test_what_cannot_be_proved_is_named_and_never_passes(session: Any, tmp_path:
     assert "there is no event log of app-36" in text
 
 
-@pytest.mark.timeout(600)
 def test_an_audit_of_nothing_is_refused(session: Any, tmp_path: Path) -> None:
     """A recording without records is an error, not a pass."""
     recording, _ = write_audited(tmp_path, [AuditedJob("none", 0)])
@@ -236,7 +233,6 @@ def _redis(jobs: list[AuditedJob]) -> RedisContents:
     return RedisContents("tidegate:", at, True, cooldowns, {}, fences)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("commands_share")
 def test_the_command_audits_the_topics_of_a_broker(
     kafka: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -199,7 +199,8 @@ def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, st
         assert working.pool.slots_used >= 2
         assert working.sources[0].end_offsets == (400, 400, 400, 400)
         # a stage is in the snapshot of the interval it finished in, which may be the one before its batch's
-        assert {stage.tasks for snapshot in rig.seen for stage in snapshot.stages} == {4}
+        stages = {stage.name: stage.tasks for snapshot in rig.seen for stage in snapshot.stages}
+        assert list(stages.values()) == [4]
         assert working.batches[0].input_records == 400
 
         done = rig.wait_for("caught up", lambda s: s.sources[0].committed_offsets == (400, 400, 400, 400), 60)

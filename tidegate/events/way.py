@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 
@@ -25,11 +24,10 @@ ONLY_HANDOVER_SECONDS = 600.0
 """How long the end of a batch is waited for at least, if a job can only be handed over."""
 
 
-def boundary_seconds(ways: Sequence[Way], stop_deadline_seconds: float) -> float:
+def boundary_seconds(ways: tuple[Way, ...], stop_deadline_seconds: float) -> float:
     """Return how long a handover of one query waits for its batch to end, in seconds.
 
     As long as a stop, or longer if there is no other way: the batch goes on meanwhile, and a handover that fails would
     only be tried again.
     """
-    alone = tuple(ways) == (Way.HANDOVER,)
-    return max(stop_deadline_seconds, ONLY_HANDOVER_SECONDS) if alone else stop_deadline_seconds
+    return max(stop_deadline_seconds, ONLY_HANDOVER_SECONDS) if ways == (Way.HANDOVER,) else stop_deadline_seconds
