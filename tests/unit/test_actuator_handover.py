@@ -330,6 +330,31 @@ def test_a_first_driver_that_is_killed_while_it_is_paused_does_not_matter(world:
     assert world.alive() == [SECOND]
 
 
+def test_nobody_waits_for_a_batch_if_the_second_driver_ends_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first driver is told to go on at once, in the middle of its batch, and not after ten minutes."""
+    world = HandoverWorld(tmp_path, ways=(Way.HANDOVER,), queries="a", pauses=False)
+    world.start()
+    obey, asked_at = HandoverWorld._obey, []
+
+    def at_work(of: HandoverWorld, driver: str) -> None:
+        hold, go = of.control.hold(), of.control.go()
+        if driver == FIRST and hold is not None and (go is None or go.token < hold.token):
+            asked_at.append(of.seconds)
+            if of.seconds > asked_at[0] + 20:
+                of.drivers[SECOND] = DriverState.ENDED
+        else:
+            obey(of, driver)
+
+    monkeypatch.setattr(HandoverWorld, "_obey", at_work)
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.last().code == "NOT_SWITCHED"
+    assert "The second driver ended while the first one finished its batch." in world.last().sentence
+    assert world.alive() == [FIRST]
+    assert world.seconds < asked_at[0] + 30
+
+
 def test_a_second_driver_that_is_killed_while_it_waits_leaves_the_first(world: HandoverWorld) -> None:
     """Nobody is paused for a driver that is gone."""
 

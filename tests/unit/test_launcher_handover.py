@@ -183,6 +183,23 @@ def test_no_batch_is_broken_for_a_handover(script: Script) -> None:
     assert not script.turn.holding
 
 
+def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that is told to go on while it waits for the end of a batch waits no longer."""
+
+    def end(_query: Any, _deadline: float) -> bool:
+        script.control.raise_fence(Token(6, 2), "a")
+        script.control.let_go(HandoverOrder(Token(6, 2), FakeRun.submission_id))
+        return False
+
+    monkeypatch.setattr(handover, "end_at_boundary", end)
+    begun = time.monotonic()
+    token = script.order(1, hold=True, seconds=600.0)
+    assert time.monotonic() - begun < 60.0
+    assert script.control.paused(token) == {"paused": False, "queries": {}}
+    assert script.query._jsq.active
+    assert script.run.token == Token(6, 2)
+
+
 def test_orders_for_other_drivers_and_old_orders_are_not_obeyed(script: Script) -> None:
     """Only an order that names this driver, and is newer than its run, counts."""
     token = script.order(1, hold=True, driver="driver-9-9")

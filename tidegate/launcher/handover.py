@@ -8,7 +8,8 @@ must not notice: to it, a held query is still active, and whoever waits for its 
 driver fails, `go` names the first one: it starts the same queries again from their checkpoints, and puts them behind
 the script's own handles. If the second one succeeds, the stop marker ends the first driver.
 
-If a query reaches no batch boundary in time, no batch is broken: all queries go on, and `paused-…` says so.
+If a query reaches no batch boundary in time, or `go` names the first driver before it does, no batch is broken: all
+queries go on, and `paused-…` says so.
 
 Neither driver waits for ever. A second driver that is not let go ends after `WAIT_SECONDS`. A first driver that nobody
 lets go for `FORGOTTEN_SECONDS` resumes by itself. Each order to pause is one *turn*, which can be taken once: by the
@@ -203,7 +204,7 @@ class Turn:
         running = set(queries)
 
         def end(id_: str) -> None:
-            while time.monotonic() < deadline and self._run.asked_to_stop() is None:
+            while time.monotonic() < deadline and self._run.asked_to_stop() is None and not self._taken_back():
                 if end_at_boundary(queries[id_].query, min(deadline, time.monotonic() + _TRY_SECONDS)):
                     running.discard(id_)
                     return
@@ -214,6 +215,11 @@ class Turn:
         for thread in threads:
             thread.join()
         return running
+
+    def _taken_back(self) -> bool:
+        """Whether this driver is told to go on before it has paused."""
+        order = self._control.go()
+        return order is not None and self._is_new(order) and order.token > self._held_for[-1]
 
     def _resume(self) -> None:
         for started in self._held.values():

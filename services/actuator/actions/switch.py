@@ -3,7 +3,8 @@
 The fence is taken before anything else. The second driver is let go only when the first one has said that its queries
 have ended, or is certainly gone. If the first one reaches no batch boundary in time, its queries go on, no batch is
 broken, and the second driver is given up. A job that can only be handed over is given more time, but not if it has
-several queries: those that end a batch early are paused until the last one does.
+several queries: those that end a batch early are paused until the last one does. If the second driver ends meanwhile,
+the first one is told to go on at once.
 
 A successor repeats all of it with a newer token: a driver that has paused says so again, and one that was let go takes
 the newer token.
@@ -11,9 +12,10 @@ the newer token.
 
 from __future__ import annotations
 
-from typing import Any
+from enum import Enum
 
 from services.actuator.actions.pair import ASK_SECONDS, has_ended, others
+from services.actuator.backends import DriverState
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.machine import ActionEvent
@@ -35,17 +37,17 @@ def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
         raise RuntimeError(f"command {task.command.command_id}: the result of the warm-up names no driver")
     try:
         if has_ended(task, drivers, second.submission_id):
-            return ActionOutcome(ActionEvent.NOT_SWITCHED, "The second driver has ended.", "NOT_SWITCHED")
+            return _not_switched("The second driver has ended.")
         first = others(task, drivers, second.submission_id)
     except NO_ANSWER as error:
-        return ActionOutcome(ActionEvent.NOT_SWITCHED, f"Cannot tell what runs: {error}.", "NOT_SWITCHED")
+        return _not_switched(f"Cannot tell what runs: {error}.")
     if len(first) > 1:
         ids = ", ".join(driver.submission_id for driver in first)
-        return ActionOutcome(ActionEvent.NOT_SWITCHED, f"More than one driver runs: {ids}.", "NOT_SWITCHED")
+        return _not_switched(f"More than one driver runs: {ids}.")
     started = task.clock.monotonic()
     how = "had ended"
     if first:
-        refused = _pause(task, drivers, token, first[0])
+        refused = _pause(task, drivers, token, first[0], second.submission_id)
         if refused is not None:
             return refused
         how = "paused"
@@ -63,46 +65,63 @@ def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
     )
 
 
-def _pause(task: Task, drivers: JobDrivers, token: Token, first: LiveDriver) -> ActionOutcome | None:
+def _pause(task: Task, drivers: JobDrivers, token: Token, first: LiveDriver, second_id: str) -> ActionOutcome | None:
     """Have a driver pause its queries; return None if it has, or is gone."""
-    application, submission_id = task.spec.application, first.submission_id
+    application, first_id = task.spec.application, first.submission_id
     has_one_query = len(first.facts.get("queries", ())) == 1
     seconds = application.stop_deadline_seconds
     if has_one_query:
         seconds = boundary_seconds(application.ways, seconds)
-    drivers.control.request_hold(HandoverOrder(token, submission_id, seconds))
-    watch = _PauseWatch(task, drivers, token, submission_id)
+    drivers.control.request_hold(HandoverOrder(token, first_id, seconds))
+    watch = _PauseWatch(task, drivers, token, first_id, second_id)
     answer = task.until(watch.look, seconds + GRACE_SECONDS, LOOK_SECONDS)
     if answer is None:
-        sentence = f"The first driver did not answer within {seconds + GRACE_SECONDS:g} s."
-        return ActionOutcome(ActionEvent.NOT_SWITCHED, sentence, "NOT_SWITCHED")
-    if not answer["paused"]:
-        sentence = (
+        return _not_switched(f"The first driver did not answer within {seconds + GRACE_SECONDS:g} s.")
+    if answer is _Answer.GOES_ON:
+        return _not_switched(
             f"No batch of the first driver ended within {seconds:g} s. If its batches take longer, raise"
             " application.stop_deadline_seconds."
         )
-        return ActionOutcome(ActionEvent.NOT_SWITCHED, sentence, "NOT_SWITCHED")
+    if answer is _Answer.IS_ALONE:
+        return _not_switched("The second driver ended while the first one finished its batch.")
     return None
 
 
-class _PauseWatch:
-    """Waits for a driver's answer, and asks the cluster now and then whether the driver is still there."""
+def _not_switched(sentence: str) -> ActionOutcome:
+    return ActionOutcome(ActionEvent.NOT_SWITCHED, sentence, "NOT_SWITCHED")
 
-    def __init__(self, task: Task, drivers: JobDrivers, token: Token, submission_id: str) -> None:
+
+class _Answer(Enum):
+    """What has become of an order to pause."""
+
+    PAUSED = "the first driver has paused, or is certainly gone"
+    GOES_ON = "no batch of the first driver ended in time"
+    IS_ALONE = "the second driver has ended"
+
+
+class _PauseWatch:
+    """Waits for the first driver's answer, and asks the cluster now and then whether both drivers are still there."""
+
+    def __init__(self, task: Task, drivers: JobDrivers, token: Token, first_id: str, second_id: str) -> None:
         self._task = task
         self._drivers = drivers
         self._token = token
-        self._submission_id = submission_id
+        self._first_id = first_id
+        self._second_id = second_id
         self._ask_at = task.clock.monotonic() + ASK_SECONDS
 
-    def look(self) -> dict[str, Any] | None:
-        """Return the driver's answer, or that it has paused if it is certainly gone; None if neither is so."""
+    def look(self) -> _Answer | None:
+        """Return what has become of the order; None while that is open."""
         answer = self._drivers.control.paused(self._token)
-        if answer is not None or self._task.clock.monotonic() < self._ask_at:
-            return answer
+        if answer is not None:
+            return _Answer.PAUSED if answer["paused"] else _Answer.GOES_ON
+        if self._task.clock.monotonic() < self._ask_at:
+            return None
         self._ask_at = self._task.clock.monotonic() + ASK_SECONDS
         try:
-            alive = any(driver.submission_id == self._submission_id for driver in self._drivers.live())
+            if all(driver.submission_id != self._first_id for driver in self._drivers.live()):
+                return _Answer.PAUSED
+            ended = self._drivers.state(self._second_id) is DriverState.ENDED
         except NO_ANSWER:
-            alive = True
-        return None if alive else {"paused": True}
+            return None
+        return _Answer.IS_ALONE if ended else None
