@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.twins import twin_command
+from tidegate.engine.tide.capacity import makespan as formula
 from tidegate.events.command import CommandKind
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
@@ -37,6 +38,15 @@ def test_a_makespan_lies_between_its_bounds(tasks: list[float], slots: int) -> N
     seconds = makespan(tasks, slots)
     ideal = max(*tasks, sum(tasks) / slots) if len(tasks) > 1 else tasks[0]
     assert ideal * (1 - 1e-9) <= seconds <= sum(tasks) / slots + max(tasks) * (1 + 1e-9) + 1e-9
+
+
+@given(st.integers(2, 60), st.integers(1, 70), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_the_engine_knows_the_makespan_around_one_slow_task(tasks: int, slots: int, place: float, slow: float) -> None:
+    """Its formula gives what scheduling task by task does."""
+    ratio, slowest = 1.0 + slow * (min(tasks, 12) - 1), min(tasks - 1, int(place * tasks))
+    seconds = [(tasks - ratio) / (tasks - 1)] * tasks
+    seconds[slowest] = ratio
+    assert formula(tasks, slots, ratio, slowest) == pytest.approx(makespan(seconds, slots))
 
 
 @given(st.lists(costs, min_size=1, max_size=3), st.integers(1, 50))

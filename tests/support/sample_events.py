@@ -394,6 +394,21 @@ def _later() -> dict[str, Wire]:
                 ),
             }
         ),
+        "snapshot.skewed": _snapshots()[1].model_copy(
+            update={
+                "state": ClusterState.RUNNING,
+                "stages": (
+                    StageTasks(
+                        name="start at <unknown>:0",
+                        tasks=8,
+                        busy_seconds=12.5,
+                        median_task_seconds=0.75,
+                        slowest_task_seconds=6.25,
+                        slowest_task_place=5,
+                    ),
+                ),
+            }
+        ),
         "job.priced": _jobs()[1].model_copy(
             update={"scaling": Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))}
         ),

@@ -69,10 +69,15 @@ def asked(size: int, shot: MetricSnapshot | None = None, **scaling: Any) -> Deci
     return decide(job(manual=request, **scaling), [shot or snapshot(0, partitions=64)])[1]
 
 
-def stage(tasks: int, busy: float, median: float, slowest: float) -> dict[str, Any]:
+def stage(tasks: int, busy: float, median: float, slowest: float, place: int | None = None) -> dict[str, Any]:
     """Return the change of a snapshot that has one stage."""
     told = StageTasks(
-        name="stage", tasks=tasks, busy_seconds=busy, median_task_seconds=median, slowest_task_seconds=slowest
+        name="stage",
+        tasks=tasks,
+        busy_seconds=busy,
+        median_task_seconds=median,
+        slowest_task_seconds=slowest,
+        slowest_task_place=place,
     )
     return {"stages": (told,)}
 
@@ -481,6 +486,12 @@ def test_lag_in_one_partition_is_skew_too() -> None:
 def test_a_slow_task_among_much_other_work_is_no_bound() -> None:
     """Skewed, but the other tasks keep the slots busy for longer: more slots help."""
     assert growth(last=stage(64, 90.0, 1.0, 9.0)).final_parallelism == 16
+
+
+@pytest.mark.parametrize(("place", "size"), [(3, 4), (4, 16)])
+def test_a_slow_task_that_waits_for_a_slot_lets_the_job_grow(place: int, size: int) -> None:
+    """On 4 slots the fifth task begins when another one has ended; with more, it begins at once."""
+    assert growth(last=stage(8, 16.0, 1.0, 9.0, place)).final_parallelism == size
 
 
 def test_the_largest_proposal_of_the_window_counts() -> None:

@@ -192,9 +192,9 @@ def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest
         return False
 
     monkeypatch.setattr(handover, "end_at_boundary", end)
-    begun = time.monotonic()
+    started = time.monotonic()
     token = script.order(1, hold=True, seconds=600.0)
-    assert time.monotonic() - begun < 60.0
+    assert time.monotonic() - started < 60.0
     assert script.control.paused(token) == {"paused": False, "queries": {}}
     assert script.query._jsq.active
     assert script.run.token == Token(6, 2)

@@ -127,9 +127,22 @@ def test_a_log_with_tasks_is_cut_wherever_it_was_read(tmp_path: Path) -> None:
             shots.append(_shot(log, run.cut(Interval(at - timedelta(seconds=10), at)), end))
     assert any(shot.running for shot in shots)
     assert len(shots) > 5
+    assert any(stage.slowest_task_place is not None for shot in shots for stage in shot.stages)
+    assert _verdicts(shots, log) == [("ok", "")] * len(shots)
+    # An older version of Tidegate told less of a stage.
+    assert _verdicts([_with_places(shot, None) for shot in shots], log) == [("ok", "")] * len(shots)
+    assert ("finding", "stages.0.slowest_task_place") in _verdicts([_with_places(shot, 77) for shot in shots], log)
+
+
+def _verdicts(shots: list[MetricSnapshot], log: LoggedRun) -> list[tuple[str, str]]:
     found: list[CutFigure] = []
     compare_with_logs([PlacedSnapshot(shot, 0, n) for n, shot in enumerate(shots)], [log], found.append)
-    assert [(each.verdict, each.figure) for each in found] == [("ok", "")] * len(shots)
+    return [(each.verdict, each.figure) for each in found]
+
+
+def _with_places(shot: MetricSnapshot, place: int | None) -> MetricSnapshot:
+    stages = tuple(stage.model_copy(update={"slowest_task_place": place}) for stage in shot.stages)
+    return shot.model_copy(update={"stages": stages})
 
 
 def _shot(log: LoggedRun, made: Reading, sequence: int) -> MetricSnapshot:

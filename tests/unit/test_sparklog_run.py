@@ -68,11 +68,12 @@ def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None
 
 
 def test_stage_figures_are_those_of_the_tasks() -> None:
-    """Busy time is the sum over tasks, median and slowest are averaged over the runs of the stage."""
+    """Busy time is the sum over tasks; median and slowest are averaged over the runs; the place is the newest run's."""
     run = fresh()
     for attempt, seconds in enumerate([(1.0, 2.0, 6.0), (1.0, 4.0, 4.0)]):
         for partition, task in enumerate(seconds):
-            run.apply(TaskEnded((attempt, 0), partition, task, task / 10, 0))
+            # Partitions are launched in another order than they are numbered in.
+            run.apply(TaskEnded((attempt, 0), 10 * attempt + 3 - partition, partition, task, task / 10, 0))
         run.apply(StageEnded((attempt, 0), "scan", 3, T + timedelta(seconds=attempt), failed=False))
     reading = run.cut(between(-10, 10))
     (stage,) = reading.stages
@@ -80,13 +81,14 @@ def test_stage_figures_are_those_of_the_tasks() -> None:
     assert stage.busy_seconds == pytest.approx(18.0)
     assert stage.median_task_seconds == pytest.approx((2.0 + 4.0) / 2)
     assert stage.slowest_task_seconds == pytest.approx((6.0 + 4.0) / 2)
+    assert stage.slowest_task_place == 1
     assert reading.gc_ratio == pytest.approx(0.1)
 
 
 def test_a_failed_stage_and_no_tasks_give_no_figures() -> None:
     """Without finished work, ratio and stages are absent, not zero."""
     run = fresh()
-    run.apply(TaskEnded((1, 0), 0, 1.0, 0.1, 0))
+    run.apply(TaskEnded((1, 0), 7, 0, 1.0, 0.1, 0))
     run.apply(StageEnded((1, 0), "scan", 3, T, failed=True))
     run.apply(StageEnded((2, 0), "skipped", 3, T, failed=False))
     reading = run.cut(between(-10, 10))

@@ -37,7 +37,7 @@ def with_batch(batch_id: int = 0, tasks: int = 6, query: str = "q") -> Applicati
 
 def task(stage: int, partition: int, seconds: float = 2.0, records: int = 100, attempt: int = 0) -> TaskEnded:
     """Return the end of a task."""
-    return TaskEnded((stage, attempt), partition, seconds, 0.0, records)
+    return TaskEnded((stage, attempt), partition, partition, seconds, 0.0, records)
 
 
 def running(run: ApplicationRun) -> RunningBatch:

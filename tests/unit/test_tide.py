@@ -19,7 +19,17 @@ from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, to_wire
 from tidegate.engine.tide.batch_limits import NO_LIMITS
-from tidegate.engine.tide.capacity import Shape, SizeFit, fit_model, learn, useful_sizes, work_of
+from tidegate.engine.tide.capacity import (
+    NO_PLACE,
+    Shape,
+    SizeFit,
+    fit_model,
+    learn,
+    learn_stages,
+    shape_of,
+    useful_sizes,
+    work_of,
+)
 from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, LevelMemory
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
@@ -27,6 +37,7 @@ from tidegate.engine.tide.rollout import Rollout, SlotPrices
 from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import StageTasks
 from tidegate.events.way import Way
 from tidegate.lab.simulate import simulate
 
@@ -35,7 +46,7 @@ MEMORY = LevelMemory(800.0, season=True)
 
 def even(tasks: int) -> Shape:
     """Return the shape of one stage of equal tasks."""
-    return ((tasks, 1.0),)
+    return ((tasks, 1.0, 1.0, NO_PLACE),)
 
 
 def batches(
@@ -60,6 +71,33 @@ def test_only_useful_sizes_are_considered() -> None:
     assert useful_sizes(1, 16, even(8)) == (1, 2, 3, 4, 8)
     assert useful_sizes(2, 16, even(8), step=2) == (2, 4, 8)
     assert useful_sizes(1, 5, ()) == (1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(("place", "sizes"), [(0, (1, 2)), (3, (1, 2, 4)), (5, (1, 2, 3, 6))])
+def test_more_slots_help_until_the_slowest_task_begins_at_once(place: int, sizes: tuple[int, ...]) -> None:
+    """Of six tasks, one takes as long as the others together, so its stage ends with it."""
+    assert useful_sizes(1, 8, ((6, 1.0, 3.0, place),)) == sizes
+
+
+def test_the_slowest_task_counts_if_it_is_much_slower_and_its_place_is_known() -> None:
+    """Stages of as many tasks count as one if their tasks are alike; otherwise only if the place is the same."""
+    told = StageTasks(
+        name="read", tasks=8, runs=2, busy_seconds=20.0, median_task_seconds=1.0, slowest_task_seconds=3.0
+    )
+    slow, elsewhere, alike = (
+        told.model_copy(update=change)
+        for change in ({"slowest_task_place": 5}, {"slowest_task_place": 2}, {"slowest_task_seconds": 1.5})
+    )
+    assert shape_of(learn_stages((), (told, alike)), None) == ((8, 1.0, 1.0, NO_PLACE),)
+    kept = learn_stages((), (slow, elsewhere, alike))
+    assert [(each.place, each.busy, each.slowest) for each in kept] == [
+        (NO_PLACE, 20.0, 3.0),
+        (2, 20.0, 6.0),
+        (5, 20.0, 6.0),
+    ]
+    assert shape_of(kept, None) == tuple((8, 1 / 3, *rest) for rest in ((1.0, NO_PLACE), (2.375, 2), (2.375, 5)))
+    (again,) = learn_stages(learn_stages((), (slow,)), (slow,))
+    assert (again.busy, again.slowest) == pytest.approx((36.0, 10.8))
 
 
 def test_overhead_is_separated_from_cost() -> None:

@@ -256,10 +256,11 @@ def test_missing_parts_are_named_and_never_zero() -> None:
 
 def test_stage_figures_show_skew() -> None:
     """A hot partition makes the slowest task longer than the median task in proportion to its records."""
-    topic = TwinTopic("in", (3.0, *([1.0] * 7)), Load([1000.0]))
+    topic = TwinTopic("in", (1.0, 1.0, 3.0, *([1.0] * 5)), Load([1000.0]))
     world = World([twin_model()], [topic], [SlotPool("default", 8)], sizes={"job": 8})
     world.advance(EPOCH + 60)
     stage = twin_snapshot(world, EPOCH + 60).stages[0]
+    assert stage.slowest_task_place == 2
     assert stage.slowest_task_seconds / stage.median_task_seconds == pytest.approx(3.0, rel=0.05)
     assert stage.tasks == 8
 

@@ -103,6 +103,8 @@ class StageTasks(Wire):
     median_task_seconds: Seconds
     slowest_task_seconds: Seconds
     """Both averaged over the runs of the stage in this interval."""
+    slowest_task_place: Count | None = None
+    """How many tasks of the stage were launched before the slowest one, in the newest run of the stage."""
 
 
 class StateOperator(Wire):

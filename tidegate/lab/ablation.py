@@ -48,6 +48,7 @@ MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
         Mechanism("switching threshold", constants={f"{TIDE}.policy.SWITCHING_THRESHOLD": 0.0}),
         Mechanism("learned threshold", constants={f"{TIDE}.memory.CAUTION_MAX": 1.0}),
         Mechanism("sizes enough for a while", constants={f"{TIDE}.rollout.BRIEF_WORTH": 1e9}),
+        Mechanism("place of the slowest task", constants={f"{TIDE}.capacity.UNEQUAL": 1e9}),
         Mechanism("overhead told by events", constants={f"{TIDE}.capacity.OVERHEAD_BATCHES": 1e-9}),
         Mechanism("warm-up of a run", constants={f"{TIDE}.memory.WARM_UP_SECONDS": 0.0}),
         Mechanism("batches to see first", constants={f"{TIDE}.policy.MIN_BATCHES": 1}),

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part
+from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part, StageTasks
 from tidegate.remote.files import Place, scan
 from tidegate.replay.difference import first_difference
 from tidegate.sparklog import events
@@ -255,7 +255,7 @@ def _differences(shot: MetricSnapshot, made: Reading) -> list[_Difference]:
     pairs: list[_Difference] = [
         ("batches", shot.batches, made.batches),
         ("batches_left_out", shot.batches_left_out, made.batches_left_out),
-        ("stages", shot.stages, made.stages),
+        ("stages", shot.stages, _as_told(shot.stages, made.stages)),
         ("state_operators", shot.state_operators, made.operators),
         ("gc_ratio", shot.gc_ratio, made.gc_ratio),
         ("query_id", shot.query_id, made.query_id),
@@ -267,6 +267,14 @@ def _differences(shot: MetricSnapshot, made: Reading) -> list[_Difference]:
     if _tells_tasks(shot):
         pairs.append(("running", shot.running or None, made.running or None))
     return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def _as_told(recorded: Sequence[StageTasks], made: Sequence[StageTasks]) -> tuple[StageTasks, ...]:
+    """Return stages without the place of the slowest task, where an older version of Tidegate has not told it."""
+    told = {stage.name for stage in recorded if stage.slowest_task_place is not None}
+    return tuple(
+        stage if stage.name in told else stage.model_copy(update={"slowest_task_place": None}) for stage in made
+    )
 
 
 def _time_of(event: events.SparkEvent) -> datetime | None:

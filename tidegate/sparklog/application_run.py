@@ -88,6 +88,7 @@ class _StageRun:
     at: datetime
     run_seconds: list[float]
     gc_seconds: float
+    slowest_place: int
 
 
 class ApplicationRun:
@@ -262,7 +263,11 @@ class ApplicationRun:
         if tasks and not event.failed:
             run_seconds = [task.run_seconds for task in tasks]
             gc_seconds = sum(task.gc_seconds for task in tasks)
-            self._stage_runs.append(_StageRun(event.name, max(1, event.tasks), event.at, run_seconds, gc_seconds))
+            slowest = max(tasks, key=lambda task: task.run_seconds)
+            place = sum(task.task_id < slowest.task_id for task in tasks)
+            self._stage_runs.append(
+                _StageRun(event.name, max(1, event.tasks), event.at, run_seconds, gc_seconds, place)
+            )
 
 
 def _stages(runs: list[_StageRun]) -> tuple[StageTasks, ...]:
@@ -278,6 +283,7 @@ def _stages(runs: list[_StageRun]) -> tuple[StageTasks, ...]:
             busy_seconds=sum(sum(run.run_seconds) for run in same),
             median_task_seconds=fmean(median(run.run_seconds) for run in same),
             slowest_task_seconds=fmean(max(run.run_seconds) for run in same),
+            slowest_task_place=same[-1].slowest_place,
         )
         for name, same in by_name.items()
     ]

@@ -154,6 +154,8 @@ class TaskEnded:
 
     stage: tuple[int, int]
     """Stage id and attempt."""
+    task_id: int
+    """Tasks are numbered as they are launched."""
     partition: int
     """What it worked on; the same in every attempt."""
     run_seconds: float

@@ -178,10 +178,11 @@ def _stage_started(event: Any) -> events.SparkEvent | None:
 def _task_ended(event: Any) -> events.SparkEvent | None:
     if event["Task End Reason"]["Reason"] != "Success":
         return None
-    metrics = event["Task Metrics"]
+    info, metrics = event["Task Info"], event["Task Metrics"]
     return events.TaskEnded(
         (event["Stage ID"], event["Stage Attempt ID"]),
-        event["Task Info"]["Partition ID"],
+        _count(info["Task ID"]),
+        info["Partition ID"],
         _count(metrics["Executor Run Time"]) / 1000,
         _count(metrics["JVM GC Time"]) / 1000,
         _count(metrics.get("Input Metrics", {}).get("Records Read", 0)),

@@ -80,6 +80,8 @@ class StageSums:
     busy_seconds: float = 0.0
     median_seconds: float = 0.0
     slowest_seconds: float = 0.0
+    slowest_place: int = 0
+    """How many tasks began before the slowest one, in the newest run."""
 
 
 @dataclass(slots=True)
@@ -379,13 +381,14 @@ class Job:
             tasks = stage.tasks or sum(1 for counts in takes for count in counts if count)
             cost = stage.record_cost_seconds * model.slowdown(min(slots, tasks))
             if stage.tasks is not None and stage.skew == 1.0:
-                each = cost * records / tasks
+                each, place = cost * records / tasks, 0
                 seconds, busy, median, slowest = even_makespan(each, tasks, slots), each * tasks, each, each
             else:
                 costs = _costs(stage, takes, records, cost)
                 ordered = sorted(costs)
                 seconds, busy = makespan(costs, slots), sum(costs)
                 median, slowest = ordered[len(ordered) // 2], ordered[-1]
+                place = costs.index(slowest)
             total += seconds
             sums = self.stage_sums.setdefault(stage.name, StageSums())
             sums.tasks = max(sums.tasks, tasks)
@@ -393,6 +396,7 @@ class Job:
             sums.busy_seconds += busy
             sums.median_seconds += median
             sums.slowest_seconds += slowest
+            sums.slowest_place = place
         return total
 
     def _finish(self, at: float, batch: Batch) -> JobEvent | None:

@@ -164,6 +164,7 @@ def _stages(job: Job) -> tuple[StageTasks, ...]:
             busy_seconds=sums.busy_seconds,
             median_task_seconds=sums.median_seconds / sums.runs,
             slowest_task_seconds=sums.slowest_seconds / sums.runs,
+            slowest_task_place=sums.slowest_place,
         )
         for name, sums in job.stage_sums.items()
         if sums.runs

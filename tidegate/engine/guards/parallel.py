@@ -1,7 +1,7 @@
 """What limits the use of more slots: state partitions, single-task stages, skewed tasks and partitions.
 
 A stage lasts at least as long as its slowest task, and at least as long as its work spread over all slots. Once the
-slowest task is the longer of the two, more slots change nothing.
+slowest task is the longer of the two and begins at once, more slots change nothing.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ class Skew(Guard):
         stage = max(case.snapshot.stages, key=lambda stage: (stage.busy_seconds, stage.name))
         if stage.slowest_task_seconds * stage.runs < stage.busy_seconds / case.current:
             return None  # the other tasks still keep the slots busy for longer than the slowest one
+        if (stage.slowest_task_place or 0) >= case.current:
+            return None  # it waits for a slot, and would begin earlier with more
         return Verdict(case.current, "TASK_SKEW", {"skew": skew, "tasks": stage.tasks})
 
     def _partitions(self, case: Case) -> Verdict | None:

@@ -3,13 +3,15 @@
 A batch of n records on p slots lasts
 
     d = a + c(p) · n                          d: seconds, a: overhead in seconds, c: seconds per record
-    1/e(p) = Σ share · ceil(T / p) / T        over the stages: T equal tasks run in ceil(T/p) waves
+    1/e(p) = Σ share · makespan(T, p) / T     over the stages, the makespan of T tasks in mean tasks
 
 Batches of similar sizes tell a and c badly apart. So the part of a that the job's events tell (what a batch lasts
 besides its work, `addBatch`) counts like a few batches without records.
 
-e(p) is the number of slots that do useful work. Slots that shorten no wave add nothing, and a stage of one task never
-gets shorter (Amdahl). Until tasks were seen, a single stage with one task per source partition stands for all stages.
+e(p) is the number of slots that do useful work. T equal tasks run in ceil(T / p) waves, so slots that shorten no wave
+add nothing, and a stage of one task never gets shorter (Amdahl). Where one task is much slower than the others, what
+counts is when it begins: `makespan` follows the waves around it. Until tasks were seen, a single stage with one task
+per source partition stands for all stages.
 
 Jobs scale less than linearly. How much less is learned from the sizes seen:
 
@@ -68,8 +70,30 @@ STAGES_KEPT: Final = 4
 SHARE_GRAIN: Final = 20
 """Shares are rounded to a twentieth."""
 
-Shape = tuple[tuple[int, float], ...]
-"""(tasks, share of the work) of each stage."""
+UNEQUAL = 1.5
+"""From this ratio of a stage's slowest task to the mean one, the tasks are no longer taken as alike."""
+
+RATIO_GRAIN: Final = 8
+"""Such ratios are rounded to an eighth."""
+
+NO_PLACE: Final = -1
+"""Place of the slowest task where all tasks count as alike."""
+
+
+class StageWork(NamedTuple):
+    """What one stage has shown: decayed sums. Stages with as many tasks and the same place count as one."""
+
+    tasks: int
+    busy: float
+    """Slot-seconds."""
+    slowest: float = 0.0
+    """Of them, those of the slowest tasks."""
+    place: int = NO_PLACE
+    """How many tasks begin before the slowest one."""
+
+
+Shape = tuple[tuple[int, float, float, int], ...]
+"""(tasks, share of the work, slowest task over the mean one, place of the slowest task) of each stage."""
 
 
 class Work:
@@ -84,9 +108,35 @@ class Work:
         """Return e(p) of a size."""
         slots = self.found.get(size)
         if slots is None:
-            waves = [share * -(-tasks // size) / tasks for tasks, share in self.shape]
-            slots = self.found[size] = 1.0 / sum(waves) if waves else float(size)
+            spans = [share * makespan(tasks, size, ratio, place) / tasks for tasks, share, ratio, place in self.shape]
+            slots = self.found[size] = 1.0 / sum(spans) if spans else float(size)
         return slots
+
+
+def makespan(tasks: int, size: int, ratio: float, place: int) -> float:
+    """Return how long a stage lasts on `size` slots, in mean tasks.
+
+    All tasks are alike, but for the one with `place` others before it, which lasts as long as `ratio` mean ones
+    (`NO_PLACE`: there is none). Free slots take the tasks in order (Graham, "Bounds for certain multiprocessing
+    anomalies", 1966).
+    """
+    if place == NO_PLACE:
+        return float(-(-tasks // size))
+    if size == 1 or ratio >= tasks:
+        return float(tasks)
+    other = (tasks - ratio) / (tasks - 1)
+    before = place // size
+    """Waves of the others that end before the slowest one begins."""
+    waves = math.ceil(ratio / other)
+    """Waves of the others that begin while it runs, on one slot less."""
+    left = tasks - 1 - before * size
+    after = left - (size - 1) * waves
+    if after <= 0:
+        return before * other + max(ratio, -(-left // (size - 1)) * other)
+    # Its slot is the first to be free again, and takes the first task of each further round.
+    rounds, more = divmod(after, size)
+    last = ratio + (rounds + 1) * other if more == 1 else (waves + rounds + (1 if more else 0)) * other
+    return before * other + last
 
 
 @lru_cache(maxsize=4096)
@@ -108,23 +158,37 @@ def useful_sizes(low: int, high: int, shape: Shape, step: int = 1) -> tuple[int,
     return tuple(sizes)
 
 
-def learn_stages(kept: Sequence[tuple[int, float]], stages: Sequence[StageTasks]) -> tuple[tuple[int, float], ...]:
-    """Return (tasks, slot-seconds) of the busiest stages; stages with the same number of tasks count as one."""
-    sums = {tasks: busy * STAGE_DECAY for tasks, busy in kept}
+def learn_stages(kept: Sequence[StageWork], stages: Sequence[StageTasks]) -> tuple[StageWork, ...]:
+    """Return the busiest stages, with those of the newest snapshot added."""
+    sums = {(each.tasks, each.place): (each.busy * STAGE_DECAY, each.slowest * STAGE_DECAY) for each in kept}
     for stage in stages:
-        sums[stage.tasks] = sums.get(stage.tasks, 0.0) + stage.busy_seconds
-    busiest = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:STAGES_KEPT]
-    return tuple((tasks, busy) for tasks, busy in busiest if busy > 0)
+        slowest, place = stage.slowest_task_seconds * stage.runs, stage.slowest_task_place
+        if place is None or slowest * stage.tasks < UNEQUAL * stage.busy_seconds:
+            place = NO_PLACE
+        place = min(place, stage.tasks - 1)
+        busy, longest = sums.get((stage.tasks, place), (0.0, 0.0))
+        sums[stage.tasks, place] = busy + stage.busy_seconds, longest + slowest
+    found = [StageWork(tasks, *work, place) for (tasks, place), work in sums.items() if work[0] > 0]
+    return tuple(sorted(found, key=lambda each: (-each.busy, each.tasks, each.place))[:STAGES_KEPT])
 
 
-def shape_of(kept: Sequence[tuple[int, float]], partitions: int | None) -> Shape:
+def shape_of(kept: Sequence[StageWork], partitions: int | None) -> Shape:
     """Return the shape of the work: by the stages seen, or one task per partition; () if neither is known."""
     if not kept:
-        return ((partitions, 1.0),) if partitions else ()
-    total = sum(busy for _, busy in kept)
-    grains = [(tasks, round(SHARE_GRAIN * busy / total)) for tasks, busy in kept]
-    whole = sum(grain for _, grain in grains)
-    return tuple((tasks, grain / whole) for tasks, grain in grains if grain)
+        return ((partitions, 1.0, 1.0, NO_PLACE),) if partitions else ()
+    total = sum(each.busy for each in kept)
+    grains = [round(SHARE_GRAIN * each.busy / total) for each in kept]
+    whole = sum(grains)
+    return tuple(
+        (each.tasks, grain / whole, _ratio(each), each.place) for each, grain in zip(kept, grains, strict=True) if grain
+    )
+
+
+def _ratio(stage: StageWork) -> float:
+    """Return how many mean tasks the slowest one lasts."""
+    if stage.place == NO_PLACE:
+        return 1.0
+    return min(round(RATIO_GRAIN * stage.slowest * stage.tasks / stage.busy) / RATIO_GRAIN, float(stage.tasks))
 
 
 def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float | None:

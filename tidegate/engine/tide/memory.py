@@ -14,6 +14,7 @@ from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.engine.tide.capacity import (
     CapacityModel,
     SizeFit,
+    StageWork,
     learn,
     learn_overhead,
     learn_stages,
@@ -75,8 +76,8 @@ class TideMemory(NamedTuple):
     limits: BatchLimits = NO_LIMITS
     sizes: tuple[SizeFit, ...] = ()
     """What each of the sizes that ran last has shown; the newest is last."""
-    stages: tuple[tuple[int, float], ...] = ()
-    """(tasks, slot-seconds) of the busiest stages."""
+    stages: tuple[StageWork, ...] = ()
+    """The busiest ones."""
     overhead: float | None = None
     """Seconds per batch, as the job's events tell it."""
     incarnation: str | None = None
@@ -192,9 +193,9 @@ class TideMemory(NamedTuple):
 
         It counts as one batch, and only for this decision.
         """
-        stages = self.stages or ((work.reading, 1.0),)
-        reading: float = sum([busy for tasks, busy in stages if tasks == work.reading])
-        total: float = sum([busy for _, busy in stages])
+        stages = self.stages or (StageWork(work.reading, 1.0),)
+        reading: float = sum([each.busy for each in stages if each.tasks == work.reading])
+        total: float = sum([each.busy for each in stages])
         share = reading / total if reading > 0 else 1.0
         cost = max(work.record_seconds, work.read_seconds / share) / work_of(shape_of(stages, None)).slots(case.current)
         records, overhead = work.records, self.overhead or 0.0
