@@ -200,6 +200,7 @@ def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, st
         assert working.sources[0].end_offsets == (400, 400, 400, 400)
         # a stage is in the snapshot of the interval it finished in, which may be the one before its batch's
         stages = {stage.name: stage.tasks for snapshot in rig.seen for stage in snapshot.stages}
+        assert all(stage.slowest_task_place is not None for snapshot in rig.seen for stage in snapshot.stages)
         assert list(stages.values()) == [4]
         assert working.batches[0].input_records == 400
 

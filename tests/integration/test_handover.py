@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,12 @@ writer = counts.writeStream.outputMode("update").option("checkpointLocation", ar
 writer = writer.trigger(processingTime="2 seconds")
 if mode == "stuck":
     query = writer.foreachBatch(lambda _frame, _batch: time.sleep(3600)).start()
+elif mode == "long":
+    def write_late(frame, _batch):
+        time.sleep(60)
+        to_kafka = frame.write.format("kafka").option("kafka.bootstrap.servers", args.bootstrap_servers)
+        to_kafka.option("topic", args.output).save()
+    query = writer.foreachBatch(write_late).start()
 else:
     writer = writer.format("kafka").option("kafka.bootstrap.servers", args.bootstrap_servers)
     query = writer.option("topic", args.output).start()
@@ -70,7 +76,9 @@ print("THE SCRIPT WENT ON", flush=True)
 class HandoverJob(ActuatorRig):
     """A job that counts the records of each partition of its input, and may only hand over or restart."""
 
-    def __init__(self, stack: StackProvider, folder: Path, **application: Any) -> None:
+    def __init__(
+        self, stack: StackProvider, folder: Path, ways: Sequence[Way] = (Way.HANDOVER, Way.RESTART), **application: Any
+    ) -> None:
         (folder / "script.py").write_text(SCRIPT)
         self.mode = folder / "mode"
         self.mode.write_text("good")
@@ -79,7 +87,7 @@ class HandoverJob(ActuatorRig):
             info,
             folder,
             script=str(folder / "script.py"),
-            rescale=(Way.HANDOVER, Way.RESTART),
+            rescale=tuple(ways),
             executor_cores=1,
             conf={**LIGHT_JVMS, "spark.sql.shuffle.partitions": "4"},
             **application,
@@ -100,13 +108,13 @@ class HandoverJob(ActuatorRig):
         scaling = spec.scaling.model_copy(update={"min_parallelism": 1})
         return spec.model_copy(update={"application": app.model_copy(update={"args": args}), "scaling": scaling})
 
-    def run_first(self) -> None:
-        """Start the job at size 1 under load."""
+    def run_first(self, batches: int = 2) -> None:
+        """Start the job at size 1 under load, and wait for some batches."""
         self.load()
         self.start_actuator()
         end = self.wait_for_end(self.command(CommandKind.START, 1))
         assert end.phase is Phase.VERIFIED, end
-        self.wait_for_batches(2)
+        self.wait_for_batches(batches)
 
     def wait_for_batches(self, more: int) -> None:
         """Wait until the job has committed some more batches."""
@@ -263,6 +271,34 @@ def test_kill_9_of_the_first_driver_while_it_is_paused(job: HandoverJob) -> None
     assert (end.phase, end.way) == (Phase.VERIFIED, Way.HANDOVER), end
     assert job.alive() == [end.submission_id]
     job.check_counts()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kill_9_of_the_second_driver_while_the_first_one_finishes_a_long_batch(
+    stack: StackProvider, tmp_path: Path
+) -> None:
+    """The first driver goes on in the middle of its batch, which is neither broken nor repeated."""
+    job = HandoverJob(stack, tmp_path, (Way.HANDOVER,), start_deadline_seconds=120.0, stop_deadline_seconds=5.0)
+    try:
+        job.mode.write_text("long")
+        job.run_first(batches=1)
+        (first,) = job.alive()
+        command = job.command(CommandKind.RESCALE, 2, before=1)
+        assert wait_until(lambda: Phase.SWITCHING in job.phases(command), 300), job.phases(command)
+        second = _process_of(job, first)
+        assert second is not None
+        os.kill(second, signal.SIGKILL)
+        assert wait_until(lambda: Phase.RESUMING in job.phases(command), 30), job.phases(command)
+        end = job.wait_for_end(command)
+        assert (end.phase, end.code, end.parallelism) == (Phase.ROLLED_BACK, "NOT_SWITCHED", 1), end
+        assert "ended while the first one finished its batch" in end.sentence
+        assert job.alive() == [first]
+        job.stop_load()
+        assert wait_until(lambda: job.counted() >= job.records, 200, every=2), (job.counted(), job.records)
+        assert job.counted() == job.records
+    finally:
+        job.close()
 
 
 @pytest.mark.slow
