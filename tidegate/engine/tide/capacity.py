@@ -125,10 +125,8 @@ def makespan(tasks: int, size: int, ratio: float, place: int) -> float:
     if size == 1 or ratio >= tasks:
         return float(tasks)
     other = (tasks - ratio) / (tasks - 1)
-    before = place // size
-    """Waves of the others that end before the slowest one begins."""
-    waves = math.ceil(ratio / other)
-    """Waves of the others that begin while it runs, on one slot less."""
+    before = place // size  # waves of the others, after which the slowest one begins
+    waves = math.ceil(ratio / other)  # of the others on one slot less, while it runs
     left = tasks - 1 - before * size
     after = left - (size - 1) * waves
     if after <= 0:
