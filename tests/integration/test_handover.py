@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -152,10 +153,10 @@ class HandoverJob(ActuatorRig):
             counts[partition] = max(records, counts.get(partition, 0))
         return sum(counts.values())
 
-    def check_counts(self) -> None:
+    def check_counts(self, seconds: float = 90) -> None:
         """Stop the load; every record must have been counted exactly once."""
         self.stop_load()
-        assert wait_until(lambda: self.counted() >= self.records, 90, every=1), (self.counted(), self.records)
+        assert wait_until(lambda: self.counted() >= self.records, seconds, every=1), (self.counted(), self.records)
         assert self.counted() == self.records
 
     def alive(self) -> list[str]:
@@ -279,8 +280,8 @@ def test_kill_9_of_the_second_driver_while_the_first_one_finishes_a_long_batch(
     stack: StackProvider, tmp_path: Path
 ) -> None:
     """The first driver goes on in the middle of its batch, which is neither broken nor repeated."""
-    job = HandoverJob(stack, tmp_path, (Way.HANDOVER,), start_deadline_seconds=120.0, stop_deadline_seconds=5.0)
-    try:
+    deadlines = {"start_deadline_seconds": 120.0, "stop_deadline_seconds": 5.0}
+    with contextlib.closing(HandoverJob(stack, tmp_path, (Way.HANDOVER,), **deadlines)) as job:
         job.mode.write_text("long")
         job.run_first(batches=1)
         (first,) = job.alive()
@@ -294,11 +295,7 @@ def test_kill_9_of_the_second_driver_while_the_first_one_finishes_a_long_batch(
         assert (end.phase, end.code, end.parallelism) == (Phase.ROLLED_BACK, "NOT_SWITCHED", 1), end
         assert "ended while the first one finished its batch" in end.sentence
         assert job.alive() == [first]
-        job.stop_load()
-        assert wait_until(lambda: job.counted() >= job.records, 200, every=2), (job.counted(), job.records)
-        assert job.counted() == job.records
-    finally:
-        job.close()
+        job.check_counts(200)
 
 
 @pytest.mark.slow

@@ -131,10 +131,9 @@ def makespan(tasks: int, size: int, ratio: float, place: int) -> float:
     after = left - (size - 1) * waves
     if after <= 0:
         return before * other + max(ratio, -(-left // (size - 1)) * other)
-    # Its slot is the first to be free again, and takes the first task of each further round.
-    rounds, more = divmod(after, size)
-    last = ratio + (rounds + 1) * other if more == 1 else (waves + rounds + (1 if more else 0)) * other
-    return before * other + last
+    # Its slot is the first to be free again, and takes the first task of each round; a last round may have only that.
+    rounds = -(-after // size)
+    return before * other + (ratio + rounds * other if after % size == 1 else (waves + rounds) * other)
 
 
 @lru_cache(maxsize=4096)
@@ -186,7 +185,7 @@ def _ratio(stage: StageWork) -> float:
     """Return how many mean tasks the slowest one lasts."""
     if stage.place == NO_PLACE:
         return 1.0
-    return min(round(RATIO_GRAIN * stage.slowest * stage.tasks / stage.busy) / RATIO_GRAIN, float(stage.tasks))
+    return round(RATIO_GRAIN * stage.slowest * stage.tasks / stage.busy) / RATIO_GRAIN
 
 
 def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float | None:
