@@ -31,6 +31,7 @@ from tidegate.events.topics import JOBS, TOPICS
 from tidegate.events.way import Way
 from tidegate.launcher.control import REHEARSAL
 from tidegate.replay.audit.records import AuditRecords
+from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
 from tidegate.replay.recompute import ship, verify
 from tidegate.replay.verify import JobTally, NotRecomputable
@@ -63,7 +64,7 @@ def unreadable(spark: SparkSession, records: DataFrame) -> DataFrame:
     """Return the records that are not an event of their topic."""
     ship(spark.sparkContext)
     rows = records.select("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
-    return spark.createDataFrame(rows.rdd.mapPartitions(_unreadable_rows), UNREADABLE).persist()
+    return spark.createDataFrame(rows.rdd.mapPartitions(_unreadable_rows), UNREADABLE)
 
 
 def _unreadable_rows(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
@@ -89,12 +90,12 @@ def create_specs(spark: SparkSession, job: str | None) -> None:
     )
     if job is not None:
         written = written.where(written.key == job)
-    found = spark.createDataFrame(written.rdd.mapPartitions(_spec_rows), SPECS)
-    found.persist().createOrReplaceTempView("specs")
-    spark.sql(
+    create_table("specs", spark.createDataFrame(written.rdd.mapPartitions(_spec_rows), SPECS))
+    versions = spark.sql(
         "SELECT * EXCEPT (number) FROM (SELECT *, row_number() OVER (PARTITION BY job_id, version"
         " ORDER BY topic = 'jobs' DESC, offset DESC) AS number FROM specs WHERE NOT removed) WHERE number = 1"
-    ).persist().createOrReplaceTempView("spec_versions")
+    )
+    create_table("spec_versions", versions)
 
 
 def _spec_rows(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
@@ -168,14 +169,13 @@ def create_cuts(spark: SparkSession, records: DataFrame, logs: Sequence[LoggedRu
     ordered = shots.repartition(2 * spark.sparkContext.defaultParallelism, "job_id").sortWithinPartitions(
         "job_id", "sequence", "partition", "offset"
     )
-    cuts = spark.createDataFrame(ordered.rdd.mapPartitions(partial(_cut_rows, by_job)), CUTS)
-    cuts.persist().createOrReplaceTempView("cuts")
+    create_table("cuts", spark.createDataFrame(ordered.rdd.mapPartitions(partial(_cut_rows, by_job)), CUTS))
     wanted = [run for run in logs if job in (None, run.job_id)]
     if not wanted:
         spark.createDataFrame([], BATCHES).createOrReplaceTempView("batches")
         return
     listed = spark.sparkContext.parallelize(wanted, min(len(wanted), 4 * spark.sparkContext.defaultParallelism))
-    spark.createDataFrame(listed.flatMap(_batch_rows), BATCHES).persist().createOrReplaceTempView("batches")
+    create_table("batches", spark.createDataFrame(listed.flatMap(_batch_rows), BATCHES))
 
 
 def _cut_rows(logs: Mapping[str, Sequence[LoggedRun]], rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:

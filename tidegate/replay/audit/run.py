@@ -147,7 +147,6 @@ def audit(
     except Exception as error:
         raise CannotAudit(spark_said(error)) from error
     finally:
-        spark.catalog.clearCache()
         records.frame.unpersist()
         for name, value in before.items():
             spark.conf.set(name, value)
@@ -176,6 +175,7 @@ SETTINGS = (
     "spark.sql.session.timeZone",
     "spark.sql.shuffle.partitions",
     "spark.sql.codegen.wholeStage",
+    "spark.sql.codegen.factoryMode",
     "spark.sql.adaptive.enabled",
 )
 """What an audit sets in its session, and sets back."""
@@ -200,8 +200,10 @@ def _prepare(
     partitions = min(PARTITIONS_PER_CORE * cores, max(cores, count // RECORDS_PER_PARTITION))
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
     # On a short history, compiling each query and planning it again takes longer than running it.
-    spark.conf.set("spark.sql.codegen.wholeStage", count > FEW_RECORDS)
-    spark.conf.set("spark.sql.adaptive.enabled", count > FEW_RECORDS)
+    is_long = count > FEW_RECORDS
+    spark.conf.set("spark.sql.codegen.wholeStage", is_long)
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_long else "NO_CODEGEN")
+    spark.conf.set("spark.sql.adaptive.enabled", is_long)
     create_views(spark, records, facts.unreadable(spark, records.frame), job)
     facts.create_specs(spark, job)
     facts.create_files(spark, records)

@@ -69,10 +69,15 @@ TRIMMED = "INTERVAL 1 MINUTE"
 """Two records that belong together may be this far apart, one of them on this side of where the records begin."""
 
 
+def create_table(name: str, frame: DataFrame) -> None:
+    """Create a table that is computed once. Unlike a cache, a checkpoint is a short plan for all queries of it."""
+    frame.localCheckpoint().createOrReplaceTempView(name)
+
+
 def create_views(spark: SparkSession, records: AuditRecords, unreadable: DataFrame, job: str | None) -> None:
     """Create the tables of records and events; `job` keeps only that job's events."""
     _identity(spark)
-    unreadable.createOrReplaceTempView("unreadable")
+    create_table("unreadable", unreadable)
     records.frame.createOrReplaceTempView("records")
     spark.sql(
         "SELECT topic, partition, offset, timestamp_millis(timestamp_ms) AS at FROM records"
@@ -80,6 +85,7 @@ def create_views(spark: SparkSession, records: AuditRecords, unreadable: DataFra
     spark.sql(
         f"SELECT CAST({_null(records.one_job)} AS STRING) AS one_job, '{records.prefix}' AS prefix"
     ).createOrReplaceTempView("source")
+    partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     for view, (fields, columns) in TYPED.items():
         typed = spark.sql(
             f"""
@@ -93,7 +99,7 @@ def create_views(spark: SparkSession, records: AuditRecords, unreadable: DataFra
         )
         if job is not None and view != "letters":
             typed = typed.where(typed.job_id == job)
-        typed.persist().createOrReplaceTempView(view)
+        create_table(view, typed.coalesce(partitions))  # a task costs more than a few records
     _kept(spark)
     _successions(spark)
 
@@ -123,7 +129,7 @@ def _kept(spark: SparkSession) -> None:
     A topic that holds nothing may have lost everything, so nothing can be said to be missing from it.
     """
     names = ", ".join(f"('{topic.suffix}')" for topic in TOPICS)
-    spark.sql(
+    kept = spark.sql(
         f"""
         SELECT topics.topic, coalesce(sum(held.records), 0) AS records, coalesce(
           max(CASE WHEN held.first_offset > 0 THEN held.first_at + {TRIMMED} END),
@@ -136,7 +142,8 @@ def _kept(spark: SparkSession) -> None:
         ) AS held ON held.topic = topics.topic
         GROUP BY topics.topic
         """  # noqa: S608
-    ).persist().createOrReplaceTempView("kept")
+    )
+    create_table("kept", kept)
 
 
 def _successions(spark: SparkSession) -> None:
