@@ -29,6 +29,7 @@ class CountingJob(Operator):
         cluster: Backend,
         *,
         most: int,
+        trigger: str = "1 second",
         api: Api | None = None,
         files: Files = WITHOUT_OPTIONS,
         **application: Any,
@@ -40,9 +41,8 @@ class CountingJob(Operator):
             "event_log_dir": str(folder / "events"),
         } | application
         checkpoint = settings["checkpoint_location"]
-        settings.setdefault(
-            "args", ("--output", str(folder / "counts"), "--checkpoint", checkpoint, "--rows", str(ROWS))
-        )
+        places = ("--output", str(folder / "counts"), "--checkpoint", checkpoint)
+        settings.setdefault("args", (*places, "--rows", str(ROWS), "--trigger", trigger))
         for place in (folder / "counts", settings["event_log_dir"], settings.get("control_dir")):
             if place is not None and "://" not in str(place):
                 Path(place).mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,14 @@ class StandaloneCountingJob(CountingJob):
     """The job on a standalone cluster."""
 
     def __init__(
-        self, info: StackInfo, folder: Path, *, most: int, files: Files = WITHOUT_OPTIONS, **application: Any
+        self,
+        info: StackInfo,
+        folder: Path,
+        *,
+        most: int,
+        trigger: str = "1 second",
+        files: Files = WITHOUT_OPTIONS,
+        **application: Any,
     ) -> None:
         settings: dict[str, Any] = {
             "master": info.spark_master,
@@ -94,7 +101,7 @@ class StandaloneCountingJob(CountingJob):
             "control_dir": str(folder / "control"),
         }
         self._standalone = Standalone()
-        super().__init__(folder, self._standalone, most=most, files=files, **(settings | application))
+        super().__init__(folder, self._standalone, most=most, trigger=trigger, files=files, **(settings | application))
 
     def close(self) -> None:
         """End the drivers that still run, and the connections."""

@@ -22,8 +22,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 log = logging.getLogger("load")
 
-TICK_SECONDS = 0.05
-LONGEST_TICK_SECONDS = 0.25
+TICK_SECONDS = 0.2
+LONGEST_TICK_SECONDS = 1.0
 """A late tick makes up for this much; the rest of a longer pause is skipped."""
 
 

@@ -50,6 +50,7 @@ ON_SPARK = (
 )
 """Where whole clusters start: with several workers (`-n 3`), one of them runs all of a group, one after the other."""
 SERVERS = ("tests/integration/", "tests/faults/")
+"""Where each worker starts servers of its own: further workers run the other tests first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,6 +102,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
     """Gives each group that starts clusters to one worker, tests that share servers by file, the others one by one."""
+
+    def _assign_work_unit(self, node: object) -> None:
+        if list(self.assigned_work).index(node) >= len(ON_SPARK):
+            other = next((scope for scope in self.workqueue if not scope.startswith(("spark-", *SERVERS))), None)
+            if other is not None:
+                self.workqueue.move_to_end(other, last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         if (group := _group(nodeid)) is not None:

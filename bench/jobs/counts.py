@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400, help="rows in each batch")
     parser.add_argument("--partitions", type=int, default=8, help="tasks that read the rows")
     parser.add_argument("--record-ms", type=float, default=2.0, help="milliseconds of work per row")
+    parser.add_argument("--trigger", default="1 second", help="processing-time trigger interval")
     args = parser.parse_args()
     spark = SparkSession.builder.getOrCreate()
     seconds = args.record_ms / 1000.0
@@ -50,7 +51,7 @@ def main() -> None:
         .writeStream.outputMode("complete")
         .foreachBatch(write)
         .option("checkpointLocation", args.checkpoint)
-        .trigger(processingTime="1 second")
+        .trigger(processingTime=args.trigger)
         .start()
     )
     query.awaitTermination()

@@ -28,7 +28,9 @@ def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
     if not isinstance(stack, ProcessProvider):
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
     info = stack.need(spark=True)
-    job = StandaloneCountingJob(info, tmp_path, most=8, rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB)
+    job = StandaloneCountingJob(
+        info, tmp_path, most=8, trigger="3 seconds", rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB
+    )
     try:
         assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
         assert job.granted() == 2, "the ordered size, although the application may have more"

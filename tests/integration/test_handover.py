@@ -53,10 +53,10 @@ counts = (
     .select(to_json(struct("partition", "records")).alias("value"))
 )
 if mode == "two":
-    other = counts.writeStream.format("noop").outputMode("update").trigger(processingTime="2 seconds")
+    other = counts.writeStream.format("noop").outputMode("update").trigger(processingTime="4 seconds")
     other.option("checkpointLocation", args.checkpoint + "/query-2").start()
 writer = counts.writeStream.outputMode("update").option("checkpointLocation", args.checkpoint)
-writer = writer.trigger(processingTime="2 seconds")
+writer = writer.trigger(processingTime="4 seconds")
 if mode == "stuck":
     query = writer.foreachBatch(lambda _frame, _batch: time.sleep(3600)).start()
 elif mode == "long":

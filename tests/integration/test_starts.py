@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import random
 import re
 import threading
 from collections.abc import Iterator
@@ -155,16 +153,16 @@ WORDS = ("ebb", "flow", "spring", "neap", "slack")
 
 @contextmanager
 def _words(bootstrap_servers: str, topic: str) -> Iterator[None]:
-    """Produce twenty words per second, each a record."""
+    """Produce a hundred words, each a record, every five seconds: the example starts a batch as soon as one arrives."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(timeout=20)
     producer, stop = Producer({"bootstrap.servers": bootstrap_servers}), threading.Event()
 
     def produce() -> None:
-        for word in itertools.cycle(WORDS):
-            if stop.wait(0.05):
-                return
-            producer.produce(topic, word, partition=random.randrange(2))
+        while not stop.wait(5.0):
+            for number in range(100):
+                producer.produce(topic, WORDS[number % len(WORDS)], partition=number % 2)
+            producer.poll(0)
 
     thread = threading.Thread(target=produce, daemon=True)
     thread.start()

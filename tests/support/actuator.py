@@ -91,7 +91,7 @@ class ActuatorRig:
             "script": str(RATES),
             "args": (
                 *("--bootstrap-servers", info.bootstrap_servers, "--input", self.input, "--output", self.output),
-                *("--checkpoint", checkpoint, "--record-ms", "1", "--trigger", "1 second"),
+                *("--checkpoint", checkpoint, "--record-ms", "1", "--trigger", "3 seconds"),
             ),
             "master": info.spark_master,
             "rest_url": info.spark_rest,
@@ -123,8 +123,8 @@ class ActuatorRig:
 
         def feed() -> None:
             producer = Producer({"bootstrap.servers": self.info.bootstrap_servers, "linger.ms": 20})
-            while not self._stop.wait(0.1):
-                for _ in range(max(1, records_per_second // 10)):
+            while not self._stop.wait(0.5):  # the broker gets a request per partition each time
+                for _ in range(max(1, records_per_second // 2)):
                     producer.produce(self.input, str(self.records).encode(), partition=self.records % 8)
                     self.records += 1
                 producer.poll(0)

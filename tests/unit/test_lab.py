@@ -167,7 +167,7 @@ def test_a_slot_is_promised_once() -> None:
 
 def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
     """Two processes give the same rows as one; the table shows them next to the oracle's 1.00."""
-    todo = cells(["flip271"], ["step"], ways=(Way.RESTART,), seconds=3600.0)
+    todo = cells(["flip271"], ["step"], ways=(Way.RESTART,), seconds=1800.0)
     assert [cell.policy for cell in todo if not cell.tuned] == [ORACLE, "flip271"]
     here = [run(cell) for cell in todo]
     there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
@@ -378,7 +378,7 @@ def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) ->
     path = _trace(tmp_path)
     traces = trace_loads([path], Playback(speed=2.0))
     path.unlink()
-    todo = cells(["flip271"], traces=traces)
+    todo = [cell for cell in cells(["flip271"], traces=traces) if cell.policy != ORACLE]
     assert {cell.workload for cell in todo} == {"hill"}
     assert {cell.seconds for cell in todo} == {3600.0}
     here = [run(cell) for cell in todo]
