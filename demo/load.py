@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, Message, Producer
 log = logging.getLogger("load")
 
 TICK_SECONDS = 0.2
-LONGEST_TICK_SECONDS = 1.0
+LONGEST_TICK_SECONDS = 0.5
 """A late tick makes up for this much; the rest of a longer pause is skipped."""
 
 

@@ -228,10 +228,10 @@ def test_the_load_generator_sends_at_the_given_rate() -> None:
 
 
 def test_a_pause_is_not_made_up_for() -> None:
-    """After a blocked minute, no burst follows: the generator sends at most a quarter of a second's worth."""
+    """After a blocked minute, no burst follows: the generator sends at most half a second's worth."""
     pacer = Pacer()
     pacer.due(0.0, 1000)
-    assert pacer.due(60.0, 1000) == 250
+    assert pacer.due(60.0, 1000) == 500
     assert pacer.due(60.05, 1000) == pytest.approx(50, abs=1)
 
 
