@@ -147,6 +147,7 @@ def audit(
     except Exception as error:
         raise CannotAudit(spark_said(error)) from error
     finally:
+        spark.catalog.clearCache()
         records.frame.unpersist()
         for name, value in before.items():
             spark.conf.set(name, value)

@@ -70,8 +70,13 @@ TRIMMED = "INTERVAL 1 MINUTE"
 
 
 def create_table(name: str, frame: DataFrame) -> None:
-    """Create a table that is computed once. Unlike a cache, a checkpoint is a short plan for all queries of it."""
-    frame.localCheckpoint().createOrReplaceTempView(name)
+    """Create a table that is computed once.
+
+    A checkpoint is a short plan for all queries of it, a cache is not. But a checkpoint is lost with its executor, and
+    on a cluster executors may end.
+    """
+    on_a_cluster = not frame.sparkSession.sparkContext.master.startswith("local")
+    (frame.persist() if on_a_cluster else frame.localCheckpoint()).createOrReplaceTempView(name)
 
 
 def create_views(spark: SparkSession, records: AuditRecords, unreadable: DataFrame, job: str | None) -> None:
