@@ -84,14 +84,7 @@ class StandaloneCountingJob(CountingJob):
     """The job on a standalone cluster."""
 
     def __init__(
-        self,
-        info: StackInfo,
-        folder: Path,
-        *,
-        most: int,
-        trigger: str = "1 second",
-        files: Files = WITHOUT_OPTIONS,
-        **application: Any,
+        self, info: StackInfo, folder: Path, *, most: int, files: Files = WITHOUT_OPTIONS, **application: Any
     ) -> None:
         settings: dict[str, Any] = {
             "master": info.spark_master,
@@ -101,7 +94,7 @@ class StandaloneCountingJob(CountingJob):
             "control_dir": str(folder / "control"),
         }
         self._standalone = Standalone()
-        super().__init__(folder, self._standalone, most=most, trigger=trigger, files=files, **(settings | application))
+        super().__init__(folder, self._standalone, most=most, files=files, **(settings | application))
 
     def close(self) -> None:
         """End the drivers that still run, and the connections."""
