@@ -95,6 +95,17 @@ def test_pairs_can_have_another_objective_and_interval() -> None:
     assert (DECAY.key, other.key) == (str(DECAY.seed), f"{DECAY.seed}-300s-every-30s")
 
 
+def test_pairs_can_have_arrivals_in_pulses() -> None:
+    """As many records arrive, all in a fifth of the time, and the plan is kept apart from the usual one."""
+    other = replace(DECAY, pulse_seconds=60.0)
+    usual, pulsed = (pair.scenario(RESTART).topics[SOURCE].load for pair in (DECAY, other))
+    assert usual is not None
+    assert pulsed is not None
+    assert pulsed.arrived(3600.0) == pytest.approx(usual.arrived(3600.0))
+    assert pulsed.arrived(12.0) == pytest.approx(usual.arrived(60.0))
+    assert other.key == f"{DECAY.seed}-pulses-60s"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_can_take_a_load_and_differs_from_the_others(kind: str) -> None:
     """Each kind has a capacity, and a batch limit only if it is asked for."""

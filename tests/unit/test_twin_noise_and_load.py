@@ -38,6 +38,15 @@ def test_arrivals_are_the_integral_of_the_rate() -> None:
     assert load.arrived(12.0) == pytest.approx(190.0)  # the last rate goes on
 
 
+def test_pulses_hold_all_arrivals_of_their_time() -> None:
+    """Whatever arrives in 30 s arrives in the first 6 s of them; also in the last, shorter cycle."""
+    load = Load([100.0, 200.0, 0.0, 50.0, 50.0, 50.0, 80.0], 10.0)
+    pulsed = load.pulsed(30.0)
+    assert [pulsed.arrived(second) for second in (6.0, 29.0, 30.0, 36.0, 60.0)] == [3000, 3000, 3000, 4500, 4500]
+    assert {pulsed.rate(second) for second in (6.0, 29.0, 36.0)} == {0.0}
+    assert pulsed.seconds == load.seconds
+
+
 def test_a_trace_is_its_points_joined_by_lines() -> None:
     """The rate is linear between points, each step has the mean of its span, and the last rate continues."""
     load = from_points([(100, 1.0), (110, 3.0), (120, 2.0)], step_seconds=5.0)

@@ -73,6 +73,10 @@ def lab(
     interval: Annotated[
         int, typer.Option("--interval", min=1, help="Seconds between the snapshots of the set's jobs.")
     ] = INTERVAL_SECONDS,
+    pulses: Annotated[
+        float,
+        typer.Option("--pulses", min=0.0, help="Seconds from pulse to pulse of the set's arrivals; 0: no pulses."),
+    ] = 0.0,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="On the set: one policy, by default tide, without each of its mechanisms.")
     ] = False,
@@ -90,7 +94,7 @@ def lab(
     if pair_set is not None:
         ablated = " ".join(policy or ["tide"])
         chosen = [
-            replace(pair, objective_seconds=objective, interval_seconds=interval)
+            replace(pair, objective_seconds=objective, interval_seconds=interval, pulse_seconds=pulses)
             for pair in pairs(pair_set, range(rounds))
             if (not kind or pair.kind in kind) and (not only or pair.load in only)
         ]

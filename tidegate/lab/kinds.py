@@ -63,7 +63,7 @@ def _serial(draw: Draw, kind: DrawnJob) -> DrawnJob:
 
 def _skewed(draw: Draw, kind: DrawnJob) -> DrawnJob:
     heavy, *others = skewed(draw.whole(24, 48), draw.between(2.5, 6.0))
-    # Spark orders partitions by a hash, so the heavy one's task may begin in any wave.
+    # Any partition may be the heavy one, so its task may begin in any wave.
     place = draw.whole(0, len(others))
     return replace(kind, shares=(*others[:place], heavy, *others[place:]))
 

@@ -83,6 +83,8 @@ class Pair:
     """The lag objective."""
     interval_seconds: int = INTERVAL_SECONDS
     """Time between two snapshots."""
+    pulse_seconds: float = 0.0
+    """If above 0, all arrivals of each such time come in its first fifth."""
 
     @property
     def name(self) -> str:
@@ -93,7 +95,8 @@ class Pair:
     def key(self) -> str:
         """What tells the pair's plan from others: the seed, and what is not as usual."""
         usual = (self.objective_seconds, self.interval_seconds) == (OBJECTIVE_SECONDS, INTERVAL_SECONDS)
-        return str(self.seed) if usual else f"{self.seed}-{self.objective_seconds:g}s-every-{self.interval_seconds}s"
+        key = str(self.seed) if usual else f"{self.seed}-{self.objective_seconds:g}s-every-{self.interval_seconds}s"
+        return f"{key}-pulses-{self.pulse_seconds:g}s" if self.pulse_seconds else key
 
     def scenario(self, ways: tuple[Way, ...]) -> Scenario:
         """Return the pair's scenario; it starts at the right size for its load."""
@@ -110,6 +113,7 @@ class Pair:
         load = Load((rate * factor for rate in load.rates), load.step_seconds)
         spec, model = kind.spec, kind.model
         start = demand(model, kind.shares, load.rate(0.0), batch_bound(spec), sizes_of(spec))
+        load = load.pulsed(self.pulse_seconds) if self.pulse_seconds else load
         return Scenario(
             models=(model,),
             specs=(spec,),

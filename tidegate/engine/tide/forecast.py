@@ -153,7 +153,8 @@ class ArrivalForecast(NamedTuple):
             season = self._season_with(at, rate)
         if then is None:
             prior = math.exp(-1.0 / RESIDUAL_SECONDS)
-            return ArrivalForecast(at, rate, seen=1, since=at, autocorrelation=prior, season=season)
+            first = at if since is None else since
+            return ArrivalForecast(at, rate, seen=1, since=first, autocorrelation=prior, season=season)
         gap = at - then
         if gap <= 0:
             return self
@@ -208,6 +209,10 @@ class ArrivalForecast(NamedTuple):
             phi,
             season,
         )
+
+    def afresh(self) -> ArrivalForecast:
+        """Return a new forecast that knows the season only."""
+        return ArrivalForecast(since=self.since, season=self.season)
 
     def as_step(self) -> ArrivalForecast:
         """Return the forecast as if the outlier, if there is one, were a step change."""

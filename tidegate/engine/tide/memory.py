@@ -9,7 +9,6 @@ from tidegate.engine.case import Case
 from tidegate.engine.costs import COSTS_KEPT
 from tidegate.engine.records import quick_replace
 from tidegate.engine.running import RunningWork, long_work
-from tidegate.engine.state import Slice
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.engine.tide.capacity import (
     CapacityModel,
@@ -23,6 +22,7 @@ from tidegate.engine.tide.capacity import (
 )
 from tidegate.engine.tide.contest import NO_CONTEST, Contest
 from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, LevelMemory
+from tidegate.engine.tide.pulses import NO_PULSES, Pulses, newest_rate
 from tidegate.engine.ways import measured
 from tidegate.events.way import Way
 
@@ -94,18 +94,25 @@ class TideMemory(NamedTuple):
     scale_down: ScaleDown | None = None
     caution: float = 1.0
     """Factor of the switching threshold: it rises with each scale-down that did not pay."""
+    pulses: Pulses = NO_PULSES
+    """While arrivals come in pulses, the forecasts get a rate per cycle, not per snapshot."""
 
     def learned(self, case: Case, long_memory: LevelMemory, short_memory: LevelMemory) -> TideMemory:
         """Return the memory with the newest snapshot added to both forecasts and to the capacity."""
         stages, (limits, sizes, overhead, batches, first) = case.snapshot.stages, self._with_batches(case)
-        forecast, short, contest, window = self.forecast, self.short, self.contest, case.state.window
-        rate = newest_rate(window)
-        if rate is not None:
-            forecast = forecast.update(case.measured_at, rate, long_memory)
-            short = short.update(case.measured_at, rate, short_memory)
-            contest = contest.judged(
-                case.measured_at, window[-1].arrived or 0, (forecast, long_memory), (short, short_memory)
-            )
+        forecast, short, contest, pulses = self.forecast, self.short, self.contest, self.pulses
+        window, spec = case.state.window, case.spec
+        newest = newest_rate(window)
+        if newest is not None:
+            pulses = pulses.after(newest, window[-2], spec.scaling.lag_objective_seconds, spec.interval_seconds)
+            if pulses.are_seen and not self.pulses.are_seen:
+                # What was learned from the rates of single intervals is wrong.
+                forecast, short, contest = forecast.afresh(), short.afresh(), NO_CONTEST
+            rate = pulses.rate_since(self.pulses, newest)
+            if rate is not None:
+                forecast = forecast.update(rate.at, rate.rate, long_memory)
+                short = short.update(rate.at, rate.rate, short_memory)
+                contest = contest.judged(rate.at, rate.arrived, (forecast, long_memory), (short, short_memory))
         return TideMemory(
             forecast,
             limits,
@@ -121,6 +128,7 @@ class TideMemory(NamedTuple):
             self.sufficient,
             self.scale_down,
             self.caution,
+            pulses,
         )
 
     def _with_batches(
@@ -214,11 +222,3 @@ def early_work(case: Case) -> RunningWork | None:
         return None
     age = case.measured_at - shot.running[0].started_at.timestamp()
     return long_work(shot, len(case.state.topics)) if age >= EARLY_INTERVALS * shot.interval_seconds else None
-
-
-def newest_rate(window: tuple[Slice, ...]) -> float | None:
-    """Return the arrival rate of the newest slice of the window, records/s."""
-    if len(window) < 2 or window[-1].arrived is None or window[-2].arrived is None:
-        return None
-    gap = window[-1].at - window[-2].at
-    return (window[-1].arrived - window[-2].arrived) / gap if gap > 0 else None

@@ -25,6 +25,8 @@ what similar jobs have shown (`prior`). Nothing shrinks on any of this, nor whil
 A young run is slower than it will be, since the JVMs still compile and caches fill. Until `WARM_UP_SECONDS` after its
 first batch it counts as at least as fast as the job's other sizes promise.
 
+Arrivals that come in pulses, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
+
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
 does not wait for another measurement.
 
@@ -32,7 +34,7 @@ When to choose it: By default. It learns the job's capacity, the cost of a chang
 
 Set first: `late_price` (higher: more slots, less lateness), `change_price` and `restart_price` (higher: fewer changes).
 
-Details: `rollout`, `capacity`, `forecast`, `contest`, `prior`.
+Details: `rollout`, `capacity`, `forecast`, `pulses`, `contest`, `prior`.
 
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time is part of the
 choice); capacity per size after DS2 (OSDI 2018), with overhead apart and sub-linear scaling; the one-step look-ahead
@@ -222,6 +224,7 @@ class Tide:
         evidence = case.evidence
         low = case.spec.smallest_size
         idle = evidence.utilization == 0.0 and evidence.lag_records == 0 and evidence.arrival_rate == 0.0
+        idle = idle and not memory.pulses.are_seen
         if not idle or case.current <= low or evidence.window_seconds < 0.9 * WINDOW_SECONDS:
             return None
         return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory)
@@ -251,6 +254,8 @@ class Tide:
             "delay_seconds": change.delay,
             "beta": model.beta,
         }
+        if memory.pulses.are_seen:
+            numbers["cycle_seconds"] = memory.pulses.seconds
         if shrinking is not None:
             numbers |= {"enough": shrinking.seconds, "wasted": shrinking.wasted, "price": shrinking.price}
             if shrinking.wasted < shrinking.price:
@@ -306,16 +311,16 @@ class Tide:
         waiting = rollout.late_if_delayed(smallest, wait) - at_once
         numbers["waiting"] = waiting
         gain = (smallest - current) * wait  # slots not paid for while waiting
-        unsure = self._forecast(memory)[0].outlier is not None or (o.catch_up and prices.late_second * waiting <= gain)
-        announced, code = case.announced, "TIDE_GROW"
-        start = rollout.change.delay + wait
+        announced, start = case.announced, rollout.change.delay + wait
         if announced and announced.grows_above((1.0 - o.headroom) * model.rate, start):
             # The job upstream has measured it already.
-            unsure, code = False, "TIDE_GROW_ANNOUNCED"
             numbers |= announced.values
-        if unsure:
+            return self._answer(case, growth.size, "TIDE_GROW_ANNOUNCED", numbers, memory, rollout)
+        if self._forecast(memory)[0].outlier is not None:
+            return self._answer(case, current, "TIDE_OUTLIER", numbers, memory, rollout)
+        if o.catch_up and prices.late_second * waiting <= gain:
             return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
-        return self._answer(case, growth.size, code, numbers, memory, rollout)
+        return self._answer(case, growth.size, "TIDE_GROW", numbers, memory, rollout)
 
     def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, LevelMemory]:
         """Return the forecast that is believed, with its memory."""

@@ -49,6 +49,9 @@ REASONS: Mapping[str, Reason] = {
         "{size} slots would be better for {demand:.0f} records/s, but waiting for one more measurement "
         "costs only {waiting:.0f} s of lateness"
     ),
+    "TIDE_OUTLIER": Reason(
+        "{size} slots would be better for {demand:.0f} records/s, but a rate so far from the others is measured twice"
+    ),
     "TIDE_PATIENCE": Reason(
         "{size} slots have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds; "
         "from {price:.0f} on they are worth {change}"
