@@ -41,6 +41,13 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(docs: Path) -> None:
         assert not LOADED.search(path.read_text("utf-8")), path
 
 
+def test_every_page_can_be_reached_from_the_navigation() -> None:
+    """A page that only links lead to is hardly found."""
+    listed = set(re.findall(r"- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert written == listed
+
+
 @pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](glossary.md#nowhere)"])
 def test_a_link_that_leads_nowhere_fails_the_build(docs: Path, link: str) -> None:
     """A missing page or section is an error; `test_docs.py` finds missing pictures."""
