@@ -70,6 +70,15 @@ def test_a_lost_snapshot_is_no_end_of_pulses() -> None:
     assert all(rate > 50.0 for rate in given[-3:])
 
 
+def test_a_topic_that_was_made_again_begins_anew() -> None:
+    """Its offsets start at 0, so nothing can be said of the cycle that was running."""
+    seen, _ = fed([*pulses(100.0, 3, 8)])
+    before, after = Slice(5000.0, 0, 0), Slice(5010.0, 10, 0)
+    newest = newest_rate((before, after))
+    assert newest is not None
+    assert seen.after(newest, before, OBJECTIVE, INTERVAL) == Pulses(5010.0, 10)
+
+
 @pytest.mark.parametrize("then", [0.0, 100.0, 600.0], ids=["silence", "an even load", "a high load"])
 def test_without_a_next_pulse_every_interval_counts_again(then: float) -> None:
     """It is known after a cycle as long as the lag objective, or two if the mean stays as it was."""

@@ -71,9 +71,10 @@ class Pulses(NamedTuple):
         """Return the pulses after the newest rate, which was measured from `before` on."""
         if self.arrived is None or before.arrived is None:
             return Pulses(newest.at, newest.arrived)
-        longest = objective_seconds + SPARE_INTERVALS * interval_seconds
-        seconds = newest.at - self.at
-        mean = (newest.arrived - self.arrived) / seconds
+        seconds, records = newest.at - self.at, newest.arrived - self.arrived
+        if seconds <= 0.0 or records < 0:  # the topic was made again
+            return Pulses(newest.at, newest.arrived)
+        longest, mean = objective_seconds + SPARE_INTERVALS * interval_seconds, records / seconds
         usual = self.rate or mean
         # Where the snapshot with the start of a pulse is lost, two cycles look like one at the usual rate.
         two = seconds <= 2.0 * self.seconds + interval_seconds and 0.5 * usual <= mean <= 2.0 * usual
