@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.actuator.backends import DriverState
@@ -68,6 +68,13 @@ class Faults:
 
 
 @settings(max_examples=60)
+@example(
+    size=3,
+    free=2,
+    faults=[("new ones die", 2), ("master away", 2), ("free", 3), ("master away", 12)],
+    deaths=[],
+    restart=False,
+)
 @given(SIZES, st.sampled_from([2, 3, 5, 100]), FAULTS, DEATHS, st.booleans())
 def test_any_change_in_place_ends_once_and_says_what_is_there(
     size: int, free: int, faults: list[tuple[str, int]], deaths: list[tuple[str, Phase]], restart: bool
@@ -94,6 +101,7 @@ def test_any_change_in_place_ends_once_and_says_what_is_there(
             world.cluster.free, world.cluster.dies_after = 100, None
             world.cluster.doomed.clear()
             for _ in range(20):
+                world.seconds += 1.0  # of a size that works, the launcher looks every 5 s only
                 world.tick()
             if world.live_drivers(world.spec):
                 assert world.cluster.granted == ends[0].parallelism
