@@ -6,11 +6,11 @@ then zero or far too high, and neither tells what the job must keep up with. The
     pulse    begins with an interval whose rate is above the mean of the last cycle, and above `CONTRAST` times the
              lowest rate since the last pulse began
     cycle    from the start of a pulse to the start of the next one
-    regular  a cycle as long as the one before, or as short
+    regular  a cycle as long as the one before it, within `TOLERANCE` intervals
 
-Once `MIN_CYCLES` were regular, each cycle gives one rate, when it has ended. Cycles longer than the lag objective are
-not averaged: a job that can only take the mean would be late in every one of them. When the next pulse does not come,
-or the load no longer pauses, every interval gives a rate again.
+After `MIN_CYCLES` regular cycles, there is one rate per cycle, known when the cycle has ended. Cycles longer than the
+lag objective are not averaged: a job that can only take the mean would be late in every one of them. When the next
+pulse does not come, or the load no longer pauses, every interval gives a rate again.
 
 Source: demand that is often zero is measured from one demand to the next (Croston, "Forecasting and stock control for
 intermittent demands", 1972).
