@@ -105,8 +105,13 @@ def test_a_scale_down_stays_pending_while_fewer_slots_are_proposed(proposed: lis
 def test_a_quiet_history_writes_nothing() -> None:
     """A job that was never changed has the state on the wire that it had before there was a history."""
     assert "history" not in to_wire(JobState.new())
-    grown = JobState(history=History(ordered_at=(5,), growth=Growth(5.0, 2, 4, None), shrink=(6.0, 3), halt="STOPPED"))
-    assert from_wire(to_wire(grown)) == grown
+    for growth in (
+        Growth(5.0, 2, 4, None),
+        Growth(5.0, 2, 4, 200.0, worked=True),
+        Growth(5.0, 2, 4, 200.0, repeated=True),
+    ):
+        grown = JobState(history=History(ordered_at=(5,), growth=growth, shrink=(6.0, 3), halt="STOPPED"))
+        assert from_wire(to_wire(grown)) == grown
 
 
 @settings(max_examples=30)

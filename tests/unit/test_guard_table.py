@@ -18,7 +18,7 @@ from tests.support.cases import AT, decide
 from tests.support.events import START, batch, job, snapshot, steady
 from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guards import GUARDS
-from tidegate.engine.history import STOPPED, Growth, History
+from tidegate.engine.history import STOPPED, Growth, History, note_gain, note_order
 from tidegate.engine.state import InFlight, JobState
 from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
@@ -310,10 +310,11 @@ ROWS = [
     ),
     Row(
         "ineffective",
-        lambda: growth(**remembered(growth=Growth(LAST - 600, 2, 4, 395.0))),
+        lambda: growth(**remembered(growth=Growth(LAST - 600, 2, 4, 395.0, repeated=True))),
         held,
         "SCALE_UP_INEFFECTIVE",
-        "the scale-up from 2 to 4 slots brought 1% of the expected gain, so no more are added",
+        "two scale-ups in a row had no effect: the last one, from 2 to 4 slots, brought 1% of the expected gain, "
+        "so no more slots are added",
     ),
     Row(
         "downstream",
@@ -473,7 +474,31 @@ def test_a_long_batch_whose_tasks_go_on_finishing_is_not_stuck(goes_on_until: in
 def test_the_gain_of_a_small_scale_up_is_not_judged(step: float, judged: bool) -> None:
     """From 2 to 4 slots a job grew by all of its size; a smaller step than the limit is within the noise."""
     spec = job(guards=guards(ineffective={"step": step}))
-    assert held(growth(spec, **remembered(growth=Growth(LAST - 600, 2, 4, 395.0)))) is judged
+    assert held(growth(spec, **remembered(growth=Growth(LAST - 600, 2, 4, 395.0, repeated=True)))) is judged
+
+
+@pytest.mark.parametrize(
+    ("worked", "repeated", "stops"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_one_scale_up_without_effect_stops_nothing(worked: bool, repeated: bool, stops: bool) -> None:
+    """The job may have become slower while it grew, so a second one must have had no effect either."""
+    assert held(growth(**remembered(growth=Growth(LAST - 600, 2, 4, 395.0, worked, repeated)))) is stops
+
+
+def test_a_scale_up_remembers_whether_the_one_before_it_worked() -> None:
+    """From 1 to 2 slots a job that did 100 records/s came to 110, and later from 2 to 4 slots to 160 of 220."""
+    once = note_gain(note_order(History(), 0.0, 1, 2, 100.0), 2, 110.0)
+    assert once.growth == Growth(0.0, 1, 2, 100.0)
+    twice = note_order(once, 60.0, 2, 4, 110.0)
+    assert twice.growth == Growth(60.0, 2, 4, 110.0, repeated=True)
+    assert note_gain(twice, 4, 160.0) == twice
+    assert note_gain(twice, 3, 300.0) == twice, "at another size"
+    worked = note_gain(twice, 4, 170.0)
+    assert worked.growth == Growth(60.0, 2, 4, 110.0, worked=True, repeated=True)
+    assert note_gain(worked, 4, 90.0) == worked, "later the job became slower"
+    assert note_order(worked, 90.0, 4, 6, 90.0).growth == Growth(90.0, 4, 6, 90.0)
+    assert note_order(twice, 90.0, 3, 6, 110.0).growth == Growth(90.0, 3, 6, 110.0), "not from 4 slots"
+    assert note_order(twice, 120.0, 4, 1, 200.0).growth is None
 
 
 def test_lag_in_one_partition_is_skew_too() -> None:

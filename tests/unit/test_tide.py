@@ -348,6 +348,7 @@ def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0, r
         lag / demand,
         objective_seconds=60.0,
         headroom=0.02,
+        variation=0.0,
         change=PlannedChange(Way.IN_PLACE, outage, delay),
         changes=True,
         reaction_seconds=delay + 20.0,
@@ -417,6 +418,7 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, *, on_time: bo
         age=1000.0 / segments[0][1],
         objective_seconds=60.0,
         headroom=0.02,
+        variation=0.0,
         change=PlannedChange(Way.RESTART, 20.0, 20.0),
         changes=True,
         reaction_seconds=40.0,
@@ -616,15 +618,15 @@ def test_a_load_that_changes_too_fast_is_not_followed() -> None:
     assert early <= 8
 
 
-def test_after_an_ineffective_scale_up_no_more_is_added() -> None:
-    """A job limited elsewhere is no faster with more slots: it grows once, and then a guard says so."""
-    plant = Plant(slots=2)
-    plant.run([120.0 + 30 * (n % 3) for n in range(20)])
+def test_after_two_ineffective_scale_ups_no_more_is_added() -> None:
+    """A job limited elsewhere is no faster with more slots: it grows twice, and then a guard says so."""
+    plant = Plant(slots=1)
+    plant.run([60.0 + 15 * (n % 3) for n in range(20)])
     sizes = []
     for _ in range(60):
-        # whatever the size, it processes 200 records/s
-        sizes += plant.run([190.0 + 40 * (plant.number % 3)], capacity=200.0 / work_of(even(8)).slots(plant.slots))
-    assert sizes == [4]
+        # whatever the size, it processes 100 records/s
+        sizes += plant.run([96.0 + 10 * (plant.number % 3)], capacity=100.0 / work_of(even(8)).slots(plant.slots))
+    assert sizes == [2, 4]
     assert plant.decisions[-1].trail[-1].code == "SCALE_UP_INEFFECTIVE"
 
 

@@ -28,7 +28,7 @@ from tidegate.engine.costs import FELL_BACK
 from tidegate.engine.disposal import Outcome, dispose, kind_of
 from tidegate.engine.emission import planned_emission
 from tidegate.engine.evidence import gather
-from tidegate.engine.history import FAILED, STOPPED, note_order, note_proposal, note_restart, resumed
+from tidegate.engine.history import FAILED, STOPPED, note_gain, note_order, note_proposal, note_restart, resumed
 from tidegate.engine.memory import Recorded, UnreadableMemory, read_memory
 from tidegate.engine.plan import Plan
 from tidegate.engine.results import take_results
@@ -44,7 +44,7 @@ from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 
-ENGINE_VERSION = "17"
+ENGINE_VERSION = "18"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY: Final = 100
@@ -244,7 +244,7 @@ def _after(
     state = case.state
     memory = state.memory if proposal.memory is None else proposal.memory
     in_flight, last_action_at, manual_done = state.in_flight, state.last_action_at, state.manual_done
-    history = state.history
+    history = note_gain(state.history, case.current, case.evidence.true_processing_rate)
     if command is not None:
         in_flight = InFlight(
             command.command_id,

@@ -15,6 +15,9 @@ DAY_SECONDS: Final = 86_400.0
 ORDERS_KEPT: Final = 48
 """How many restarts of one day are remembered; a daily budget cannot be larger."""
 
+WORKED: Final = 0.5
+"""Share of the expected gain from which a scale-up has worked. If the capacity falls later, the job became slower."""
+
 STOPPED, FAILED, RESUMED = "STOPPED", "FAILED", "RESUMED"
 
 
@@ -27,6 +30,22 @@ class Growth:
     after: int
     rate: float | None
     """True processing rate at `before` slots, records/s; None when it was unknown."""
+    worked: bool = False
+    """Whether it has brought `WORKED` of the expected gain at some time since."""
+    repeated: bool = False
+    """Whether it was ordered after a scale-up that had not worked."""
+
+    def gain(self, size: int, rate: float | None) -> float | None:
+        """Return the share of the expected gain that the scale-up has brought.
+
+        gain = (C - C0) / (C0 · n / n0 - C0)
+
+        C and n: true processing rate (records/s) and size now; C0 and n0: before the scale-up. Linear scaling gives 1.
+        None if a rate is not known, the job had no slots before, or its size has changed since.
+        """
+        if self.rate is None or rate is None or not self.before or size != self.after:
+            return None
+        return (rate - self.rate) / (self.rate * self.after / self.before - self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +76,19 @@ def note_proposal(history: History, proposed: int, current: int, at: float) -> H
 
 def note_order(history: History, at: float, before: int, after: int, rate: float | None) -> History:
     """Return the history after a rescale was ordered."""
-    growth = Growth(at, before, after, rate) if after > before else None
+    last = history.growth
+    repeated = last is not None and last.after == before and not last.worked
+    growth = Growth(at, before, after, rate, repeated=repeated) if after > before else None
     return replace(history, growth=growth, shrink=None)
+
+
+def note_gain(history: History, size: int, rate: float | None) -> History:
+    """Return the history after a measured true processing rate, records/s."""
+    growth = history.growth
+    if growth is None or growth.worked:
+        return history
+    gain = growth.gain(size, rate)
+    return history if gain is None or gain < WORKED else replace(history, growth=replace(growth, worked=True))
 
 
 def note_restart(history: History, at: float) -> History:
@@ -79,7 +109,8 @@ def history_to_wire(history: History) -> dict[str, JsonValue]:
         wire["ordered_at"] = list(history.ordered_at)
     if history.growth is not None:
         g = history.growth
-        wire["growth"] = [g.at, g.before, g.after, g.rate]
+        more = [g.worked, g.repeated] if g.worked or g.repeated else []
+        wire["growth"] = [g.at, g.before, g.after, g.rate, *more]
     if history.shrink is not None:
         wire["shrink"] = list(history.shrink)
     if history.halt is not None:

@@ -64,18 +64,21 @@ class StuckConsumer(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Ineffective(Guard):
-    """Stops growth after a scale-up that had no effect, judged once the job is busy all the time again.
+    """Stops growth after two scale-ups in a row that had no effect, judged once the job is busy all the time again.
 
         gain = (C - C0) / (C0 · n / n0 - C0)
 
     C and n: capacity (records/s) and size now; C0 and n0: before the scale-up. Linear scaling gives a gain of 1.
-    A small step is not judged: its gain is within the noise of a window's capacity.
+    A job often grows because its records have become dearer. Its capacity falls meanwhile, so the scale-up seems
+    to have had no effect. Only a second one tells. A scale-up that once brought half of the gain has worked, whatever
+    comes later. A small step is not judged: its gain is within the noise of a window's capacity.
     """
 
     name: ClassVar = "ineffective"
     reasons: ClassVar[Mapping[str, Reason]] = {
         "SCALE_UP_INEFFECTIVE": Reason(
-            "the scale-up from {before} to {after} slots brought {gain:.0%} of the expected gain, so no more are added",
+            "two scale-ups in a row had no effect: the last one, from {before} to {after} slots, "
+            "brought {gain:.0%} of the expected gain, so no more slots are added",
             "look for another bottleneck: the sink, skew, one slow stage; a manual size resets this",
         ),
     }
@@ -83,25 +86,23 @@ class Ineffective(Guard):
     threshold: float = option(
         0.1, "share of the expected gain below which a scale-up had no effect", unit="share", ge=0, le=1
     )
-    step: float = option(0.25, "share of the size that a scale-up must have added to be judged", unit="share", ge=0)
+    step: float = option(
+        0.25, "share of the size that the last scale-up must have added to be judged", unit="share", ge=0
+    )
     saturation: float = option(0.9, "busy share of time from which the gain can be judged", unit="share", ge=0, le=1)
-    forget_seconds: float = option(3600.0, "time after that scale-up in which no more is added", unit="s", gt=0)
+    forget_seconds: float = option(3600.0, "time after the last one in which no more is added", unit="s", gt=0)
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Compare the expected gain of the last scale-up with the measured one."""
+        """Compare what the last scale-up has brought with what it should have, if the one before had not worked."""
         e, growth = case.evidence, case.state.history.growth
-        if size <= case.current or growth is None or growth.after != case.current or not growth.before:
+        if size <= case.current or growth is None or growth.worked or not growth.repeated:
             return None
-        age = case.decided_at - growth.at
-        if growth.rate is None or e.true_processing_rate is None or age > self.forget_seconds:
-            return None
-        if growth.after < (1.0 + self.step) * growth.before:
+        if case.decided_at - growth.at > self.forget_seconds or growth.after < (1.0 + self.step) * growth.before:
             return None
         if e.utilization is None or e.utilization < self.saturation:
             return None
-        expected = growth.rate * growth.after / growth.before
-        gain = (e.true_processing_rate - growth.rate) / (expected - growth.rate)
-        if gain >= self.threshold:
+        gain = growth.gain(case.current, e.true_processing_rate)
+        if gain is None or gain >= self.threshold:
             return None
         return Verdict(
             case.current, "SCALE_UP_INEFFECTIVE", {"before": growth.before, "after": growth.after, "gain": gain}

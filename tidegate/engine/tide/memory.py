@@ -23,6 +23,7 @@ from tidegate.engine.tide.capacity import (
 from tidegate.engine.tide.contest import NO_CONTEST, Contest
 from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, LevelMemory
 from tidegate.engine.tide.pulses import NO_PULSES, Pulses, newest_rate
+from tidegate.engine.tide.variation import NO_VARIATION, Variation, fit_of, without_slow
 from tidegate.engine.ways import measured
 from tidegate.events.way import Way
 
@@ -96,10 +97,12 @@ class TideMemory(NamedTuple):
     """Factor of the switching threshold: it rises with each scale-down that did not pay."""
     pulses: Pulses = NO_PULSES
     """While arrivals come in pulses, the forecasts get a rate per cycle, not per snapshot."""
+    variation: Variation = NO_VARIATION
 
     def learned(self, case: Case, long_memory: LevelMemory, short_memory: LevelMemory) -> TideMemory:
         """Return the memory with the newest snapshot added to both forecasts and to the capacity."""
-        stages, (limits, sizes, overhead, batches, first) = case.snapshot.stages, self._with_batches(case)
+        stages = case.snapshot.stages
+        limits, sizes, overhead, batches, first, variation = self._with_batches(case)
         forecast, short, contest, pulses = self.forecast, self.short, self.contest, self.pulses
         window, spec = case.state.window, case.spec
         newest = newest_rate(window)
@@ -129,25 +132,29 @@ class TideMemory(NamedTuple):
             self.scale_down,
             self.caution,
             pulses,
+            variation,
         )
 
     def _with_batches(
         self, case: Case
-    ) -> tuple[BatchLimits, tuple[SizeFit, ...], float | None, int, FirstBatch | None]:
-        """Return what is known of limits, sizes, overhead, batches and the first batch after the newest snapshot."""
+    ) -> tuple[BatchLimits, tuple[SizeFit, ...], float | None, int, FirstBatch | None, Variation]:
+        """Return limits, sizes, overhead, batches, the first batch, and the variation after the newest snapshot."""
         fresh, limits, sizes, overhead = case.snapshot.batches, self.limits, self.sizes, self.overhead
-        batches, first = self.batches, self.first_batch
+        batches, first, variation = self.batches, self.first_batch, self.variation
         is_new = case.state.incarnation != self.incarnation
         if is_new:
             batches, first = -1, None
         if not fresh:
-            return limits, sizes, overhead, batches, first
+            return limits, sizes, overhead, batches, first, variation
         limits = limits.learned(fresh, case.evidence.lag_records)
         if first is None:
             first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds, case.measured_at)
         # The first batches of a run load code, state and backlog, so they do not show its capacity.
         if not is_new and case.current and case.newest is not None:
-            sums = case.newest.sums
+            sums, seen = case.newest.sums, fit_of(sizes, case.current)
+            if batches > 0 and seen is not None:
+                variation = variation.after(fresh, seen)
+                sums = without_slow(sums, fresh, seen)
             if batches >= 0 or (sizes and sums.seconds >= WARM_BATCH_SECONDS * sums.batches):
                 counted = max(int(sums.batches), int(sums.seconds / LONG_BATCH_SECONDS))
                 batches = min(max(batches, 0) + counted, MAX_BATCHES)
@@ -155,7 +162,7 @@ class TideMemory(NamedTuple):
                 sizes = learn(sizes, case.current, sums, overhead or 0.0)
             else:
                 batches = 0
-        return limits, sizes, overhead, batches, first
+        return limits, sizes, overhead, batches, first, variation
 
     def is_young(self, at: float) -> bool:
         """Whether the present run has ended its first batch only a short while ago."""

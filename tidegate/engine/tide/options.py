@@ -44,7 +44,13 @@ class TideOptions:
         price="change_share",
     )
     horizon_seconds: float = option(600.0, "how far ahead each size is simulated", unit="s", gt=0)
-    headroom: float = option(0.02, "share of the capacity kept free of the expected demand", unit="share", ge=0, le=0.9)
+    headroom: float = option(
+        0.02,
+        "share of the capacity kept free of the expected demand, if batches do not vary",
+        unit="share",
+        ge=0,
+        le=0.9,
+    )
     confidence: float = option(1.0, "width of the forecast interval to plan for", unit="deviations", ge=0)
     catch_up: bool = option(True, "whether lag is worth slots; if not, sizes are for arrivals alone, as in DS2")
     restart_seconds: float = option(

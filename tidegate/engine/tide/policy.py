@@ -25,6 +25,9 @@ what similar jobs have shown (`prior`). Nothing shrinks on any of this, nor whil
 A young run is slower than it will be, since the JVMs still compile and caches fill. Until `WARM_UP_SECONDS` after its
 first batch it counts as at least as fast as the job's other sizes promise.
 
+The more a job's batches vary, the more of its capacity is kept free, and a slow batch counts for at most 1.5 times what
+its records need (`variation`).
+
 Arrivals that come in pulses, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
 
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
@@ -34,7 +37,7 @@ When to choose it: By default. It learns the job's capacity, the cost of a chang
 
 Set first: `late_price` (higher: more slots, less lateness), `change_price` and `restart_price` (higher: fewer changes).
 
-Details: `rollout`, `capacity`, `forecast`, `pulses`, `contest`, `prior`.
+Details: `rollout`, `capacity`, `variation`, `forecast`, `pulses`, `contest`, `prior`.
 
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time is part of the
 choice); capacity per size after DS2 (OSDI 2018), with overhead apart and sub-linear scaling; the one-step look-ahead
@@ -246,6 +249,7 @@ class Tide:
             "size": best,
             "capacity": model.rate,
             "capacity_then": model.capacity(best),
+            "headroom": rollout.headroom,
             "late_stay": min(stay.late, o.horizon_seconds),
             "late": min(late, o.horizon_seconds),
             "horizon": o.horizon_seconds,
@@ -312,7 +316,7 @@ class Tide:
         numbers["waiting"] = waiting
         gain = (smallest - current) * wait  # slots not paid for while waiting
         announced, start = case.announced, rollout.change.delay + wait
-        if announced and announced.grows_above((1.0 - o.headroom) * model.rate, start):
+        if announced and announced.grows_above((1.0 - rollout.headroom) * model.rate, start):
             # The job upstream has measured it already.
             numbers |= announced.values
             return self._answer(case, growth.size, "TIDE_GROW_ANNOUNCED", numbers, memory, rollout)
@@ -350,6 +354,7 @@ class Tide:
             _age(case, lag, segments[0][1]) if o.catch_up else 0.0,
             objective_seconds=scaling.lag_objective_seconds,
             headroom=o.headroom,
+            variation=memory.variation.coefficient,
             change=change,
             changes=o.catch_up,
             reaction_seconds=change.delay + WAIT_INTERVALS * case.spec.interval_seconds,

@@ -13,8 +13,8 @@ REASONS: Mapping[str, Reason] = {
     "TIDE_IDLE": Reason("nothing arrives and nothing waits, so {size} slots are enough"),
     "TIDE_GROW": Reason(
         "up to {demand:.0f} records/s are expected and {lag} are waiting, and {current} slots can process "
-        "{capacity:.0f}/s: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, "
-        "and {size} slots for {late:.0f} s, {change} included"
+        "{capacity:.0f}/s, of which {headroom:.0%} is kept free: in the next {horizon:.0f} s they would be late for "
+        "{late_stay:.0f} s, and {size} slots for {late:.0f} s, {change} included"
     ),
     "TIDE_GROW_ANNOUNCED": Reason(
         CAUSE + ", so up to {demand:.0f} records/s are expected, and {current} slots can process {capacity:.0f}/s: "

@@ -30,15 +30,19 @@ unless it is only meant for a while, and a larger size that cannot is charged a 
 expected means: a change happens once, and what it costs on average is what counts.
 
 In place, a size that falls behind slowly may be *enough for a while*: until its lag has used half of the lag objective.
-With T how long the job can stay at that size, and R the seconds to notice that it must grow and to do so:
+With T how long the job can stay at that size, R the seconds to notice that it must grow and to do so, and v how much
+batches vary (`variation`):
 
-    L + (λ - C(p)) · (T + R) = min(λ', C(p)) · objective / 2            T is at most the horizon
+    L + (λ - C(p)) · (T + R) = min(λ', C(p)) · objective / (2 · (1 + v))            T is at most the horizon
 
 At C(p), because a batch that takes all of that lag must end in time, too.
 
 It is worth the change if the slots saved in T seconds cost more than twice the price of both changes, the one to that
 size and the one back, and more than the smallest sufficient size saves over the horizon. So a load between two sizes
 gets each of them in turn, as in pulse-width modulation.
+
+C(p) and 1 / c(p) are those of the model less the headroom: the share `headroom` + v / 2, at most 0.9. So a job whose
+batches all last what their records need is filled up, and one that has slow batches now and then can work them off.
 """
 
 from __future__ import annotations
@@ -64,6 +68,11 @@ EXTRAPOLATION_MARGIN = 0.1
 
 FREE: Final = 0.5
 """Share of the lag objective that a size which is enough for a while leaves free, for a load higher than forecast."""
+
+HEADROOM_PER_VARIATION = 0.5
+"""Share of the capacity kept free per coefficient of variation of a batch's duration."""
+
+MOST_HEADROOM: Final = 0.9
 
 BRIEF_WORTH = 2.0
 """So many times the price of both changes a size must save that is enough for a while."""
@@ -101,6 +110,7 @@ class Rollout:
         *,
         objective_seconds: float,
         headroom: float,
+        variation: float,
         change: PlannedChange,
         changes: bool,
         reaction_seconds: float,
@@ -117,7 +127,8 @@ class Rollout:
             lag: records not committed now.
             age: seconds since the oldest of them arrived.
             objective_seconds: lag objective, the age up to which a record is on time.
-            headroom: share of the capacity kept free of the expected demand.
+            headroom: share of the capacity kept free of the expected demand, besides that for the variation of batches.
+            variation: coefficient of variation of a batch's duration.
             change: how the size would be changed; its outage is the end of the first segment.
             changes: whether changes are simulated; otherwise a size works at once.
             reaction_seconds: how long it takes to see that the job must grow, and to do it.
@@ -126,7 +137,11 @@ class Rollout:
         """
         self.model, self.sizes, self.prices, self.segments = model, sizes, prices, segments
         self.lag, self.age = lag, age
-        self.objective_seconds, self.headroom = objective_seconds, headroom
+        self.objective_seconds = objective_seconds
+        self.headroom = min(MOST_HEADROOM, headroom + HEADROOM_PER_VARIATION * variation)
+        """Share of the capacity that the size of a job keeps free."""
+        self.brief_share = (1.0 - FREE) / (1.0 + variation)
+        """Share of the lag objective that the lag may use at a size which is enough for a while."""
         self.change, self.outage, self.changes = change, change.outage, changes
         self.reaction_seconds, self.running_seconds = reaction_seconds, running_seconds
         self.horizon_seconds = horizon_seconds
@@ -136,7 +151,7 @@ class Rollout:
         rates = [rate for _, rate in segments]
         self.peak, self.density = max(rates), min(rates)
         """λ': records that arrive in a second at least, so that no lag is older than it is large."""
-        self.smallest_sufficient = self._smallest_sufficient(self.sustained / (1.0 - headroom))
+        self.smallest_sufficient = self._smallest_sufficient(self.sustained / (1.0 - self.headroom))
         """Index of the smallest size that holds the sustained demand with headroom; past the end if none does."""
         self.lag_growth = max(0.0, self.demand - model.rate)
         """How fast the lag grows until the change, records/s; at least 0."""
@@ -215,7 +230,7 @@ class Rollout:
     def lasts(self, size: int) -> float:
         """Return for how many seconds of the horizon a size stays on time, with time left to grow again."""
         capacity, lag, passed = self.model.capacity(size) * (1.0 - self.headroom), self.lag, 0.0
-        most = (1.0 - FREE) * min(self.density, capacity) * self.objective_seconds
+        most = self.brief_share * min(self.density, capacity) * self.objective_seconds
         for seconds, demand in self.segments:
             growth = demand - capacity
             room = most - growth * self.reaction_seconds - lag
