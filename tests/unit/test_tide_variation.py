@@ -94,9 +94,9 @@ def test_a_size_must_be_known_first() -> None:
     assert fit_of((), 4) is None
 
 
-def size_for(rate: float, variation: float) -> int:
+def size_for(rate: float, variation: float, **options: bool) -> int:
     """Return the size that a job of two slots grows to at a rate, if its batches have varied so much."""
-    plant = Plant(slots=2, way=Way.IN_PLACE)
+    plant = Plant(slots=2, way=Way.IN_PLACE, **options)
     plant.run([150.0] * 20)
     memory = plant.state.memory
     assert isinstance(memory, TideMemory)
@@ -111,6 +111,7 @@ def test_the_more_batches_vary_the_more_is_kept_free() -> None:
     """370 records/s fill 4 slots to 93 %: enough for batches that are all alike, not where some last far longer."""
     assert size_for(370.0, 0.0) == 4
     assert size_for(370.0, 0.8) == 8
+    assert size_for(370.0, 0.8, catch_up=False) == 4, "for arrivals alone, as in DS2"
 
 
 @pytest.mark.parametrize("way", [Way.RESTART, Way.IN_PLACE])

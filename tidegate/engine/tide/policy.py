@@ -354,7 +354,7 @@ class Tide:
             _age(case, lag, segments[0][1]) if o.catch_up else 0.0,
             objective_seconds=scaling.lag_objective_seconds,
             headroom=o.headroom,
-            variation=memory.variation.coefficient,
+            variation=memory.variation.coefficient if o.catch_up else 0.0,
             change=change,
             changes=o.catch_up,
             reaction_seconds=change.delay + WAIT_INTERVALS * case.spec.interval_seconds,
