@@ -99,7 +99,7 @@ def snapshot(
     )
 
 
-def batch(number: int, batch_id: int, records: int, seconds: float) -> MicroBatch:
+def batch(number: float, batch_id: int, records: int, seconds: float) -> MicroBatch:
     """Return a micro-batch that ended just when snapshot `number` was taken."""
     end = START + timedelta(seconds=10 * number)
     return MicroBatch(

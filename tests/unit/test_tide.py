@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,8 +18,8 @@ from tests.support.events import START, batch, job, observed, result, snapshot
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
-from tidegate.engine.state import JobState, to_wire
-from tidegate.engine.tide.batch_limits import NO_LIMITS
+from tidegate.engine.state import JobState, Slice, to_wire
+from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.engine.tide.capacity import (
     NO_PLACE,
     Shape,
@@ -39,7 +40,10 @@ from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import StageTasks
 from tidegate.events.way import Way
+from tidegate.lab.jobs import SOURCE, lab_job
+from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
+from tidegate.twin.load import Load
 
 MEMORY = LevelMemory(800.0, season=True)
 
@@ -133,21 +137,87 @@ def test_an_overhead_that_events_tell_steadies_the_line_through_noisy_batches() 
     assert off[1.0] < 0.5 * off[0.0]
 
 
+def lags(*known: tuple[int, int]) -> list[Slice]:
+    """Return a window of (number of the snapshot, lag)."""
+    return [Slice(START.timestamp() + 10 * number, lag, 0) for number, lag in known]
+
+
 def test_a_limit_holds_for_all_batches() -> None:
     """After a burst, the last two of many short batches are equal while records wait; the first one was larger."""
     seen = NO_LIMITS._replace(last_lag=3000)
     burst, even_ones = (
         [batch(0, n, records, 0.5) for n, records in enumerate(found)] for found in ((2192, 216, 216), (216,) * 3)
     )
-    assert seen.learned(burst, 3000).max_records is None
-    assert seen.learned(even_ones, 3000).max_records == 216
-    assert seen._replace(max_records=216).learned(burst, 0).max_records is None
+    assert seen.learned(burst, lags((1, 3000))).max_records is None
+    assert seen.learned(even_ones, lags((1, 3000))).max_records == 216
+    assert seen._replace(max_records=216).learned(burst, lags((1, 0))).max_records is None
 
 
 def test_batches_without_records_show_no_limit() -> None:
     """Stateful queries have such batches while records wait, for example after the source's own limit was reached."""
-    empty = [batch(number, number, 0, 1.0) for number in range(2)]
-    assert NO_LIMITS.learned(empty, 5000).learned(empty, 5000).max_records is None
+    empty, waiting = [batch(number, number, 0, 1.0) for number in range(2)], lags((2, 5000))
+    assert NO_LIMITS.learned(empty, waiting).learned(empty, waiting).max_records is None
+
+
+def after_batches(every: int, together: int, waiting: int, seconds: float) -> BatchLimits:
+    """Return the limits after batches of 500 records that start every so many seconds, so many of them in a snapshot.
+
+    So many records wait between two batches; half of them have come when a batch starts.
+    """
+    steps = every // 10
+    started = [batch(n * steps + seconds / 10, n, 500, seconds) for n in range(12)]
+    seen = NO_LIMITS
+    for last in range(together - 1, 12, together):
+        now = last * steps + steps - 1
+        window = lags(*[(number, waiting if number % steps else 0) for number in range(now - 2 * steps, now + 1)])
+        seen = seen.learned(started[last - together + 1 : last + 1], window)
+    return seen
+
+
+@pytest.mark.parametrize("together", [1, 2, 4])
+@pytest.mark.parametrize("trigger", [60, 300])
+def test_a_trigger_is_found_however_many_batches_a_snapshot_has(trigger: int, together: int) -> None:
+    """A trigger interval longer than that of the snapshots leaves one batch for each of them, or none."""
+    assert after_batches(trigger, together, 400, trigger / 4).trigger_seconds == trigger
+
+
+@pytest.mark.parametrize("waiting", [0, 20])
+def test_batches_that_wait_for_records_have_no_trigger(waiting: int) -> None:
+    """Records come every minute, all at once, and between them next to none."""
+    assert after_batches(60, 1, waiting, 15.0).trigger_seconds is None
+
+
+def test_batches_that_follow_each_other_at_once_have_no_trigger() -> None:
+    """One batch per snapshot, each of which starts when the one before has ended."""
+    seen = NO_LIMITS._replace(trigger_seconds=60.0)
+    for n in range(6):
+        seen = seen.learned([batch(n, n, 500, 10.0)], lags((n - 1, 500), (n, 500)))
+    assert seen.trigger_seconds is None
+
+
+def test_batches_that_start_far_sooner_have_not_waited_for_that_trigger() -> None:
+    """One that ends too late for its trigger is followed at once, which alone says nothing about the interval."""
+    seen = NO_LIMITS.learned([batch(n, n, 500, 3.0) for n in range(2)], lags((1, 0)))
+    seen = seen.learned([batch(n, n, 500, 3.0) for n in (2, 3)], lags((3, 0)))
+    assert seen.trigger_seconds == 10.0
+    assert seen.learned([batch(4.0, 4, 500, 9.0), batch(4.9, 5, 500, 9.0)], lags((5, 0))).trigger_seconds == 10.0
+    assert seen.learned([batch(4.0, 4, 500, 4.0), batch(4.4, 5, 500, 4.0)], lags((5, 0))).trigger_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("trigger", "objective", "longest"),
+    [
+        (None, 60.0, 30.0),
+        (20.0, 60.0, 30.0),
+        (45.0, 60.0, 15.0),
+        (60.0, 60.0, 60.0),
+        (60.0, 180.0, 90.0),
+        (None, 1.0, 1.0),
+    ],
+)
+def test_a_record_waits_for_its_trigger_and_for_its_batch(trigger: float, objective: float, longest: float) -> None:
+    """Both together last no longer than the lag objective, where a size can do that."""
+    assert NO_LIMITS._replace(trigger_seconds=trigger).longest_batch(objective) == longest
 
 
 def test_one_size_means_linear_scaling() -> None:
@@ -661,6 +731,31 @@ def test_the_explanation_says_why() -> None:
     assert grown.command is not None
     assert grown.command.first_batch_seconds == grown.expectation.lag_seconds
     assert grown.decided_at - START > timedelta(seconds=100)
+
+
+def with_trigger(seconds: float, way: Way) -> tuple[float, list[Decision]]:
+    """Return for how many of 7,200 seconds a job with such a trigger interval is late, and the decisions."""
+    hill = [900.0 + 600.0 * math.sin(math.pi * place / 240.0) for place in range(720)]
+    day = lab_job(Load(hill, 10.0), ways=(way,))
+    model = replace(day.models[0], trigger_interval_seconds=seconds, max_records_per_trigger=None)
+    (recording,) = simulate(replace(day, models=(model,))).values()
+    found = score(model, day.specs[0], day.topics[SOURCE].shares, recording)
+    return found.violated_seconds, [decision for decision in recording.decisions if decision is not None]
+
+
+@pytest.mark.parametrize("way", [Way.RESTART, Way.IN_PLACE])
+def test_a_record_that_waits_for_its_trigger_leaves_its_batch_less_time(way: Way) -> None:
+    """With 50 s from trigger to trigger, and a lag objective of 60 s, a batch may last 10 s."""
+    late, _ = with_trigger(50.0, way)
+    assert late < 600.0
+
+
+def test_a_trigger_interval_as_long_as_the_lag_objective_is_told() -> None:
+    """No size can meet the objective, so the job gets one that keeps up, and not the largest one."""
+    _, decisions = with_trigger(60.0, Way.IN_PLACE)
+    told = [decision.trail[0] for decision in decisions if decision.trail[0].code == "TIDE_HOLD_TRIGGER"]
+    assert "the trigger interval is 60 s, so no size can meet the lag objective of 60 s" in told[-1].sentence
+    assert sum(decision.current_parallelism for decision in decisions) / len(decisions) < 4.0
 
 
 @pytest.mark.parametrize("name", sorted(TideOptions.removed))

@@ -1,6 +1,14 @@
 """Limits of a micro-batch besides its work: the record limit of a batch, and the trigger interval.
 
 Neither is told by the job's events, so both are inferred from its batches.
+
+With triggers every T' seconds, a record waits up to T' for its batch, and for the end of the batch before. So at a lag
+objective O a batch may last
+
+    D = min(O / 2, O - T')
+
+With T' > 0.9 · O no size can meet the objective. Then O = 2 · T' is planned for: each batch ends before the next
+trigger.
 """
 
 from __future__ import annotations
@@ -8,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from tidegate.engine.batch_sums import micro
+from tidegate.engine.state import Slice
 from tidegate.events.snapshot import MicroBatch
 
 TOLERANCE: Final = 0.01
@@ -18,6 +28,12 @@ LIMITED_LAG: Final = 2.5
 
 IDLE: Final = 0.05
 """A batch that starts later than this share of the previous batch's duration after its end waited for its trigger."""
+
+WAITING: Final = 0.5
+"""Share of the records of even arrivals that waits at least for a trigger: without one, a batch starts at once."""
+
+LONGEST_WAIT: Final = 0.9
+"""Share of the lag objective that a record may wait for its trigger, so that its batch still can be in time."""
 
 
 class BatchLimits(NamedTuple):
@@ -33,34 +49,63 @@ class BatchLimits(NamedTuple):
     """Records not committed at the newest snapshot."""
     gap: float = 0.0
     """Seconds between the starts of the last two batches of which the second waited."""
+    last_started: float = 0.0
+    """When the newest batch started, epoch seconds; 0 before the first one."""
+    last_seconds: float = 0.0
+    """How long it lasted."""
 
-    def learned(self, batches: Sequence[MicroBatch], lag: int | None) -> BatchLimits:
-        """Return the limits after a snapshot's batches, with `lag` records not committed.
+    def learned(self, batches: Sequence[MicroBatch], window: Sequence[Slice]) -> BatchLimits:
+        """Return the limits after the batches of a snapshot, the newest of the window.
 
         A job that keeps up has at most one batch running and one waiting. So two equal batches with more lag than that
         before and after them hit the record limit, unless another batch of the snapshot was larger. Two batches that
-        started at the same distance, each later than the previous one had ended, waited for a trigger.
+        started at the same distance, each later than the previous one had ended, waited for a trigger. If they are of
+        two snapshots, records must have waited with them: without a trigger, a batch waits for records.
         """
-        max_records, trigger_seconds, before, last_lag, gap = self
+        max_records, trigger_seconds, before, last_lag, gap, started, seconds = self
+        newest, lag = batches[-1], (window[-1].lag if window else None) or 0
         if len(batches) > 1:
-            before = batches[-2].input_records
-        last, largest = batches[-1].input_records, max([batch.input_records for batch in batches])
-        left = min(last_lag, lag or 0)
+            earlier = batches[-2]
+            before, started, seconds = earlier.input_records, earlier.started_at.timestamp(), earlier.duration_seconds
+        last, largest = newest.input_records, max([batch.input_records for batch in batches])
+        left = min(last_lag, lag)
         if max_records is not None and largest > max_records * (1 + TOLERANCE):
             max_records = None
         # A batch without records, as stateful queries have them, shows no limit.
         is_largest = 0 < largest <= last * (1 + TOLERANCE)
         if is_largest and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
             max_records = last
-        if len(batches) > 1:
-            distance = (batches[-1].started_at - batches[-2].started_at).total_seconds()
-            if distance > batches[-2].duration_seconds * (1 + IDLE):
+        now = newest.started_at.timestamp()
+        if started:
+            distance = micro(now - started)
+            if distance <= seconds * (1 + IDLE):
+                if trigger_seconds is not None and distance < 0.5 * trigger_seconds:
+                    trigger_seconds = None
+            elif len(batches) > 1 or _records_waited(window, started, seconds, newest):
                 if abs(distance - gap) <= TOLERANCE * distance:
                     trigger_seconds = distance
                 gap = distance
-            elif trigger_seconds is not None and distance < 0.5 * trigger_seconds:
-                trigger_seconds = None
-        return BatchLimits(max_records, trigger_seconds, last, lag or 0, gap)
+        return BatchLimits(max_records, trigger_seconds, last, lag, gap, now, newest.duration_seconds)
+
+    def reachable(self, objective_seconds: float) -> float:
+        """Return O: the lag objective, or twice the trigger interval where no size can meet the objective."""
+        trigger = self.trigger_seconds or 0.0
+        return objective_seconds if trigger <= LONGEST_WAIT * objective_seconds else 2.0 * trigger
+
+    def longest_batch(self, objective_seconds: float) -> float:
+        """Return D, how many seconds a batch may last at a lag objective; at least one."""
+        objective = self.reachable(objective_seconds)
+        return max(1.0, min(objective / 2.0, objective - (self.trigger_seconds or 0.0)))
+
+
+def _records_waited(window: Sequence[Slice], started: float, seconds: float, batch: MicroBatch) -> bool:
+    """Whether a batch's records waited while no batch ran, after one that had `started` and lasted so long."""
+    begins = batch.started_at.timestamp()
+    for piece in reversed(window):
+        if piece.at < begins:
+            share = WAITING * (piece.at - started) / (begins - started)
+            return piece.at > started + seconds and (piece.lag or 0) > share * batch.input_records
+    return False
 
 
 NO_LIMITS = BatchLimits()

@@ -21,8 +21,8 @@ Jobs scale less than linearly. How much less is learned from the sizes seen:
 is assumed linear through it: if scaling is in fact sub-linear, the first step is too small and never too large.
 
 Capacity is the rate of the largest allowed batch, in records/s. Such a batch lasts at most D seconds (half the lag
-objective), has at most M records (the record limit), and starts no sooner than T' seconds after the one before (the
-trigger interval):
+objective, or less with long trigger intervals, see `batch_limits`), has at most M records (the record limit), and
+starts no sooner than T' seconds after the one before (the trigger interval):
 
     capacity(p) = n / max(T', a + c(p) · n),   n = min(M, (D - a) / c(p))
 

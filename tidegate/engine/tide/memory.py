@@ -146,7 +146,7 @@ class TideMemory(NamedTuple):
             batches, first = -1, None
         if not fresh:
             return limits, sizes, overhead, batches, first, variation
-        limits = limits.learned(fresh, case.evidence.lag_records)
+        limits = limits.learned(fresh, case.state.window)
         if first is None:
             first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds, case.measured_at)
         # The first batches of a run load code, state and backlog, so they do not show its capacity.

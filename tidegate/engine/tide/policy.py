@@ -160,7 +160,7 @@ class Tide:
             sizes,
             case.current,
             shape_of(memory.stages, case.evidence.partitions),
-            max(case.spec.scaling.lag_objective_seconds / 2.0, 1.0),
+            memory.limits.longest_batch(case.spec.scaling.lag_objective_seconds),
             self._kept_up_with(case) or 0.0,
             memory.limits,
         )
@@ -269,7 +269,12 @@ class Tide:
                 return self._answer(case, best, "TIDE_SHRINK_BRIEFLY", numbers, memory, rollout)
             return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
         if best == current:
-            return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
+            wanted = case.spec.scaling.lag_objective_seconds
+            if rollout.objective_seconds == wanted:
+                return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
+            numbers |= {"objective": wanted, "reachable": rollout.objective_seconds}
+            numbers["trigger"] = memory.limits.trigger_seconds
+            return self._answer(case, current, "TIDE_HOLD_TRIGGER", numbers, memory, rollout)
         return self._grow(case, growth, numbers, memory, rollout)
 
     def _shrinking(self, case: Case, memory: TideMemory, rollout: Rollout) -> tuple[TideMemory, Shrinking | None]:
@@ -352,7 +357,7 @@ class Tide:
             segments,
             lag if o.catch_up else 0.0,
             _age(case, lag, segments[0][1]) if o.catch_up else 0.0,
-            objective_seconds=scaling.lag_objective_seconds,
+            objective_seconds=memory.limits.reachable(scaling.lag_objective_seconds),
             headroom=o.headroom,
             variation=memory.variation.coefficient if o.catch_up else 0.0,
             change=change,

@@ -45,6 +45,12 @@ REASONS: Mapping[str, Reason] = {
         "up to {demand:.0f} records/s are expected, {current} slots can process {capacity:.0f}/s, "
         "and no other size is worth {change}"
     ),
+    "TIDE_HOLD_TRIGGER": Reason(
+        "the trigger interval is {trigger:.0f} s, so no size can meet the lag objective of {objective:.0f} s, and one "
+        "of {reachable:.0f} s is planned for; up to {demand:.0f} records/s are expected, {current} slots can process "
+        "{capacity:.0f}/s, and no other size is worth {change}",
+        "set `lag_objective_seconds` to at least twice the trigger interval, or give the job a shorter one",
+    ),
     "TIDE_CONFIRMING": Reason(
         "{size} slots would be better for {demand:.0f} records/s, but waiting for one more measurement "
         "costs only {waiting:.0f} s of lateness"

@@ -9,18 +9,19 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
 
     a change with an outage of F seconds begins when a batch has ended:             L + λ · F,  A + F
 
-    what waits then     k batches of d seconds:  d = max(T', a + c(p) · n),  n = min(L, M),  k = L / n or 1
-                        seconds late             max(0, A + k · d - objective)
-    what comes later    lag after t seconds      max(0, L + (λ - C(p)) · t),  at first with L = λ · k · d
+    what waits then     k batches of d seconds:  d = a + c(p) · n,  n = min(L, M),  k = L / n or 1
+                        which take, seconds      B = d + (k - 1) · max(T', d)
+                        seconds late             max(0, A + B - objective)
+    what comes later    lag after t seconds      max(0, L + (λ - C(p)) · t),  at first with L = λ · B
                         seconds late             time with L > objective · λ', until it is worked off
 
     cost(p) = p · horizon + late price · seconds late + change price [p ≠ current]             slot-seconds
 
 Where a change has an outage, both staying and changing are counted from the end of a batch, and how late the job is
 until then counts for both. Staying goes on with the batch that runs. The order for a change may arrive after that one
-has ended, so the change waits for a whole batch from now.
+has ended, so the change waits for a whole batch from now. There, a batch lasts at least until the next trigger.
 
-No record that waits is older than A + k · d when the last of the k batches ends. λ' is the smallest demand of all
+No record that waits is older than A + B when the last of the k batches ends. λ' is the smallest demand of all
 segments: no lag is older than L / λ'. The lag that builds up during a change in place is charged once, afterwards. More
 lag makes no size cheaper, and under an even load the fastest size dearer by the least, so it does not favour a smaller
 one. Where the forecast falls steeply, two large sizes can change places.
@@ -263,7 +264,7 @@ class Rollout:
         if size != model.size and self.changes and (size > model.size or self.outage):
             lag, age, segments = self.lag_after_change(lag), self._age_after_change(age), segments[1:]
         batch, batches = self._batch(size, lag)
-        busy = batch * batches
+        busy = batch + (batches - 1.0) * max(batch, model.limits.trigger_seconds or 0.0)
         late = max(0.0, age + busy - limit)
         # What arrives while that is worked off waits for later.
         capacity, most = self.model.capacity(size) * (1.0 - self.headroom), self.density * limit
@@ -304,6 +305,7 @@ class Rollout:
         arrived = min(self.lag, self.demand * running)  # since it began
         taken = self.lag - arrived
         batch, batches = self._batch(self.model.size, taken)
+        batch = max(batch, self.model.limits.trigger_seconds or 0.0)
         more, rest = 1.0 - 1.0 / batches, max(0.0, batch - running)
         late = self.age + rest - self.objective_seconds * (1.0 - LAG_HEADROOM)
         age = max(min(self.age, running), self.age * more)
@@ -314,7 +316,7 @@ class Rollout:
         model, most = self.model, self.model.limits.max_records
         taken = lag if most is None or lag < most else float(most)
         seconds = model.overhead + model.record_seconds(size) / (1.0 - self.headroom) * taken
-        return max(seconds, model.limits.trigger_seconds or MIN_BATCH_SECONDS), lag / taken if taken else 1.0
+        return max(seconds, MIN_BATCH_SECONDS), lag / taken if taken else 1.0
 
 
 def _above(most: float, before: float, after: float, seconds: float) -> float:
