@@ -283,6 +283,14 @@ def test_a_ramp_is_forecast_to_go_on() -> None:
     assert ahead(forecast, 10_000.0)[0] < 690 + 300
 
 
+def test_a_step_down_within_an_interval_is_no_ramp() -> None:
+    """The interval with the step has a rate between the two loads, and the load goes no further down."""
+    forecast = fed(ArrivalForecast(), [1080.0] * 20 + [700.0, 360.0])
+    for _ in range(5):
+        assert ahead(forecast, 60.0)[0] == pytest.approx(360.0)
+        forecast = fed(forecast, [360.0])
+
+
 @pytest.mark.parametrize(("slope", "most"), [(10.0, 2.0), (-10.0, 0.5)])
 def test_a_trend_at_most_doubles_or_halves_the_load(slope: float, most: float) -> None:
     """However steep the trend, it changes the load by at most these factors."""

@@ -35,9 +35,9 @@ because its error is already part of the residuals.
 *outlier*. The level stays, and the next rate decides what it was:
 
 - A second outlier on the same side is a step change if it is also more than `STEP_DEVIATIONS` deviations of the
-  residuals from the level. The level restarts there. If the rate kept moving in the same direction, the slope between
-  the two outliers becomes the trend: this is a flash crowd. A step in the middle of an interval looks the same at
-  first; a size too large for a few minutes is the cheaper of the two mistakes.
+  residuals from the level. The level restarts there. If the rate kept rising, the slope between the two outliers
+  becomes the trend: this is a flash crowd. A step in the middle of an interval looks the same at first; a size too
+  large for a few minutes is the cheaper of the two mistakes. For the same reason a fall gets no trend.
 - Otherwise it is a fluctuation. Where residuals are autocorrelated, a large one is still there an interval later, so
   seeing it twice confirms nothing.
 
@@ -187,9 +187,8 @@ class ArrivalForecast(NamedTuple):
             residual, age = rate - level, age + 1
         else:
             further = rate - before
-            is_ramp = further * error > 0 and abs(further) > max(
-                RAMP_DEVIATIONS * deviation, OUTLIER_DEVIATIONS * MIN_DEVIATION * rate
-            )
+            least = max(RAMP_DEVIATIONS * deviation, OUTLIER_DEVIATIONS * MIN_DEVIATION * rate)
+            is_ramp = error > 0 and further > least
             level, trend, residual, age = rate, further / gap if is_ramp else 0.0, 0.0, 1
         phi = _autocorrelation(gap, variance, covariance, seen)
         return ArrivalForecast(
