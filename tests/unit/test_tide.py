@@ -162,7 +162,7 @@ def test_batches_without_records_show_no_limit() -> None:
 def after_batches(every: int, together: int, waiting: int, seconds: float) -> BatchLimits:
     """Return the limits after batches of 500 records that start every so many seconds, so many of them in a snapshot.
 
-    So many records wait between two batches; half of them have come when a batch starts.
+    Each snapshot between two of them finds so many records waiting.
     """
     steps = every // 10
     started = [batch(n * steps + seconds / 10, n, 500, seconds) for n in range(12)]

@@ -87,6 +87,10 @@ class BatchLimits(NamedTuple):
                 gap = distance
         return BatchLimits(max_records, trigger_seconds, last, lag, gap, now, newest.duration_seconds)
 
+    def cycle(self, batch_seconds: float) -> float:
+        """Return how many seconds after the start of a batch, which lasts so long, the next one can start."""
+        return max(batch_seconds, self.trigger_seconds or 0.0)
+
     def reachable(self, objective_seconds: float) -> float:
         """Return O: the lag objective, or twice the trigger interval where no size can meet the objective."""
         trigger = self.trigger_seconds or 0.0

@@ -298,10 +298,7 @@ class CapacityModel:
         records = max(0.05 * self.batch_seconds, self.batch_seconds - self.overhead) / cost
         if limits.max_records is not None and limits.max_records < records:
             records = float(limits.max_records)
-        seconds = self.overhead + cost * records
-        if limits.trigger_seconds is not None and limits.trigger_seconds > seconds:
-            seconds = limits.trigger_seconds
-        rate = records / seconds
+        rate = records / limits.cycle(self.overhead + cost * records)
         return rate if size < self.size or rate > self.floor else self.floor
 
 

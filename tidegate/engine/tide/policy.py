@@ -272,8 +272,8 @@ class Tide:
             wanted = case.spec.scaling.lag_objective_seconds
             if rollout.objective_seconds == wanted:
                 return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
-            numbers |= {"objective": wanted, "reachable": rollout.objective_seconds}
-            numbers["trigger"] = memory.limits.trigger_seconds
+            trigger, reachable = memory.limits.trigger_seconds, rollout.objective_seconds
+            numbers |= {"objective": wanted, "reachable": reachable, "trigger": trigger}
             return self._answer(case, current, "TIDE_HOLD_TRIGGER", numbers, memory, rollout)
         return self._grow(case, growth, numbers, memory, rollout)
 

@@ -264,7 +264,7 @@ class Rollout:
         if size != model.size and self.changes and (size > model.size or self.outage):
             lag, age, segments = self.lag_after_change(lag), self._age_after_change(age), segments[1:]
         batch, batches = self._batch(size, lag)
-        busy = batch + (batches - 1.0) * max(batch, model.limits.trigger_seconds or 0.0)
+        busy = batch + (batches - 1.0) * model.limits.cycle(batch)
         late = max(0.0, age + busy - limit)
         # What arrives while that is worked off waits for later.
         capacity, most = self.model.capacity(size) * (1.0 - self.headroom), self.density * limit
@@ -305,8 +305,7 @@ class Rollout:
         arrived = min(self.lag, self.demand * running)  # since it began
         taken = self.lag - arrived
         batch, batches = self._batch(self.model.size, taken)
-        batch = max(batch, self.model.limits.trigger_seconds or 0.0)
-        more, rest = 1.0 - 1.0 / batches, max(0.0, batch - running)
+        more, rest = 1.0 - 1.0 / batches, max(0.0, self.model.limits.cycle(batch) - running)
         late = self.age + rest - self.objective_seconds * (1.0 - LAG_HEADROOM)
         age = max(min(self.age, running), self.age * more)
         return arrived + taken * more + self.demand * rest, age + rest, min(max(0.0, late), rest)
