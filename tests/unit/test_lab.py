@@ -242,6 +242,24 @@ def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
     assert "unknown policy 'nope'" in refused.output
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--set", "train", "--hours", "4"], "--hours has no meaning with --set"),
+        (["--set", "train", "--trace", "load.csv"], "--trace has no meaning with --set"),
+        (["--interval", "30"], "--interval needs --set"),
+        (["--ablate"], "--ablate needs --set"),
+        (["--set", "choose", "--kind", "tinny"], "unknown kind 'tinny', known are few, linear"),
+        (["--set", "choose", "--load", "tweets_amzn"], "unknown load 'tweets_amzn', known are bursts"),
+    ],
+)
+def test_the_lab_refuses_options_that_would_do_nothing(options: list[str], told: str) -> None:
+    """Otherwise its figures would not be those that were asked for."""
+    refused = CliRunner().invoke(lab_app, options)
+    assert refused.exit_code == 2
+    assert told in refused.output
+
+
 def test_simulate_shows_changes_score_and_picture(tmp_path: Path) -> None:
     """`tidegate simulate` on a shape prints each change with its reason, the score, and writes the picture."""
     spec, picture = tmp_path / "job.yaml", tmp_path / "run.png"

@@ -31,7 +31,7 @@ from tidegate.engine.tide.capacity import (
     useful_sizes,
     work_of,
 )
-from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, LevelMemory
+from tidegate.engine.tide.forecast import ArrivalForecast
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.rollout import Rollout, SlotPrices
@@ -45,7 +45,8 @@ from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
 from tidegate.twin.load import Load
 
-MEMORY = LevelMemory(800.0, season=True)
+MEMORY = 800.0
+"""Memory of the level, seconds."""
 
 
 def even(tasks: int) -> Shape:
@@ -335,14 +336,11 @@ def test_a_young_level_is_trusted_less_than_an_old_one() -> None:
     assert ahead(settled, 600.0, 300.0)[1] < 0.5 * ahead(stepped, 600.0, 300.0)[1]
 
 
-def test_the_season_counts_once_a_day_was_seen() -> None:
-    """A load that doubles every day at noon is expected to do so from the second day on."""
-    forecast = ArrivalForecast()
-    for number in range(2 * 288 + 140):  # every five minutes; now it is 11:40 of the third day
-        at = 300.0 * number
-        rate = 1000.0 if 43_200 <= at % DAY_SECONDS < 64_800 else 500.0
-        forecast = forecast.update(at, rate, MEMORY)
-    assert ahead(forecast, 1800.0)[0] > 900
+def test_a_day_lower_than_the_one_before_is_not_expected_to_rise() -> None:
+    """The same time of another day says nothing about today."""
+    forecast = fed(ArrivalForecast(), [1000.0] * 8640)
+    today = fed(forecast, [700.0] * 1420, start=86_400.0)
+    assert ahead(today, 600.0)[0] == pytest.approx(700.0, rel=0.01)
 
 
 class Plant:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.unit.test_tide import Plant
 from tidegate.engine.state import Slice
-from tidegate.engine.tide.forecast import DAY_SECONDS, ArrivalForecast, LevelMemory
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.pulses import MIN_CYCLES, NO_PULSES, Pulses, newest_rate
 from tidegate.events.way import Way
@@ -128,13 +127,3 @@ def test_larger_pulses_are_answered_with_the_size_for_their_mean() -> None:
     assert plant.slots == 4
     assert plant.run(pulses(350.0, 3, 40)) == []
     assert (plant.decisions[-1].evidence.delay_seconds or 0.0) <= 60.0
-
-
-def test_a_forecast_that_starts_afresh_keeps_the_season() -> None:
-    """What was learned of a day does not depend on how rates are measured."""
-    forecast, memory = ArrivalForecast(), LevelMemory(800.0, season=True)
-    for number in range(int(DAY_SECONDS / 600) + 2):
-        forecast = forecast.update(600.0 * number, 500.0 + number % 7, memory)
-    again = forecast.afresh().update(DAY_SECONDS + 1500.0, 100.0, memory)
-    assert (again.level, again.seen, again.since) == (100.0, 1, forecast.since)
-    assert again.season.count(0.0) == forecast.season.count(0.0) == 0

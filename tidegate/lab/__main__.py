@@ -19,7 +19,7 @@ from tidegate.lab.compare import VARIANTS, compare, entry_of
 from tidegate.lab.compare_table import ablation_table, outcomes_as_json, tables
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
-from tidegate.lab.pairs import INTERVAL_SECONDS, OBJECTIVE_SECONDS, PairSet, pairs
+from tidegate.lab.pairs import INTERVAL_SECONDS, OBJECTIVE_SECONDS, Pair, PairSet, pairs
 from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads, ways_of
 from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
@@ -30,8 +30,15 @@ from tidegate.twin.load import BadLoad
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
+OF_WORKLOADS = frozenset({"workload", "trace", "speed", "since", "hours", "quick", "seed", "scenarios", "out"})
+"""Options that say nothing about the pairs of a set."""
+OF_SETS = frozenset({"rounds", "kind", "only", "objective", "interval", "pulses", "ablate", "folder"})
+"""Options that need `--set`."""
+
+
 @app.command()
 def lab(
+    context: typer.Context,
     policy: Annotated[list[str] | None, typer.Option("--policy", help="Only this policy; repeatable.")] = None,
     workload: Annotated[list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")] = None,
     trace: Annotated[
@@ -85,20 +92,21 @@ def lab(
     """Run policies on workloads on the twin; print and draw their scores next to a clairvoyant oracle's.
 
     Example:  python -m tidegate.lab --policy tide --policy flip271 --trace taxi.csv --speed 24 --from 48
+
     Example:  python -m tidegate.lab --set choose --policy tide --policy tide:horizon_seconds=1800 --ways restart
     """
     console, errors = Console(), Console(stderr=True)
+    _refuse_unused(context, pair_set, errors)
     usual = 1.0 if quick else SECONDS / 3600
     wide = console if console.is_terminal else Console(width=180)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if pair_set is not None:
         ablated = " ".join(policy or ["tide"])
-        chosen = [
-            replace(pair, objective_seconds=objective, interval_seconds=interval, pulse_seconds=pulses)
-            for pair in pairs(pair_set, range(rounds))
-            if (not kind or pair.kind in kind) and (not only or pair.load in only)
-        ]
         try:
+            chosen = [
+                replace(pair, objective_seconds=objective, interval_seconds=interval, pulse_seconds=pulses)
+                for pair in _pairs(pair_set, rounds, kind, only)
+            ]
             allowed = ways_of(ways)
             everyone = [*sorted(engine().policies), *(f"{name} (tuned)" for name in tunings()), *VARIANTS]
             entries = entries_of(ablated) if ablate else [entry_of(text) for text in policy or everyone]
@@ -143,6 +151,32 @@ def lab(
     draw_scores(rows, out, objective_seconds=objective)
     draw_curves(rows, curves, objective_seconds=objective)
     console.print(f"pictures: {out} (scores), {curves} (curves)", soft_wrap=True)
+
+
+def _pairs(pair_set: PairSet, rounds: int, kinds: list[str] | None, loads: list[str] | None) -> list[Pair]:
+    """Return the pairs with one of these kinds and loads; None: any. Raises `UnknownName`."""
+    found = pairs(pair_set, range(rounds))
+    for what, names, known in (
+        ("kind", kinds, {pair.kind for pair in found}),
+        ("load", loads, {pair.load for pair in found}),
+    ):
+        for name in names or ():
+            if name not in known:
+                raise UnknownName(f"unknown {what} {name!r}, known are {', '.join(sorted(known))}")
+    chosen = [pair for pair in found if (not kinds or pair.kind in kinds) and (not loads or pair.load in loads)]
+    if not chosen:
+        raise UnknownName("no pair has this kind and this load: try more --rounds")
+    return chosen
+
+
+def _refuse_unused(context: typer.Context, pair_set: PairSet | None, errors: Console) -> None:
+    """Exit if an option was given that would do nothing."""
+    useless, reason = (OF_SETS, "needs --set") if pair_set is None else (OF_WORKLOADS, "has no meaning with --set")
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if option.name in useless and source is not None and source.name == "COMMANDLINE":
+            errors.print(f"tidegate.lab: {option.opts[0]} {reason}", style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(2)
 
 
 if __name__ == "__main__":

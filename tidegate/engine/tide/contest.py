@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tidegate.engine.tide.forecast import ArrivalForecast, LevelMemory
+from tidegate.engine.tide.forecast import ArrivalForecast
 
 CONTEST_SECONDS: Final = 60.0
 """How far ahead the two are compared: about the time in which a change of size takes effect."""
@@ -47,10 +47,10 @@ class Contest(NamedTuple):
         self,
         at: float,
         arrived: int,
-        long: tuple[ArrivalForecast, LevelMemory],
-        short: tuple[ArrivalForecast, LevelMemory],
+        long: tuple[ArrivalForecast, float],
+        short: tuple[ArrivalForecast, float],
     ) -> Contest:
-        """Return the contest after a snapshot at `at`; the forecasts, with their memories, have seen it."""
+        """Return the contest after a snapshot at `at`; the forecasts, with their memories in seconds, have seen it."""
         seconds = at - self.at
         if self.arrived is not None and seconds < CONTEST_SECONDS:
             return self
@@ -71,7 +71,7 @@ NO_CONTEST = Contest()
 """For a job whose arrivals were not measured yet."""
 
 
-def _minute(forecast: ArrivalForecast, memory: LevelMemory) -> float:
+def _minute(forecast: ArrivalForecast, memory: float) -> float:
     """Return the mean rate forecast until the next comparison."""
     ((_, rate),) = forecast.as_step().ahead(((0.0, CONTEST_SECONDS),), memory)
     return rate

@@ -43,16 +43,12 @@ because its error is already part of the residuals.
 
 **An outage** of the producers is no step change: they send later what they held back. So the level survives a rate of
 zero for `OUTAGE_SECONDS`.
-
-**The season** is the mean rate of each half hour of the day. Its ratio to the present half hour scales the forecast
-once a whole day was seen.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate.engine.records import quick_replace
@@ -63,12 +59,6 @@ DAMPING_SECONDS = 300.0
 """D: how long a trend lasts."""
 OUTAGE_SECONDS = 900.0
 """How long the level survives without arrivals."""
-DAY_SECONDS: Final = 86_400.0
-SEASON_BINS: Final = 48
-SEASON_SECONDS: Final = 60.0
-"""The season learns the first rate of each minute."""
-SEASON_WEIGHT: Final = 0.1
-"""Weight of the newest rate in the mean of its half hour."""
 PRIOR_RATES: Final = 3
 """A new level starts as if this many rates had already been equal to it: the first rates show no trend yet."""
 OUTLIER_DEVIATIONS: Final = 3.0
@@ -92,15 +82,6 @@ PRIOR_RESIDUALS: Final = 20.0
 MAX_AUTOCORRELATION: Final = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class LevelMemory:
-    """How long a forecast remembers the level of the arrivals."""
-
-    seconds: float
-    season: bool
-    """Whether the season of the day is learned."""
-
-
 @quick_replace
 class ArrivalForecast(NamedTuple):
     """What is remembered of the arrivals. Rates in records/s, times in epoch seconds."""
@@ -119,7 +100,6 @@ class ArrivalForecast(NamedTuple):
     interval: float = 1.0
     """Seconds the newest rate was measured over."""
     seen: int = 0
-    since: float | None = None
     outlier: float | None = None
     """The last rate, if it was an outlier that is not confirmed yet."""
     outage_since: float | None = None
@@ -127,34 +107,12 @@ class ArrivalForecast(NamedTuple):
     """Rates since the level was set."""
     autocorrelation: float = 0.0
     """φ: the share of a residual that is left one interval later."""
-    season: tuple[float, ...] = ()
-    """Mean rate of each half hour of the day; 0 where none was seen."""
 
-    def update(self, at: float, rate: float, memory: LevelMemory) -> ArrivalForecast:
-        """Return the forecast after a rate measured up to `at`."""
-        (
-            then,
-            level,
-            trend,
-            residual,
-            error_variance,
-            variance,
-            covariance,
-            _,
-            seen,
-            since,
-            before,
-            _,
-            age,
-            phi,
-            season,
-        ) = self
-        if memory.season and (then is None or at // SEASON_SECONDS != then // SEASON_SECONDS):
-            season = self._season_with(at, rate)
+    def update(self, at: float, rate: float, memory: float) -> ArrivalForecast:
+        """Return the forecast after a rate measured up to `at`, with a memory of the level of so many seconds."""
+        then, level, trend, residual, error_variance, variance, covariance, _, seen, before, _, age, phi = self
         if then is None:
-            prior = math.exp(-1.0 / RESIDUAL_SECONDS)
-            first = at if since is None else since
-            return ArrivalForecast(at, rate, seen=1, since=first, autocorrelation=prior, season=season)
+            return ArrivalForecast(at, rate, seen=1, autocorrelation=math.exp(-1.0 / RESIDUAL_SECONDS))
         gap = at - then
         if gap <= 0:
             return self
@@ -180,7 +138,7 @@ class ArrivalForecast(NamedTuple):
         if is_outlier and (before is None or (before > expected) is not (error > 0)):
             outlier = rate
         elif not is_outlier or before is None or abs(rate - level) <= STEP_DEVIATIONS * math.sqrt(variance):
-            keep = math.exp(-gap / memory.seconds)
+            keep = math.exp(-gap / memory)
             n = age + PRIOR_RATES
             level += _gain(keep, age) * off
             trend += max((1.0 - keep) ** 2, 6.0 / ((n + 1) * (n + 2))) * off / gap
@@ -201,17 +159,11 @@ class ArrivalForecast(NamedTuple):
             covariance,
             gap,
             seen,
-            since,
             outlier,
             None,
             age,
             phi,
-            season,
         )
-
-    def afresh(self) -> ArrivalForecast:
-        """Return a new forecast that knows the season only."""
-        return ArrivalForecast(since=self.since, season=self.season)
 
     def as_step(self) -> ArrivalForecast:
         """Return the forecast as if the outlier, if there is one, were a step change."""
@@ -220,19 +172,19 @@ class ArrivalForecast(NamedTuple):
         return self._replace(level=self.outlier, trend=0.0, residual=0.0, outlier=None, age=1)
 
     def ahead(
-        self, spans: Sequence[tuple[float, float]], memory: LevelMemory, deviations: float = 0.0
+        self, spans: Sequence[tuple[float, float]], memory: float, deviations: float = 0.0
     ) -> list[tuple[float, float]]:
-        """Return (seconds, mean rate) for each span (from, seconds) ahead.
+        """Return (seconds, mean rate) for each span (from, seconds) ahead, with a memory of so many seconds.
 
         For the last span it is the upper bound `deviations` above the forecast.
         """
         level, trend, residual, variance = self.level, self.trend * DAMPING_SECONDS, self.residual, self.variance
-        phi, now = self.autocorrelation, self.at if self._whole_day else None
+        phi = self.autocorrelation
         decay, damping = math.log(max(phi, 1e-9)) / self.interval, -1.0 / DAMPING_SECONDS
         exp, found = math.exp, []
         # Seconds that must pass until two residuals are as good as independent.
         independent = (1.0 + phi) / (1.0 - phi) * self.interval
-        keep = exp(-self.interval / memory.seconds)
+        keep = exp(-self.interval / memory)
         level_error = min(1.0, independent / self.interval * (_gain(keep, self.age) - (1.0 - keep * keep)))
         lowest, highest = -MAX_TREND_FALL * level, MAX_TREND_GROWTH * level
         middle = seconds = rate = 0.0
@@ -245,34 +197,12 @@ class ArrivalForecast(NamedTuple):
             if change > highest:
                 change = highest
             rate = level + change + residual * left
-            if now is not None:
-                rate *= self._season_ratio(now, middle)
             found.append((seconds, rate if rate > 0.0 else 0.0))
         if deviations:
             share = independent / seconds if seconds > independent else 1.0
             error = math.sqrt(variance * (share * (1.0 - exp(2.0 * decay * middle)) + level_error))
             found[-1] = (seconds, found[-1][1] + deviations * error)
         return found
-
-    @property
-    def _whole_day(self) -> bool:
-        """Whether a whole day was seen."""
-        if not self.season or self.at is None or self.since is None or self.at - self.since < DAY_SECONDS:
-            return False
-        return 0 not in self.season
-
-    def _season_with(self, at: float, rate: float) -> tuple[float, ...]:
-        bins = list(self.season) or [0.0] * SEASON_BINS
-        index = int(at % DAY_SECONDS * SEASON_BINS / DAY_SECONDS)
-        old = bins[index]
-        bins[index] = float(f"{rate if old == 0 else old + SEASON_WEIGHT * (rate - old):.5g}")
-        return tuple(bins)
-
-    def _season_ratio(self, at: float, seconds: float) -> float:
-        """Return the ratio of the season `seconds` after `at` to the season at `at`."""
-        now = self.season[int(at % DAY_SECONDS * SEASON_BINS / DAY_SECONDS)]
-        then = self.season[int((at + seconds) % DAY_SECONDS * SEASON_BINS / DAY_SECONDS)]
-        return min(4.0, max(0.25, then / now))
 
 
 NO_FORECAST = ArrivalForecast()

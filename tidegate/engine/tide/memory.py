@@ -21,7 +21,7 @@ from tidegate.engine.tide.capacity import (
     work_of,
 )
 from tidegate.engine.tide.contest import NO_CONTEST, Contest
-from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast, LevelMemory
+from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast
 from tidegate.engine.tide.pulses import NO_PULSES, Pulses, newest_rate
 from tidegate.engine.tide.variation import NO_VARIATION, Variation, fit_of, without_slow
 from tidegate.engine.ways import measured
@@ -99,8 +99,11 @@ class TideMemory(NamedTuple):
     """While arrivals come in pulses, the forecasts get a rate per cycle, not per snapshot."""
     variation: Variation = NO_VARIATION
 
-    def learned(self, case: Case, long_memory: LevelMemory, short_memory: LevelMemory) -> TideMemory:
-        """Return the memory with the newest snapshot added to both forecasts and to the capacity."""
+    def learned(self, case: Case, long_memory: float, short_memory: float) -> TideMemory:
+        """Return the memory with the newest snapshot added to the capacity, and to both forecasts.
+
+        They remember the level for so many seconds.
+        """
         stages = case.snapshot.stages
         limits, sizes, overhead, batches, first, variation = self._with_batches(case)
         forecast, short, contest, pulses = self.forecast, self.short, self.contest, self.pulses
@@ -110,7 +113,7 @@ class TideMemory(NamedTuple):
             pulses = pulses.after(newest, window[-2], spec.scaling.lag_objective_seconds, spec.interval_seconds)
             if pulses.are_seen and not self.pulses.are_seen:
                 # What was learned from the rates of single intervals is wrong.
-                forecast, short, contest = forecast.afresh(), short.afresh(), NO_CONTEST
+                forecast, short, contest = NO_FORECAST, NO_FORECAST, NO_CONTEST
             rate = pulses.rate_since(self.pulses, newest)
             if rate is not None:
                 forecast = forecast.update(rate.at, rate.rate, long_memory)

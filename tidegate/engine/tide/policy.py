@@ -56,7 +56,7 @@ from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
 from tidegate.engine.tide.capacity import CapacityModel, SizeFit, fit_model, shape_of, useful_sizes
 from tidegate.engine.tide.change import planned_change
-from tidegate.engine.tide.forecast import ArrivalForecast, LevelMemory
+from tidegate.engine.tide.forecast import ArrivalForecast
 from tidegate.engine.tide.memory import TideMemory, early_work
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.prior import seeds
@@ -112,8 +112,6 @@ class Tide:
 
     def __init__(self, options: TideOptions) -> None:
         self.options = options
-        self.long_memory = LevelMemory(LEVEL_SECONDS, season=True)
-        self.short_memory = LevelMemory(SHORT_LEVEL_SECONDS, season=False)
 
     @property
     def window_seconds(self) -> float:
@@ -125,7 +123,7 @@ class Tide:
         prior = case.spec.scaling.prior
         if prior is not None and not memory.sizes:
             memory = memory._replace(sizes=seeds(prior))
-        memory = memory.learned(case, self.long_memory, self.short_memory)
+        memory = memory.learned(case, LEVEL_SECONDS, SHORT_LEVEL_SECONDS)
         if memory.has_new_outage(case) and (model := self._model(case, memory)) is not None:
             memory = memory.with_outage(case, model)
         evidence = case.evidence
@@ -331,19 +329,19 @@ class Tide:
             return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
         return self._answer(case, growth.size, "TIDE_GROW", numbers, memory, rollout)
 
-    def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, LevelMemory]:
-        """Return the forecast that is believed, with its memory."""
+    def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, float]:
+        """Return the forecast that is believed, with its memory of the level, seconds."""
         if memory.contest.short_wins:
-            return memory.short, self.short_memory
-        return memory.forecast, self.long_memory
+            return memory.short, SHORT_LEVEL_SECONDS
+        return memory.forecast, LEVEL_SECONDS
 
     def _rollout(self, case: Case, memory: TideMemory, model: CapacityModel, lag: float) -> Rollout:
         """Return the rollout of the case: the horizon in segments, each with its demand."""
         o = self.options
         change = planned_change(case, o.restart_seconds, [seconds for _, seconds in memory.outages])
         spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
-        forecast, level_memory = self._forecast(memory)
-        segments = forecast.as_step().ahead(spans, level_memory, o.confidence)
+        forecast, level_seconds = self._forecast(memory)
+        segments = forecast.as_step().ahead(spans, level_seconds, o.confidence)
         if (announced := case.announced) is not None:
             ends = [start + seconds for start, seconds in spans]
             rates = announced.on_grid(ends, [rate for _, rate in segments])
@@ -392,8 +390,8 @@ class Tide:
         if is_read(case):
             # Without the deviations that a size is planned for: they would add up from job to job.
             start = rollout.segments[0][0]
-            forecast, level_memory = self._forecast(memory)
-            ((_, arrivals),) = forecast.ahead(((start, self.options.horizon_seconds),), level_memory)
+            forecast, level_seconds = self._forecast(memory)
+            ((_, arrivals),) = forecast.ahead(((start, self.options.horizon_seconds),), level_seconds)
         return Proposal(size, code, numbers, expectation, memory, rollout.model.rate, arrivals)
 
 
