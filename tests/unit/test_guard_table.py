@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import tidegate.engine.plan
-from tests.support.cases import AT, decide
+from tests.support.cases import AT, case, decide
 from tests.support.events import START, batch, job, snapshot, steady
 from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guards import GUARDS
-from tidegate.engine.history import STOPPED, Growth, History, note_gain, note_order
+from tidegate.engine.guards.worth import RestartBudget
+from tidegate.engine.history import ORDERS_KEPT, STOPPED, Growth, History, note_gain, note_order
 from tidegate.engine.state import InFlight, JobState
 from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
@@ -736,3 +738,29 @@ def test_orders_of_yesterday_are_forgotten() -> None:
     assert decision.command is not None
     assert state.history.ordered_at == (int(decision.decided_at.timestamp()),)
     assert decision.decided_at - START == timedelta(seconds=61)
+
+
+def test_a_scale_down_waits_so_that_the_restarts_last_for_the_day() -> None:
+    """After a third of the day's restarts at once, scale-downs come one by one; growth need not wait."""
+    spec = job(guards=OPEN | {"restart_budget": {"per_day": 24, "reserved_for_growth": 0}}, rescale=(Way.RESTART,))
+    busy = remembered(ordered_at=tuple(int(LAST) - 1000 + 100 * number for number in range(8)))
+    waits = shrinking(spec, **busy)
+    assert held(waits)
+    assert "8 of 24 restarts of the last 24 hours are used up, and so that they last for the day" in waits.sentence
+    assert not held(growth(spec, **busy))
+
+
+@pytest.mark.parametrize("per_day", [1, 4, 6, 24, 72])
+def test_restarts_last_for_the_day(per_day: int) -> None:
+    """A job that always wants to shrink uses at most its budget in any 24 hours, and waits evenly long."""
+    guard, base = RestartBudget(per_day=per_day, reserved_for_growth=0), case(spec=job(rescale=(Way.RESTART,)))
+    ordered, at = list[int](), int(AT)
+    while at < AT + 2 * 86_400:
+        history = History(ordered_at=tuple(ordered)[-ORDERS_KEPT:])
+        now = base._replace(decided_at=float(at), state=base.state._replace(history=history))
+        if guard.dispose(now.current - 1, now) is None:
+            ordered.append(at)
+        at += 60
+    assert all(sum(first <= each < first + 86_400 for each in ordered) <= per_day for first in ordered)
+    longest = max(later - earlier for earlier, later in pairwise(ordered))
+    assert longest <= 86_400 / max(1, per_day - max(4, per_day // 3)) + 120

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 DAY_SECONDS: Final = 86_400.0
-ORDERS_KEPT: Final = 48
+ORDERS_KEPT: Final = 72
 """How many restarts of one day are remembered; a daily budget cannot be larger."""
 
 WORKED: Final = 0.5

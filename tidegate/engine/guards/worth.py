@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tidegate.engine.case import Case
 from tidegate.engine.guard import STARTS_AND_RESCALES, Guard, Verdict
@@ -14,6 +14,12 @@ from tidegate.engine.reasons import Reason
 from tidegate.engine.ways import CHANGES, measured, way_to
 from tidegate.events.decision import Figure
 from tidegate.events.way import Way
+
+BURST: Final = 1 / 3
+"""Share of the restarts for scale-downs that may come one after the other."""
+
+LEAST_BURST: Final = 4.0
+"""But at least two scale-downs, each with the growth before it."""
 
 CHANGES_JUDGED = 3
 """A change is assumed to cost as much as the dearest of this many newest ones in the same way."""
@@ -100,6 +106,13 @@ class RestartWorth(Guard):
 class RestartBudget(Guard):
     """Stops restarts once those of the last 24 hours are used up; some are reserved for growth.
 
+    A third of those for scale-downs may come one after the other, and the rest evenly over the day (a token bucket).
+    Otherwise a busy hour would use them all, and the job would then keep its largest size for most of a day.
+
+        tokens    at most T = S / 3, or 4 if that is more; one less with each restart, and S - T more per day
+
+    S: restarts a day that scale-downs may use.
+
     Changes in place and by handover are no restarts. One that fell back to a restart counts, and so does a stop for
     want of records, which a start follows.
     """
@@ -111,20 +124,39 @@ class RestartBudget(Guard):
             "{used} of {limit} restarts of the last 24 hours are used up",
             "raise `guards.restart_budget.per_day`, or check in the decisions why the size keeps changing",
         ),
+        "RESTART_PACE": Reason(
+            "{used} of {limit} restarts of the last 24 hours are used up, and so that they last for the day, the next"
+            " scale-down may follow in {wait_seconds:.0f} s",
+            "raise `guards.restart_budget.per_day`, or check in the decisions why the size keeps changing",
+        ),
     }
 
-    per_day: int = option(48, "changes of size by restart in any 24 hours", ge=1, le=ORDERS_KEPT)
-    reserved_for_growth: int = option(12, "how many of these only growth may use", ge=0)
+    per_day: int = option(72, "changes of size by restart in any 24 hours", ge=1, le=ORDERS_KEPT)
+    reserved_for_growth: int = option(18, "how many of these only growth may use", ge=0)
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Count the restarts of the last 24 hours."""
+        """Count the restarts of the last 24 hours, and see when a scale-down may follow."""
         if way_to(case, size) is not Way.RESTART:
             return None
-        limit = self.per_day if size > case.current else max(0, self.per_day - self.reserved_for_growth)
-        used = sum(1 for at in case.state.history.ordered_at if at > case.decided_at - DAY_SECONDS)
-        if used < limit:
-            return None
-        return Verdict(case.current, "RESTART_BUDGET", {"used": used, "limit": limit})
+        is_growth = size > case.current
+        limit = self.per_day if is_growth else max(0, self.per_day - self.reserved_for_growth)
+        ordered = [at for at in case.state.history.ordered_at if at > case.decided_at - DAY_SECONDS]
+        values: dict[str, Figure] = {"used": len(ordered), "limit": limit}
+        if len(ordered) >= limit:
+            return Verdict(case.current, "RESTART_BUDGET", values)
+        wait = 0.0 if is_growth else _seconds_to_next(ordered, limit, case.decided_at)
+        return Verdict(case.current, "RESTART_PACE", values | {"wait_seconds": wait}) if wait > 0 else None
+
+
+def _seconds_to_next(ordered: Sequence[int], limit: int, at: float) -> float:
+    """Return how long after `at` the bucket holds a token again, if restarts were `ordered` in the 24 hours before."""
+    most = min(float(limit), max(LEAST_BURST, BURST * limit))
+    pace = max(1.0, limit - most) / DAY_SECONDS
+    tokens, last = most, at - DAY_SECONDS
+    for now in (*ordered, at):
+        tokens = min(most, tokens + (now - last) * pace) - 1.0
+        last = now
+    return max(0.0, -tokens / pace)
 
 
 @dataclass(frozen=True, slots=True)
