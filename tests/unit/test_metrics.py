@@ -20,6 +20,7 @@ from services.decider.metrics import DeciderMetrics
 from tests.support.events import START, job, result, snapshot
 from tests.unit.test_collector_app import World, spec
 from tests.unit.test_decider_handler import Bench, SetClock, overloaded
+from tidegate.engine.guards.worth import RestartBudget
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState, Part
@@ -108,7 +109,7 @@ def test_a_jobs_series_say_what_its_newest_decision_says() -> None:
     assert value("commands_total", kind="rescale", way="in_place") == len(bench.commands())
     assert value("snapshot_timestamp_seconds") == overloaded(7)[-1].observed_at.timestamp()
     assert (value("interval_seconds"), value("lag_objective_seconds")) == (10, 60)
-    assert (value("failed_starts"), value("restarts_left")) == (0, 48)
+    assert (value("failed_starts"), value("restarts_left")) == (0, RestartBudget().per_day)
     reasons = sum(len(each.trail) for each in bench.decisions())
     counted = [s for f in bench.registry.collect() for s in f.samples if s.name.endswith("decision_reasons_total")]
     assert sum(sample.value for sample in counted) == reasons
@@ -149,7 +150,10 @@ def test_the_restarts_left_fall_with_each_restart() -> None:
     bench = Bench(job(rescale=(Way.RESTART,)))
     bench.take(*overloaded(7))
     assert len(bench.commands()) == 1
-    assert bench.registry.get_sample_value("tidegate_job_restarts_left", {"job_id": "rates"}) == 47
+    assert (
+        bench.registry.get_sample_value("tidegate_job_restarts_left", {"job_id": "rates"})
+        == RestartBudget().per_day - 1
+    )
 
 
 def test_a_failed_start_shows_until_one_succeeds() -> None:
