@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tidegate.engine.guards.worth import RestartBudget
-from tidegate.engine.history import DAY_SECONDS
+from tidegate.engine.history import restarts_of_the_day
 from tidegate.engine.plan import guard_of
 from tidegate.engine.state import InFlight, JobState
 from tidegate.events.decision import Decision, Status
@@ -177,5 +177,5 @@ def _info(spec: JobSpec) -> tuple[str, ...]:
 
 def _restarts_left(spec: JobSpec, state: JobState, decision: Decision) -> int:
     """Return what the restart budget still allows."""
-    since = decision.decided_at.timestamp() - DAY_SECONDS
-    return max(0, guard_of(RestartBudget, spec).per_day - sum(at > since for at in state.history.ordered_at))
+    used = restarts_of_the_day(state.history, decision.decided_at.timestamp())
+    return max(0, guard_of(RestartBudget, spec).per_day - len(used))

@@ -93,8 +93,12 @@ def note_gain(history: History, size: int, rate: float | None) -> History:
 
 def note_restart(history: History, at: float) -> History:
     """Return the history after a change of size by restart, ordered or fallen back to."""
-    recent = tuple(order for order in history.ordered_at if order > at - DAY_SECONDS)
-    return replace(history, ordered_at=(*recent, int(at))[-ORDERS_KEPT:])
+    return replace(history, ordered_at=(*restarts_of_the_day(history, at), int(at))[-ORDERS_KEPT:])
+
+
+def restarts_of_the_day(history: History, at: float) -> list[int]:
+    """Return when restarts were ordered in the 24 hours before `at`, oldest first."""
+    return [ordered for ordered in history.ordered_at if ordered > at - DAY_SECONDS]
 
 
 def resumed(history: History) -> History:

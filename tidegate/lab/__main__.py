@@ -111,8 +111,7 @@ def lab(
             everyone = [*sorted(engine().policies), *(f"{name} (tuned)" for name in tunings()), *VARIANTS]
             entries = entries_of(ablated) if ablate else [entry_of(text) for text in policy or everyone]
         except UnknownName as error:
-            errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(2) from None
+            raise _refused(errors, error) from None
         with Progress(*columns, console=errors, transient=True) as progress:
             compared = compare(chosen, entries, allowed, folder=folder, processes=processes)
             outcomes = list(progress.track(compared, total=len(chosen) * len(entries), description="pairs"))
@@ -127,8 +126,7 @@ def lab(
         length = (hours or usual) * 3600
         todo = cells(policy or (), workload or (), traces=traces, ways=allowed, seconds=length, seed=seed)
     except (UnknownName, BadLoad) as error:
-        errors.print(f"tidegate.lab: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+        raise _refused(errors, error) from None
     if scenarios:
         rows_of = settings(policy or sorted(engine().policies))
         with Progress(*columns, console=errors, transient=True) as progress:
@@ -175,8 +173,13 @@ def _refuse_unused(context: typer.Context, pair_set: PairSet | None, errors: Con
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if option.name in useless and source is not None and source.name == "COMMANDLINE":
-            errors.print(f"tidegate.lab: {option.opts[0]} {reason}", style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(2)
+            raise _refused(errors, f"{option.opts[0]} {reason}")
+
+
+def _refused(errors: Console, what: object) -> typer.Exit:
+    """Say what is wrong with the command; return the exit to raise."""
+    errors.print(f"tidegate.lab: {what}", style="red", markup=False, soft_wrap=True)
+    return typer.Exit(2)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from tidegate.engine.case import Case
 from tidegate.engine.guard import STARTS_AND_RESCALES, Guard, Verdict
-from tidegate.engine.history import DAY_SECONDS, ORDERS_KEPT
+from tidegate.engine.history import DAY_SECONDS, ORDERS_KEPT, restarts_of_the_day
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.engine.ways import CHANGES, measured, way_to
@@ -140,7 +140,7 @@ class RestartBudget(Guard):
             return None
         is_growth = size > case.current
         limit = self.per_day if is_growth else max(0, self.per_day - self.reserved_for_growth)
-        ordered = [at for at in case.state.history.ordered_at if at > case.decided_at - DAY_SECONDS]
+        ordered = restarts_of_the_day(case.state.history, case.decided_at)
         values: dict[str, Figure] = {"used": len(ordered), "limit": limit}
         if len(ordered) >= limit:
             return Verdict(case.current, "RESTART_BUDGET", values)
