@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from tidegate.stack.component import Component
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import Ports, StackInfo, info_path, locked
 from tidegate.stack.kafka import Kafka
 from tidegate.stack.ports import free_ports
-from tidegate.stack.processes import ProcessRecord
+from tidegate.stack.processes import ProcessRecord, end_all
 
 
 def sample(work_dir: Path) -> StackInfo:
@@ -113,3 +115,43 @@ def test_ports_are_distinct_free_and_not_those_of_outgoing_connections() -> None
     for port in ports:
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+class Sleeper(Component):
+    """A component that only sleeps, at the ports of Kafka's broker and of Redis."""
+
+    name = "sleeper"
+    port_names = ("kafka", "redis")
+
+    @override
+    def prepare(self, info: StackInfo) -> None:
+        (self.work_dir / "logs").mkdir(exist_ok=True)
+
+    @override
+    def command(self, info: StackInfo) -> list[str]:
+        return [sys.executable, "-c", "import time; time.sleep(60)", str(info.ports.kafka)]
+
+    @override
+    def healthy(self, info: StackInfo) -> bool:
+        return True
+
+
+def test_a_port_taken_before_the_first_start_is_replaced_and_kept_from_then_on(tmp_path: Path) -> None:
+    """A stack chooses all its ports at once, and a component may start minutes later."""
+    kafka, redis, controller = free_ports(3)
+    chosen = {"kafka": kafka, "redis": redis, "kafka_controller": controller}
+    ports = sample(tmp_path).ports.model_copy(update=chosen)
+    sample(tmp_path).model_copy(update={"ports": ports, "processes": {}}).save()
+    sleeper = Sleeper(tmp_path)
+    with socket.create_server(("127.0.0.1", kafka)), socket.create_server(("127.0.0.1", controller)):
+        try:
+            sleeper.launch()
+            info = sleeper.info
+            assert info.ports.kafka != kafka
+            assert info.ports.model_copy(update={"kafka": kafka}) == ports  # the controller's is another component's
+            with socket.create_server(("127.0.0.1", redis)):
+                sleeper.kill()
+                sleeper.launch()
+            assert sleeper.info.ports == info.ports  # its clients know them
+        finally:
+            end_all(lambda: [sleeper.process] if sleeper.process else [], 0.0)

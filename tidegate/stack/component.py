@@ -9,11 +9,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tidegate import interrupts
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo, locked
+from tidegate.stack.ports import free_ports, is_free
 from tidegate.stack.processes import ProcessRecord, end_all, spawn
 
 START_SECONDS = 60.0
@@ -26,6 +27,8 @@ class Component(ABC):
     """A process of the stack in `work_dir`. Its state is always read from `stack.json`."""
 
     name: str
+    port_names: ClassVar[tuple[str, ...]] = ()
+    """The `Ports` that it listens on."""
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
@@ -79,6 +82,8 @@ class Component(ABC):
         process = info.processes.get(self.name)
         if process is not None and process.alive:
             return
+        if process is None:
+            info = self._with_free_ports()
         self.prepare(info)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
         env = {**inherited, "JAVA_HOME": str(info.java_home), **self.environment(info)}
@@ -86,6 +91,17 @@ class Component(ABC):
             record = spawn(self.command(info), env, self.work_dir / "logs", self.log, info.stack_id)
             info = self.info  # other components may have been recorded meanwhile
             info.model_copy(update={"processes": {**info.processes, self.name: record}}).save()
+
+    def _with_free_ports(self) -> StackInfo:
+        """Return the stack's record, with other ports for those taken since it chose them; nobody knows them yet."""
+        with locked(self.work_dir, "stack.lock", wait_seconds=10):
+            info = self.info
+            taken = [name for name in self.port_names if not is_free(getattr(info.ports, name))]
+            if taken:
+                others = dict(zip(taken, free_ports(len(taken)), strict=True))
+                info = info.model_copy(update={"ports": info.ports.model_copy(update=others)})
+                info.save()
+            return info
 
     def wait_healthy(self, timeout_seconds: float = START_SECONDS) -> None:
         """Wait until it is healthy. Raises StackError with the end of its log if it dies or takes too long."""

@@ -51,6 +51,7 @@ class Kafka(Component):
     """The broker; its data survives a restart."""
 
     name = "kafka"
+    port_names = ("kafka", "kafka_controller", "kafka_proxied")  # a test's proxy listens on `kafka_proxy`
 
     @override
     def prepare(self, info: StackInfo) -> None:

@@ -22,13 +22,14 @@ def free_ports(count: int) -> list[int]:
         first_ephemeral = 32768
     highest = first_ephemeral - 1 if first_ephemeral > LOWEST + 1000 else 65535
     candidates = random.sample(range(LOWEST, highest + 1), k=min(1000, highest - LOWEST))
-    found = [port for port in candidates[: count * 10] if _free(port)][:count]
+    found = [port for port in candidates[: count * 10] if is_free(port)][:count]
     if len(found) < count:
         raise StackError(f"only {len(found)} of {count} loopback ports between {LOWEST} and {highest} are free")
     return found
 
 
-def _free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nothing listens on a loopback port."""
     with socket.socket() as probe:
         # Servers set this too; without it, a connection that ended a minute ago would look like a listener.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

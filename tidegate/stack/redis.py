@@ -59,6 +59,7 @@ class Redis(Component):
     """Redis with an append-only file and a password; its data survives a restart."""
 
     name = "redis"
+    port_names = ("redis",)
 
     @override
     def prepare(self, info: StackInfo) -> None:

@@ -55,6 +55,7 @@ class SparkMaster(_SparkDaemon):
     """The master. After a restart it still knows its workers, drivers and applications."""
 
     name = "spark-master"
+    port_names = ("spark_master", "spark_rest", "spark_master_ui")
 
     @override
     def command(self, info: StackInfo) -> list[str]:
