@@ -46,6 +46,7 @@ MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
         Mechanism("headroom", {"headroom": 0.0}),
         Mechanism("headroom for slow batches", constants={f"{TIDE}.rollout.HEADROOM_PER_VARIATION": 0.0}),
         Mechanism("slow batches shortened", constants={f"{TIDE}.variation.SLOW": 1e9}),
+        Mechanism("shifts of the cost", constants={f"{TIDE}.shift.STREAK": 10**9}),
         Mechanism("lag headroom", constants={f"{TIDE}.rollout.LAG_HEADROOM": 0.0}),
         Mechanism("extrapolation margin", constants={f"{TIDE}.rollout.EXTRAPOLATION_MARGIN": 0.0}),
         Mechanism("switching threshold", constants={f"{TIDE}.policy.SWITCHING_THRESHOLD": 0.0}),

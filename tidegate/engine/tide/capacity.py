@@ -207,6 +207,10 @@ class SizeFit(NamedTuple):
     cost: float = 0.0
     """Seconds per record."""
 
+    def lasts(self, records: int) -> float:
+        """Return how long a batch of so many records is expected to last, in seconds."""
+        return self.overhead + self.cost * records
+
 
 def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float = 0.0) -> tuple[SizeFit, ...]:
     """Return the fits with new batches of a size added; the sizes seen last are kept.

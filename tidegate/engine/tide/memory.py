@@ -23,6 +23,7 @@ from tidegate.engine.tide.capacity import (
 from tidegate.engine.tide.contest import NO_CONTEST, Contest
 from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast
 from tidegate.engine.tide.pulses import NO_PULSES, Pulses, newest_rate
+from tidegate.engine.tide.shift import NO_STREAK, Streak, shifted
 from tidegate.engine.tide.variation import NO_VARIATION, Variation, fit_of, without_slow
 from tidegate.engine.ways import measured
 from tidegate.events.way import Way
@@ -98,14 +99,14 @@ class TideMemory(NamedTuple):
     pulses: Pulses = NO_PULSES
     """While arrivals come in pulses, the forecasts get a rate per cycle, not per snapshot."""
     variation: Variation = NO_VARIATION
+    streak: Streak = NO_STREAK
 
     def learned(self, case: Case, long_memory: float, short_memory: float) -> TideMemory:
         """Return the memory with the newest snapshot added to the capacity, and to both forecasts.
 
         They remember the level for so many seconds.
         """
-        stages = case.snapshot.stages
-        limits, sizes, overhead, batches, first, variation = self._with_batches(case)
+        stages, memory = case.snapshot.stages, self._with_batches(case)
         forecast, short, contest, pulses = self.forecast, self.short, self.contest, self.pulses
         window, spec = case.state.window, case.spec
         newest = newest_rate(window)
@@ -119,45 +120,39 @@ class TideMemory(NamedTuple):
                 forecast = forecast.update(rate.at, rate.rate, long_memory)
                 short = short.update(rate.at, rate.rate, short_memory)
                 contest = contest.judged(rate.at, rate.arrived, (forecast, long_memory), (short, short_memory))
-        return TideMemory(
-            forecast,
-            limits,
-            sizes,
-            learn_stages(self.stages, stages) if stages else self.stages,
-            overhead,
-            case.state.incarnation,
-            batches,
-            short,
-            contest,
-            first,
-            self.outages,
-            self.sufficient,
-            self.scale_down,
-            self.caution,
-            pulses,
-            variation,
+        return memory._replace(
+            forecast=forecast,
+            short=short,
+            contest=contest,
+            pulses=pulses,
+            stages=learn_stages(self.stages, stages) if stages else self.stages,
+            incarnation=case.state.incarnation,
         )
 
-    def _with_batches(
-        self, case: Case
-    ) -> tuple[BatchLimits, tuple[SizeFit, ...], float | None, int, FirstBatch | None, Variation]:
-        """Return limits, sizes, overhead, batches, the first batch, and the variation after the newest snapshot."""
-        fresh, limits, sizes, overhead = case.snapshot.batches, self.limits, self.sizes, self.overhead
-        batches, first, variation = self.batches, self.first_batch, self.variation
+    def _with_batches(self, case: Case) -> TideMemory:
+        """Return the memory with the batches of the newest snapshot."""
+        fresh, at = case.snapshot.batches, case.measured_at
         is_new = case.state.incarnation != self.incarnation
-        if is_new:
-            batches, first = -1, None
+        memory = self._replace(batches=-1, first_batch=None, streak=NO_STREAK) if is_new else self
         if not fresh:
-            return limits, sizes, overhead, batches, first, variation
-        limits = limits.learned(fresh, case.state.window)
+            return memory
+        sizes, overhead, batches, first = memory.sizes, memory.overhead, memory.batches, memory.first_batch
+        variation, streak = memory.variation, memory.streak
+        limits = memory.limits.learned(fresh, case.state.window)
         if first is None:
-            first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds, case.measured_at)
+            first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds, at)
         # The first batches of a run load code, state and backlog, so they do not show its capacity.
         if not is_new and case.current and case.newest is not None:
             sums, seen = case.newest.sums, fit_of(sizes, case.current)
             if batches > 0 and seen is not None:
+                streak = NO_STREAK if self.is_young(at) else streak.after(fresh, seen, variation.coefficient)
+                if streak.is_shift:
+                    sizes, streak = shifted(sizes, streak.factor(seen), overhead or 0.0), NO_STREAK
+                    seen = sizes[-1]
                 variation = variation.after(fresh, seen)
                 sums = without_slow(sums, fresh, seen)
+            else:
+                streak = NO_STREAK
             if batches >= 0 or (sizes and sums.seconds >= WARM_BATCH_SECONDS * sums.batches):
                 counted = max(int(sums.batches), int(sums.seconds / LONG_BATCH_SECONDS))
                 batches = min(max(batches, 0) + counted, MAX_BATCHES)
@@ -165,7 +160,15 @@ class TideMemory(NamedTuple):
                 sizes = learn(sizes, case.current, sums, overhead or 0.0)
             else:
                 batches = 0
-        return limits, sizes, overhead, batches, first, variation
+        return memory._replace(
+            limits=limits,
+            sizes=sizes,
+            overhead=overhead,
+            batches=batches,
+            first_batch=first,
+            variation=variation,
+            streak=streak,
+        )
 
     def is_young(self, at: float) -> bool:
         """Whether the present run has ended its first batch only a short while ago."""

@@ -26,7 +26,8 @@ A young run is slower than it will be, since the JVMs still compile and caches f
 first batch it counts as at least as fast as the job's other sizes promise.
 
 The more a job's batches vary, the more of its capacity is kept free, and a slow batch counts for at most 1.5 times what
-its records need (`variation`).
+its records need (`variation`). Once four batches in a row have all been clearly slower, or faster, than expected, a
+record costs another amount: the capacity of every size is corrected at once (`shift`).
 
 Arrivals that come in pulses, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
 
@@ -37,7 +38,7 @@ When to choose it: By default. It learns the job's capacity, the cost of a chang
 
 Set first: `late_price` (higher: more slots, less lateness), `change_price` and `restart_price` (higher: fewer changes).
 
-Details: `rollout`, `capacity`, `variation`, `forecast`, `pulses`, `contest`, `prior`.
+Details: `rollout`, `capacity`, `variation`, `shift`, `forecast`, `pulses`, `contest`, `prior`.
 
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time is part of the
 choice); capacity per size after DS2 (OSDI 2018), with overhead apart and sub-linear scaling; the one-step look-ahead

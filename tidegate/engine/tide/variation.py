@@ -56,7 +56,7 @@ class Variation(NamedTuple):
         count, squares = self
         for batch in batches:
             if batch.input_records:
-                x = min(FURTHEST, batch.duration_seconds / _expected(batch, fit) - 1.0)
+                x = min(FURTHEST, batch.duration_seconds / fit.lasts(batch.input_records) - 1.0)
                 count, squares = count * KEEP + 1.0, squares * KEEP + x * x
         return Variation(count, squares)
 
@@ -68,7 +68,7 @@ def without_slow(sums: BatchSums, batches: Sequence[MicroBatch], fit: SizeFit) -
     """Return the sums over these batches with slow ones shortened, given what the size has shown before them."""
     seconds, products = sums.seconds, sums.products
     for batch in batches:
-        excess = batch.duration_seconds - SLOW * _expected(batch, fit)
+        excess = batch.duration_seconds - SLOW * fit.lasts(batch.input_records)
         if batch.input_records and excess > 0.0:
             seconds -= excess
             products -= excess * batch.input_records
@@ -80,7 +80,3 @@ def fit_of(sizes: Sequence[SizeFit], size: int) -> SizeFit | None:
     if sizes and sizes[-1].size == size and sizes[-1].sums.batches >= MIN_FIT_BATCHES:
         return sizes[-1]
     return None
-
-
-def _expected(batch: MicroBatch, fit: SizeFit) -> float:
-    return fit.overhead + fit.cost * batch.input_records

@@ -1,0 +1,137 @@
+"""tide: from some moment on a record costs another amount, and all sizes are believed to be slower or faster."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.engine import step
+from tests.support.events import batch, job, observed, snapshot
+from tests.unit.test_tide import Plant
+from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.state import JobState
+from tidegate.engine.tide.capacity import SizeFit, fit_model
+from tidegate.engine.tide.memory import TideMemory
+from tidegate.engine.tide.shift import KNOWN_BATCHES, MOST_SHIFT, NO_STREAK, STREAK, shifted
+from tidegate.events.snapshot import MicroBatch
+from tidegate.events.way import Way
+
+
+def size_of(size: int, cost: float, count: int = 40) -> SizeFit:
+    """Return what a size has shown whose batches last a second, and `cost` seconds a record."""
+    records = [500, 1000, 1500, 1000] * (count // 4)
+    seconds = [1.0 + cost * n for n in records]
+    sums = BatchSums(
+        len(records),
+        sum(records),
+        sum(seconds),
+        sum(n * n for n in records),
+        sum(n * d for n, d in zip(records, seconds, strict=True)),
+    )
+    return SizeFit(size, sums, overhead=1.0, cost=cost)
+
+
+KNOWN = size_of(4, 0.01)
+
+
+def batches(factor: float, *records: int) -> list[MicroBatch]:
+    """Return batches of `KNOWN` whose records cost `factor` times as much."""
+    return [batch(number, 1, n, 1.0 + factor * 0.01 * n) for number, n in enumerate(records)]
+
+
+@pytest.mark.parametrize("factor", [2.0, 1.3, 0.7, 0.25])
+def test_a_streak_tells_what_a_record_costs_now(factor: float) -> None:
+    """Whatever the numbers of records are, and whether the batches come with one snapshot or with several."""
+    first = NO_STREAK.after(batches(factor, 1000, 3000), KNOWN, 0.02)
+    assert not first.is_shift
+    streak = first.after(batches(factor, 500, 1000), KNOWN, 0.02)
+    assert streak.batches == STREAK
+    assert streak.is_shift
+    assert streak.factor(KNOWN) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    "factors", [(2.0, 2.0, 2.0, 1.0, 2.0), (2.0, 2.0, 0.4, 2.0, 2.0), (1.1, 1.1, 1.1, 1.1, 1.1), (5.0,)]
+)
+def test_what_is_no_streak(factors: tuple[float, ...]) -> None:
+    """One usual batch in between, a fast one among slow ones, a small deviation, a single batch that hung."""
+    streak = NO_STREAK
+    for factor in factors:
+        streak = streak.after(batches(factor, 1000), KNOWN, 0.02)
+        assert not streak.is_shift
+
+
+def test_an_idle_trigger_neither_counts_nor_ends_a_streak() -> None:
+    """A batch without records says nothing about what they cost."""
+    slow, idle = batches(2.0, 1000), [batch(1, 1, 0, 30.0)]
+    streak = NO_STREAK.after(slow * 2 + idle + slow, KNOWN, 0.02)
+    assert streak.batches == 3
+    assert streak.after(idle + slow, KNOWN, 0.02).is_shift
+
+
+def test_a_size_must_be_well_known() -> None:
+    """A line through a few batches may be wrong by as much as a shift."""
+    young = KNOWN._replace(sums=KNOWN.sums._replace(batches=KNOWN_BATCHES - 1))
+    assert NO_STREAK.after(batches(2.0, *[1000] * 9), young, 0.02) == NO_STREAK
+
+
+def test_where_batches_vary_a_shift_must_be_larger() -> None:
+    """A batch that lasts a third longer is nothing special where they vary by 30 %."""
+    assert NO_STREAK.after(batches(1.4, *[1000] * STREAK), KNOWN, 0.1).is_shift
+    assert not NO_STREAK.after(batches(1.4, *[1000] * STREAK), KNOWN, 0.3).is_shift
+    assert NO_STREAK.after(batches(2.0, *[1000] * STREAK), KNOWN, 0.3).is_shift
+
+
+def test_a_shift_has_limits() -> None:
+    """Batches that hang, or that lasted no longer than the overhead, say nothing of the kind."""
+    assert NO_STREAK.after(batches(100.0, *[1000] * STREAK), KNOWN, 0.02).factor(KNOWN) == MOST_SHIFT
+    assert NO_STREAK.after([batch(1, 1, 1000, 0.9)] * STREAK, KNOWN, 0.02).factor(KNOWN) == 1 / MOST_SHIFT
+
+
+@pytest.mark.parametrize("factor", [3.0, 0.5])
+def test_all_sizes_become_slower_and_scale_as_before(factor: float) -> None:
+    """What a record costs changes, at every size by as much; the overhead and the exponent of the scaling do not."""
+    sizes = (size_of(8, 0.006), KNOWN)
+    found = shifted(sizes, factor, 1.0)
+    assert [each.size for each in found] == [8, 4]
+    for before, after in zip(sizes, found, strict=True):
+        assert after.cost == pytest.approx(factor * before.cost)
+        assert after.overhead == pytest.approx(1.0)
+        assert after.sums.batches == before.sums.batches
+    models = [fit_model(each, 4, ((64, 1.0, 1.0, -1),), 30.0) for each in (sizes, found)]
+    assert models[0] is not None
+    assert models[1] is not None
+    assert models[0].beta == pytest.approx(models[1].beta)
+    assert models[0].beta < 1.0
+
+
+@pytest.mark.parametrize("way", [Way.RESTART, Way.IN_PLACE])
+def test_a_job_whose_records_get_twice_as_dear_grows_in_time(way: Way) -> None:
+    """Two slots at 75 % need three or four then: the job grows before it is late, not after two and a half minutes."""
+    plant = Plant(slots=2, way=way)
+    assert plant.run([150.0] * 60) == []
+    ordered = plant.run([150.0] * 8, capacity=50.0)
+    assert ordered
+    assert ordered[0] >= 3
+    late = [decision.evidence.delay_seconds or 0.0 for decision in plant.decisions[60:]]
+    assert max(late) < plant.spec.scaling.lag_objective_seconds
+
+
+def cost_after(runs: dict[str, tuple[int, float]]) -> float:
+    """Return what a record is believed to cost after runs of so many snapshots, at so many seconds a record."""
+    state, spec, number = JobState.new(), job(policy="tide", policy_options={}, min_parallelism=4, max_parallelism=4), 0
+    for incarnation, (snapshots, cost) in runs.items():
+        for _ in range(snapshots):
+            number += 1
+            done = [batch(number - place / 4, 4 * number - place, 200, 0.1 + 200 * cost) for place in (3, 2, 1, 0)]
+            total = 800 * number
+            shot = snapshot(number, arrived=total, committed=total, batches=done, incarnation=incarnation)
+            state, _decision = step(state, shot, spec, observed(shot))
+    assert isinstance(state.memory, TideMemory)
+    return state.memory.sizes[-1].cost
+
+
+def test_a_young_run_is_no_shift() -> None:
+    """A run is slow in its first minute. What its size has shown before stays; a minute later it would not."""
+    usual = cost_after({"app-1": (40, 0.005)})
+    assert cost_after({"app-1": (40, 0.005), "app-2": (6, 0.01)}) < 1.3 * usual
+    assert cost_after({"app-1": (40, 0.005), "app-2": (9, 0.01)}) > 1.8 * usual
