@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.engine import step
@@ -11,7 +13,7 @@ from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.state import JobState
 from tidegate.engine.tide.capacity import SizeFit, fit_model
 from tidegate.engine.tide.memory import TideMemory
-from tidegate.engine.tide.shift import KNOWN_BATCHES, MOST_SHIFT, NO_STREAK, STREAK, shifted
+from tidegate.engine.tide.shift import KNOWN_BATCHES, MOST_SHIFT, NO_SHIFT, NO_STREAK, STREAK, Shift, shifted
 from tidegate.events.snapshot import MicroBatch
 from tidegate.events.way import Way
 
@@ -87,6 +89,15 @@ def test_a_shift_has_limits() -> None:
     assert NO_STREAK.after([batch(1, 1, 1000, 0.9)] * STREAK, KNOWN, 0.02).factor(KNOWN) == 1 / MOST_SHIFT
 
 
+def test_a_shift_is_named_for_ten_minutes() -> None:
+    """Two within that time are one to a person; a scale-up an hour later has another cause."""
+    first = NO_SHIFT.after(1000.0, 1.5)
+    assert first.named(1600.0) == 1.5
+    assert first.named(1601.0) == 1.0
+    assert first.after(1300.0, 2.0) == Shift(1300.0, 3.0)
+    assert first.after(4600.0, 2.0) == Shift(4600.0, 2.0)
+
+
 @pytest.mark.parametrize("factor", [3.0, 0.5])
 def test_all_sizes_become_slower_and_scale_as_before(factor: float) -> None:
     """What a record costs changes, at every size by as much; the overhead and the exponent of the scaling do not."""
@@ -112,6 +123,9 @@ def test_a_job_whose_records_get_twice_as_dear_grows_in_time(way: Way) -> None:
     ordered = plant.run([150.0] * 8, capacity=50.0)
     assert ordered
     assert ordered[0] >= 3
+    (grown,) = [decision.trail[0] for decision in plant.decisions if decision.command is not None][:1]
+    assert grown.code == "TIDE_GROW_DEARER"
+    assert re.match(r"a record takes (1\.9|2\.0) times as long as before, so 2 slots", grown.sentence)
     late = [decision.evidence.delay_seconds or 0.0 for decision in plant.decisions[60:]]
     assert max(late) < plant.spec.scaling.lag_objective_seconds
 

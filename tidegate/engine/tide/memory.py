@@ -23,7 +23,7 @@ from tidegate.engine.tide.capacity import (
 from tidegate.engine.tide.contest import NO_CONTEST, Contest
 from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast
 from tidegate.engine.tide.pulses import NO_PULSES, Pulses, newest_rate
-from tidegate.engine.tide.shift import NO_STREAK, Streak, shifted
+from tidegate.engine.tide.shift import NO_SHIFT, NO_STREAK, Shift, Streak, shifted
 from tidegate.engine.tide.variation import NO_VARIATION, Variation, fit_of, without_slow
 from tidegate.engine.ways import measured
 from tidegate.events.way import Way
@@ -100,6 +100,7 @@ class TideMemory(NamedTuple):
     """While arrivals come in pulses, the forecasts get a rate per cycle, not per snapshot."""
     variation: Variation = NO_VARIATION
     streak: Streak = NO_STREAK
+    shift: Shift = NO_SHIFT
 
     def learned(self, case: Case, long_memory: float, short_memory: float) -> TideMemory:
         """Return the memory with the newest snapshot added to the capacity, and to both forecasts.
@@ -137,7 +138,7 @@ class TideMemory(NamedTuple):
         if not fresh:
             return memory
         sizes, overhead, batches, first = memory.sizes, memory.overhead, memory.batches, memory.first_batch
-        variation, streak = memory.variation, memory.streak
+        variation, streak, shift = memory.variation, memory.streak, memory.shift
         limits = memory.limits.learned(fresh, case.state.window)
         if first is None:
             first = FirstBatch(fresh[0].input_records, fresh[0].duration_seconds, at)
@@ -147,7 +148,8 @@ class TideMemory(NamedTuple):
             if batches > 0 and seen is not None:
                 streak = NO_STREAK if self.is_young(at) else streak.after(fresh, seen, variation.coefficient)
                 if streak.is_shift:
-                    sizes, streak = shifted(sizes, streak.factor(seen), overhead or 0.0), NO_STREAK
+                    factor = streak.factor(seen)
+                    sizes, streak, shift = shifted(sizes, factor, overhead or 0.0), NO_STREAK, shift.after(at, factor)
                     seen = sizes[-1]
                 variation = variation.after(fresh, seen)
                 sums = without_slow(sums, fresh, seen)
@@ -168,6 +170,7 @@ class TideMemory(NamedTuple):
             first_batch=first,
             variation=variation,
             streak=streak,
+            shift=shift,
         )
 
     def is_young(self, at: float) -> bool:

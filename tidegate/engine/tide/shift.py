@@ -40,6 +40,29 @@ DEVIATIONS: Final = 1.5
 MOST_SHIFT: Final = 10.0
 """A record costs at most so many times as much as before, or as little."""
 
+NAMED_SECONDS: Final = 600.0
+"""How long a shift is named as the cause of a scale-up. Shifts within this time count as one."""
+
+
+class Shift(NamedTuple):
+    """The newest shift."""
+
+    at: float = 0.0
+    """When it was found, epoch seconds."""
+    factor: float = 1.0
+    """How many times as much as before a record costs."""
+
+    def after(self, at: float, factor: float) -> Shift:
+        """Return the newest shift after another one."""
+        return Shift(at, self.named(at) * factor)
+
+    def named(self, at: float) -> float:
+        """Return its factor, or 1 if it was long ago."""
+        return self.factor if at - self.at <= NAMED_SECONDS else 1.0
+
+
+NO_SHIFT = Shift()
+
 
 class Streak(NamedTuple):
     """The newest batches, as long as they all deviate to one side."""
