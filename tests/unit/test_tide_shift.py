@@ -35,9 +35,9 @@ def size_of(size: int, cost: float, count: int = 40) -> SizeFit:
 KNOWN = size_of(4, 0.01)
 
 
-def batches(factor: float, *records: int) -> list[MicroBatch]:
-    """Return batches of `KNOWN` whose records cost `factor` times as much."""
-    return [batch(number, 1, n, 1.0 + factor * 0.01 * n) for number, n in enumerate(records)]
+def batches(factor: float, *records: int, longer: float = 0.0) -> list[MicroBatch]:
+    """Return batches of `KNOWN` that last so much longer, and whose records cost `factor` times as much."""
+    return [batch(number, 1, n, 1.0 + longer + factor * 0.01 * n) for number, n in enumerate(records)]
 
 
 @pytest.mark.parametrize("factor", [2.0, 1.3, 0.7, 0.25])
@@ -46,9 +46,17 @@ def test_a_streak_tells_what_a_record_costs_now(factor: float) -> None:
     first = NO_STREAK.after(batches(factor, 1000, 3000), KNOWN, 0.02)
     assert not first.is_shift
     streak = first.after(batches(factor, 500, 1000), KNOWN, 0.02)
-    assert streak.batches == STREAK
+    assert streak.sums.batches == STREAK
     assert streak.is_shift
-    assert streak.factor(KNOWN) == pytest.approx(factor)
+    assert streak.explained(KNOWN) == pytest.approx((0.0, factor))
+
+
+@pytest.mark.parametrize("longer", [20.0, 5.0])
+def test_a_streak_tells_that_every_batch_lasts_longer(longer: float) -> None:
+    """A slow commit: batches of 500 to 1,500 records all last as much longer, and a record costs what it did."""
+    streak = NO_STREAK.after(batches(1.0, 1000, 500, 1500, 1000, longer=longer), KNOWN, 0.02)
+    assert streak.is_shift
+    assert streak.explained(KNOWN) == pytest.approx((longer, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def test_an_idle_trigger_neither_counts_nor_ends_a_streak() -> None:
     """A batch without records says nothing about what they cost."""
     slow, idle = batches(2.0, 1000), [batch(1, 1, 0, 30.0)]
     streak = NO_STREAK.after(slow * 2 + idle + slow, KNOWN, 0.02)
-    assert streak.batches == 3
+    assert streak.sums.batches == 3
     assert streak.after(idle + slow, KNOWN, 0.02).is_shift
 
 
@@ -85,8 +93,9 @@ def test_where_batches_vary_a_shift_must_be_larger() -> None:
 
 def test_a_shift_has_limits() -> None:
     """Batches that hang, or that lasted no longer than the overhead, say nothing of the kind."""
-    assert NO_STREAK.after(batches(100.0, *[1000] * STREAK), KNOWN, 0.02).factor(KNOWN) == MOST_SHIFT
-    assert NO_STREAK.after([batch(1, 1, 1000, 0.9)] * STREAK, KNOWN, 0.02).factor(KNOWN) == 1 / MOST_SHIFT
+    records = (1000, 2000, 3000, 4000)
+    assert NO_STREAK.after(batches(100.0, *records), KNOWN, 0.02).explained(KNOWN) == (0.0, MOST_SHIFT)
+    assert NO_STREAK.after(batches(0.01, *records), KNOWN, 0.02).explained(KNOWN) == (0.0, 1 / MOST_SHIFT)
 
 
 def test_a_shift_is_named_for_ten_minutes() -> None:
@@ -98,21 +107,30 @@ def test_a_shift_is_named_for_ten_minutes() -> None:
     assert first.after(4600.0, 2.0) == Shift(4600.0, 2.0)
 
 
-@pytest.mark.parametrize("factor", [3.0, 0.5])
-def test_all_sizes_become_slower_and_scale_as_before(factor: float) -> None:
-    """What a record costs changes, at every size by as much; the overhead and the exponent of the scaling do not."""
+@pytest.mark.parametrize(("longer", "factor"), [(0.0, 3.0), (0.0, 0.5), (2.0, 1.0), (-0.5, 1.0)])
+def test_all_sizes_become_slower_and_scale_as_before(longer: float, factor: float) -> None:
+    """Either a record costs another amount, at every size by as much, or every batch lasts longer."""
     sizes = (size_of(8, 0.006), KNOWN)
-    found = shifted(sizes, factor, 1.0)
+    found = shifted(sizes, longer, factor, 1.0 + longer)
     assert [each.size for each in found] == [8, 4]
     for before, after in zip(sizes, found, strict=True):
         assert after.cost == pytest.approx(factor * before.cost)
-        assert after.overhead == pytest.approx(1.0)
+        assert after.overhead == pytest.approx(1.0 + longer)
         assert after.sums.batches == before.sums.batches
     models = [fit_model(each, 4, ((64, 1.0, 1.0, -1),), 30.0) for each in (sizes, found)]
     assert models[0] is not None
     assert models[1] is not None
     assert models[0].beta == pytest.approx(models[1].beta)
     assert models[0].beta < 1.0
+
+
+def test_a_size_that_has_shown_next_to_nothing_stays_as_it_is() -> None:
+    """Its batches lasted less long than all batches are shorter now."""
+    tiny = SizeFit(2, BatchSums(2, 2, 0.5, 2, 0.5), overhead=0.25, cost=0.001)
+    (found,) = shifted((tiny,), -1.0, 1.0, 0.0)
+    assert found.cost > 0.0
+    (found,) = shifted((tiny._replace(overhead=0.3),), -1.0, 1.0, 0.0)
+    assert found == tiny._replace(overhead=0.3)
 
 
 @pytest.mark.parametrize("way", [Way.RESTART, Way.IN_PLACE])

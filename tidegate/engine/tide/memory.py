@@ -148,9 +148,9 @@ class TideMemory(NamedTuple):
             if batches > 0 and seen is not None:
                 streak = NO_STREAK if self.is_young(at) else streak.after(fresh, seen, variation.coefficient)
                 if streak.is_shift:
-                    factor = streak.factor(seen)
-                    sizes, streak, shift = shifted(sizes, factor, overhead or 0.0), NO_STREAK, shift.after(at, factor)
-                    seen = sizes[-1]
+                    longer, factor = streak.explained(seen)
+                    sizes = shifted(sizes, longer, factor, overhead or 0.0)
+                    streak, shift, seen = NO_STREAK, shift.after(at, factor), sizes[-1]
                 variation = variation.after(fresh, seen)
                 sums = without_slow(sums, fresh, seen)
             else:

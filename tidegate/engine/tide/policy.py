@@ -26,8 +26,8 @@ A young run is slower than it will be, since the JVMs still compile and caches f
 first batch it counts as at least as fast as the job's other sizes promise.
 
 The more a job's batches vary, the more of its capacity is kept free, and a slow batch counts for at most 1.5 times what
-its records need (`variation`). Once four batches in a row have all been clearly slower, or faster, than expected, a
-record costs another amount: the capacity of every size is corrected at once (`shift`).
+its records need (`variation`). Once four batches in a row have all been clearly slower, or faster, than expected, what
+is known of every size is corrected at once (`shift`).
 
 Arrivals that come in pulses, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
 
@@ -63,6 +63,7 @@ from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.prior import seeds
 from tidegate.engine.tide.reasons import REASONS
 from tidegate.engine.tide.rollout import Choice, Rollout, SlotPrices
+from tidegate.engine.tide.shift import LEAST_SHIFT
 from tidegate.engine.ways import CHANGES, way_to
 from tidegate.events.decision import Expectation, Figure
 from tidegate.events.way import Way
@@ -329,7 +330,7 @@ class Tide:
         if o.catch_up and prices.late_second * waiting <= gain:
             return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
         dearer = memory.shift.named(case.measured_at)
-        if dearer > 1.0:
+        if dearer >= 1.0 + LEAST_SHIFT:
             numbers["dearer"] = dearer
             return self._answer(case, growth.size, "TIDE_GROW_DEARER", numbers, memory, rollout)
         return self._answer(case, growth.size, "TIDE_GROW", numbers, memory, rollout)

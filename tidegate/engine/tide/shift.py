@@ -1,17 +1,20 @@
-"""A shift of what a record costs: from some moment on, the same records take longer than before, or less long.
+"""A shift: from some moment on, the batches of a job take longer than before, or less long.
 
 Payloads grow, a sink gets slow, another program shares the machine. Capacity is learned from about the last hundred
 batches, so the old cost would be believed for many minutes. Batch by batch, n records are expected to last
-d̂ = a + c · n, by what the present size has shown. Once `STREAK` batches in a row have all lasted more than (1 + h) · d̂,
-or all less than d̂ / (1 + h), with
+d̂ = a + c · n, by what the present size has shown. There is a shift once `STREAK` batches in a row have all lasted more
+than (1 + h) · d̂, or all less than d̂ / (1 + h), with
 
     h = max(LEAST_SHIFT, DEVIATIONS · v)          v: how much the job's batches vary, see `variation`
 
-their records have cost r times as much as before
+Two things may have happened. Of these, the one counts that explains the batches of the streak with the smaller sum of
+squared errors:
 
-    r = (Σ d - a · batches) / (c · Σ n)           sums over the batches of the streak
+    d = a + r · c · n          a record costs r times as much as before:     r = Σ (d - a) · n / (c · Σ n²)
+    d = a + s + c · n          every batch lasts s seconds longer:           s = Σ (d - a - c · n) / batches
 
-and r corrects what all sizes have shown: a record costs another amount, but the job scales as it did.
+Either corrects what all sizes have shown: the job scales as it did. For the capacity they differ widely. A batch with
+few records that lasts three times as long may be all there is to it, or the job can do a third of what it could.
 
 Source: a run of points on one side, as in the zone rules of control charts (Western Electric, "Statistical Quality
 Control Handbook", 1956; Nelson, "The Shewhart control chart: tests for special causes", 1984).
@@ -22,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.tide.capacity import SizeFit, fit
 from tidegate.events.snapshot import MicroBatch
 
@@ -69,14 +73,14 @@ class Streak(NamedTuple):
 
     side: int = 0
     """1: they last longer than expected; -1: less long; 0: there is no streak."""
-    batches: int = 0
-    records: int = 0
-    seconds: float = 0.0
+    sums: BatchSums = NO_BATCHES
+    squares: float = 0.0
+    """Σd²"""
 
     @property
     def is_shift(self) -> bool:
-        """Whether a record costs another amount than before."""
-        return self.batches >= STREAK
+        """Whether these batches show a shift."""
+        return self.sums.batches >= STREAK
 
     def after(self, batches: Sequence[MicroBatch], known: SizeFit, variation: float) -> Streak:
         """Return the streak with new batches of a size added, given what the size has shown before them."""
@@ -92,27 +96,41 @@ class Streak(NamedTuple):
             if side != streak.side:
                 streak = NO_STREAK
             if side:
-                streak = Streak(side, streak.batches + 1, streak.records + records, streak.seconds + seconds)
+                sums = streak.sums.add(BatchSums(1, records, seconds, records * records, records * seconds))
+                streak = Streak(side, sums, streak.squares + seconds * seconds)
         return streak
 
-    def factor(self, known: SizeFit) -> float:
-        """Return r: how many times as much as before a record costs, given what its size has shown before."""
-        work = self.seconds - known.overhead * self.batches
-        return min(MOST_SHIFT, max(1.0 / MOST_SHIFT, work / (known.cost * self.records)))
+    def explained(self, known: SizeFit) -> tuple[float, float]:
+        """Return (s, r): by how many seconds a batch lasts longer, and 1; or 0, and what factor a record costs more."""
+        batches, records, seconds, squares, products = self.sums
+        a, c = known.overhead, known.cost
+        work, work_products = seconds - a * batches, products - a * records  # Σ (d - a), Σ (d - a) · n
+        more = work - c * records
+        work_squares = self.squares - 2.0 * a * seconds + a * a * batches
+        dearer = work_squares - work_products * work_products / squares
+        longer = work_squares - 2.0 * c * work_products + c * c * squares - more * more / batches
+        if longer <= dearer:
+            return more / batches, 1.0
+        return 0.0, min(MOST_SHIFT, max(1.0 / MOST_SHIFT, work_products / (c * squares)))
 
 
 NO_STREAK = Streak()
 
 
-def shifted(sizes: Sequence[SizeFit], factor: float, overhead: float) -> tuple[SizeFit, ...]:
-    """Return what all sizes would have shown if a record had always cost `factor` times as much.
+def shifted(sizes: Sequence[SizeFit], longer: float, factor: float, overhead: float) -> tuple[SizeFit, ...]:
+    """Return what all sizes would have shown if batches had always been so, given (s, r) of `Streak.explained`.
 
     `overhead` is what the events tell of it, in seconds per batch; 0 if they tell nothing.
     """
     found = []
     for each in sizes:
-        more, sums = (factor - 1.0) * each.cost, each.sums
-        seconds, products = sums.seconds + more * sums.records, sums.products + more * sums.squares
-        sums = sums._replace(seconds=seconds, products=products)
-        found.append(SizeFit(each.size, sums, *fit(sums, overhead)))
+        sums, cost = each.sums, (factor - 1.0) * each.cost
+        more = max(longer, -each.overhead)
+        seconds = sums.seconds + more * sums.batches + cost * sums.records
+        products = sums.products + more * sums.records + cost * sums.squares
+        if seconds > 0.0:
+            sums = sums._replace(seconds=seconds, products=products)
+            found.append(SizeFit(each.size, sums, *fit(sums, overhead)))
+        else:  # it has shown next to nothing
+            found.append(each)
     return tuple(found)
