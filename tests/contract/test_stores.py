@@ -267,9 +267,9 @@ class TestHdfs:
         _in(hdfs).write("fence", "1")
         hdfs.silent.set()
         with pytest.raises(OSError, match=r"hdfs://nn:8020/control/rates.* does not answer"):
-            _in(hdfs).read("fence")
+            _in(hdfs, timeout_seconds=0.1).read("fence")
         threading.Timer(0.4, hdfs.silent.clear).start()
-        assert _in(hdfs, patience_seconds=10).read("fence", newest=True) == "1"
+        assert _in(hdfs, timeout_seconds=0.1, patience_seconds=10).read("fence", newest=True) == "1"
 
     def test_nobody_waits_for_a_jvm_that_has_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A launcher whose JVM was killed ends at once, however patient it is: what it writes can arrive no more."""
@@ -294,8 +294,8 @@ class TestHdfs:
         assert not store.swap({"turn": None}, "turn", "theirs")
 
 
-def _in(server: FakeWebHdfs, *, patience_seconds: float = 0.0) -> Store:
-    files = Files({"hdfs": {"url": server.url, "timeout_seconds": 0.1}})
+def _in(server: FakeWebHdfs, *, timeout_seconds: float = 10.0, patience_seconds: float = 0.0) -> Store:
+    files = Files({"hdfs": {"url": server.url, "timeout_seconds": timeout_seconds}})
     return store_at("hdfs://nn:8020/control", "rates", open_folder=files.remote, patience_seconds=patience_seconds)
 
 
