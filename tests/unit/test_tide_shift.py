@@ -57,6 +57,7 @@ def test_a_streak_tells_that_every_batch_lasts_longer(longer: float) -> None:
     streak = NO_STREAK.after(batches(1.0, 1000, 500, 1500, 1000, longer=longer), KNOWN, 0.02)
     assert streak.is_shift
     assert streak.explained(KNOWN) == pytest.approx((longer, 1.0))
+    assert streak.factor(KNOWN) == pytest.approx(1.0 + 4 * longer / (4 + 0.01 * 4000))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +143,8 @@ def test_a_job_whose_records_get_twice_as_dear_grows_in_time(way: Way) -> None:
     assert ordered
     assert ordered[0] >= 3
     (grown,) = [decision.trail[0] for decision in plant.decisions if decision.command is not None][:1]
-    assert grown.code == "TIDE_GROW_DEARER"
-    assert re.match(r"a record takes (1\.9|2\.0) times as long as before, so 2 slots", grown.sentence)
+    assert grown.code == "TIDE_GROW_SLOWER"
+    assert re.match(r"the same micro-batches take (1\.9|2\.0) times as long as before, so 2 slots", grown.sentence)
     late = [decision.evidence.delay_seconds or 0.0 for decision in plant.decisions[60:]]
     assert max(late) < plant.spec.scaling.lag_objective_seconds
 

@@ -148,9 +148,9 @@ class TideMemory(NamedTuple):
             if batches > 0 and seen is not None:
                 streak = NO_STREAK if self.is_young(at) else streak.after(fresh, seen, variation.coefficient)
                 if streak.is_shift:
-                    longer, factor = streak.explained(seen)
-                    sizes = shifted(sizes, longer, factor, overhead or 0.0)
-                    streak, shift, seen = NO_STREAK, shift.after(at, factor), sizes[-1]
+                    shift = shift.after(at, streak.factor(seen))
+                    sizes = shifted(sizes, *streak.explained(seen), overhead or 0.0)
+                    streak, seen = NO_STREAK, sizes[-1]
                 variation = variation.after(fresh, seen)
                 sums = without_slow(sums, fresh, seen)
             else:

@@ -329,10 +329,10 @@ class Tide:
             return self._answer(case, current, "TIDE_OUTLIER", numbers, memory, rollout)
         if o.catch_up and prices.late_second * waiting <= gain:
             return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
-        dearer = memory.shift.named(case.measured_at)
-        if dearer >= 1.0 + LEAST_SHIFT:
-            numbers["dearer"] = dearer
-            return self._answer(case, growth.size, "TIDE_GROW_DEARER", numbers, memory, rollout)
+        slower = memory.shift.named(case.measured_at)
+        if slower >= 1.0 + LEAST_SHIFT:
+            numbers["slower"] = slower
+            return self._answer(case, growth.size, "TIDE_GROW_SLOWER", numbers, memory, rollout)
         return self._answer(case, growth.size, "TIDE_GROW", numbers, memory, rollout)
 
     def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, float]:

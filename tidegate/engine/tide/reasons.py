@@ -21,11 +21,11 @@ REASONS: Mapping[str, Reason] = {
         "in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, "
         "{change} included"
     ),
-    "TIDE_GROW_DEARER": Reason(
-        "a record takes {dearer:.1f} times as long as before, so {current} slots can process only {capacity:.0f} "
-        "records/s, of which {headroom:.0%} is kept free; up to {demand:.0f}/s are expected and {lag} are waiting: in "
-        "the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, "
-        "{change} included",
+    "TIDE_GROW_SLOWER": Reason(
+        "the same micro-batches take {slower:.1f} times as long as before, so {current} slots can process only "
+        "{capacity:.0f} records/s, of which {headroom:.0%} is kept free; up to {demand:.0f}/s are expected and {lag} "
+        "are waiting: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for "
+        "{late:.0f} s, {change} included",
         "if nobody has changed the job, look at its sink, the size of its records, and what else runs on its machines",
     ),
     "TIDE_GROW_EARLY": Reason(

@@ -54,7 +54,7 @@ class Shift(NamedTuple):
     at: float = 0.0
     """When it was found, epoch seconds."""
     factor: float = 1.0
-    """How many times as much as before a record costs."""
+    """How many times as long as before the same batches take."""
 
     def after(self, at: float, factor: float) -> Shift:
         """Return the newest shift after another one."""
@@ -99,6 +99,11 @@ class Streak(NamedTuple):
                 sums = streak.sums.add(BatchSums(1, records, seconds, records * records, records * seconds))
                 streak = Streak(side, sums, streak.squares + seconds * seconds)
         return streak
+
+    def factor(self, known: SizeFit) -> float:
+        """Return how many times as long as expected these batches took."""
+        batches, records, seconds, _, _ = self.sums
+        return seconds / (known.overhead * batches + known.cost * records)
 
     def explained(self, known: SizeFit) -> tuple[float, float]:
         """Return (s, r): by how many seconds a batch lasts longer, and 1; or 0, and what factor a record costs more."""
