@@ -10,7 +10,7 @@ import pytest
 from tests.support.events import START
 from tidegate.cli.priors import prior_of
 from tidegate.cli.problems import Problem
-from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.batch_sums import one_batch
 from tidegate.engine.costs import ChangeMemory, MeasuredCost
 from tidegate.engine.state import JobState
 from tidegate.engine.tide.capacity import SizeFit, fit, learn
@@ -35,7 +35,7 @@ def shown(size: int, records: list[int], overhead: float, cost: float) -> tuple[
     sizes: tuple[SizeFit, ...] = ()
     for count in records:
         seconds = overhead + cost * count
-        sizes = learn(sizes, size, BatchSums(1, count, seconds, count * count, count * seconds))
+        sizes = learn(sizes, size, one_batch(count, seconds))
     return sizes
 
 

@@ -15,7 +15,7 @@ import pytest
 from bench import month
 from tests.support.engine import step
 from tests.support.events import START, batch, job, observed, result, snapshot
-from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.batch_sums import one_batch
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, Slice, to_wire
@@ -61,7 +61,7 @@ def batches(
     sizes: tuple[SizeFit, ...] = ()
     for count in records:
         seconds = overhead + cost * count / work_of(even(partitions)).slots(size)
-        sizes = learn(sizes, size, BatchSums(1, count, seconds, count * count, count * seconds), measured)
+        sizes = learn(sizes, size, one_batch(count, seconds), measured)
     return sizes
 
 
@@ -133,7 +133,7 @@ def test_an_overhead_that_events_tell_steadies_the_line_through_noisy_batches() 
         for told in off:
             sizes: tuple[SizeFit, ...] = ()
             for count, seconds in seen:
-                sizes = learn(sizes, 4, BatchSums(1, count, seconds, count * count, count * seconds), told)
+                sizes = learn(sizes, 4, one_batch(count, seconds), told)
             off[told] += abs(sizes[0].overhead + sizes[0].cost * 3000 - 16.0)
     assert off[1.0] < 0.5 * off[0.0]
 

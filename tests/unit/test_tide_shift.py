@@ -9,6 +9,7 @@ import pytest
 from tests.support.engine import step
 from tests.support.events import batch, job, observed, snapshot
 from tests.unit.test_tide import Plant
+from tests.unit.test_tide_variation import batch_of, sums_of
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.state import JobState
 from tidegate.engine.tide.capacity import SizeFit, fit_model
@@ -20,16 +21,8 @@ from tidegate.events.way import Way
 
 def size_of(size: int, cost: float, count: int = 40) -> SizeFit:
     """Return what a size has shown whose batches last a second, and `cost` seconds a record."""
-    records = [500, 1000, 1500, 1000] * (count // 4)
-    seconds = [1.0 + cost * n for n in records]
-    sums = BatchSums(
-        len(records),
-        sum(records),
-        sum(seconds),
-        sum(n * n for n in records),
-        sum(n * d for n, d in zip(records, seconds, strict=True)),
-    )
-    return SizeFit(size, sums, overhead=1.0, cost=cost)
+    shown = [batch_of(n, 1.0 + cost * n) for n in [500, 1000, 1500, 1000] * (count // 4)]
+    return SizeFit(size, sums_of(shown), overhead=1.0, cost=cost)
 
 
 KNOWN = size_of(4, 0.01)
@@ -37,7 +30,7 @@ KNOWN = size_of(4, 0.01)
 
 def batches(factor: float, *records: int, longer: float = 0.0) -> list[MicroBatch]:
     """Return batches of `KNOWN` that last so much longer, and whose records cost `factor` times as much."""
-    return [batch(number, 1, n, 1.0 + longer + factor * 0.01 * n) for number, n in enumerate(records)]
+    return [batch_of(n, 1.0 + longer + factor * 0.01 * n) for n in records]
 
 
 @pytest.mark.parametrize("factor", [2.0, 1.3, 0.7, 0.25])
@@ -73,7 +66,7 @@ def test_what_is_no_streak(factors: tuple[float, ...]) -> None:
 
 def test_an_idle_trigger_neither_counts_nor_ends_a_streak() -> None:
     """A batch without records says nothing about what they cost."""
-    slow, idle = batches(2.0, 1000), [batch(1, 1, 0, 30.0)]
+    slow, idle = batches(2.0, 1000), [batch_of(0, 30.0)]
     streak = NO_STREAK.after(slow * 2 + idle + slow, KNOWN, 0.02)
     assert streak.sums.batches == 3
     assert streak.after(idle + slow, KNOWN, 0.02).is_shift
@@ -142,7 +135,7 @@ def test_a_job_whose_records_get_twice_as_dear_grows_in_time(way: Way) -> None:
     ordered = plant.run([150.0] * 8, capacity=50.0)
     assert ordered
     assert ordered[0] >= 3
-    (grown,) = [decision.trail[0] for decision in plant.decisions if decision.command is not None][:1]
+    grown = next(decision.trail[0] for decision in plant.decisions if decision.command is not None)
     assert grown.code == "TIDE_GROW_SLOWER"
     assert re.match(r"the same micro-batches take (1\.9|2\.0) times as long as before, so 2 slots", grown.sentence)
     late = [decision.evidence.delay_seconds or 0.0 for decision in plant.decisions[60:]]

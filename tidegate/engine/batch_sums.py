@@ -79,6 +79,11 @@ class BatchSums(NamedTuple):
 NO_BATCHES = BatchSums()
 
 
+def one_batch(records: int, seconds: float) -> BatchSums:
+    """Return the sums over one batch."""
+    return BatchSums(1, records, seconds, records * records, records * seconds)
+
+
 def line(batches: Exact, records: Exact, seconds: float, squares: Exact, products: float) -> tuple[float, float]:
     """Return `BatchSums.fit` of these sums, without making them."""
     cost = (batches * products - records * seconds) / (batches * squares - records * records)

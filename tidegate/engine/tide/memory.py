@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.batch_sums import one_batch
 from tidegate.engine.case import Case
 from tidegate.engine.costs import COSTS_KEPT
 from tidegate.engine.records import quick_replace
@@ -224,7 +224,7 @@ class TideMemory(NamedTuple):
         cost = max(work.record_seconds, work.read_seconds / share) / work_of(shape_of(stages, None)).slots(case.current)
         records, overhead = work.records, self.overhead or 0.0
         seconds = overhead + cost * records
-        sums = BatchSums(1, records, seconds, records * records, records * seconds)
+        sums = one_batch(records, seconds)
         return self._replace(
             stages=stages,
             sizes=learn(self.sizes, case.current, sums, overhead),

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
+from tidegate.engine.batch_sums import NO_BATCHES, BatchSums, one_batch
 from tidegate.engine.tide.capacity import SizeFit, fit
 from tidegate.events.snapshot import MicroBatch
 
@@ -96,7 +96,7 @@ class Streak(NamedTuple):
             if side != streak.side:
                 streak = NO_STREAK
             if side:
-                sums = streak.sums.add(BatchSums(1, records, seconds, records * records, records * seconds))
+                sums = streak.sums.add(one_batch(records, seconds))
                 streak = Streak(side, sums, streak.squares + seconds * seconds)
         return streak
 
