@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 from tidegate.client import commands, results
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
+from tidegate.stack.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -32,7 +32,7 @@ class Compose:
 
     def __init__(self, secrets: Path) -> None:
         self.project = f"tidegate-{uuid.uuid4().hex[:8]}"
-        self.kafka, redis, spark, console = (str(port) for port in _free_ports(4))
+        self.kafka, redis, spark, console = (str(port) for port in free_ports(4))
         ports = {"KAFKA": self.kafka, "REDIS": redis, "SPARK": spark, "CONSOLE": console}
         self._environment = os.environ | {f"HOST_{name}_PORT": port for name, port in ports.items()}
         self.client = {
@@ -124,13 +124,3 @@ def _output(command: list[str], timeout: float = 120, environment: dict[str, str
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     assert ran.returncode == 0, f"{' '.join(command)}\n{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}"
     return ran.stdout
-
-
-def _free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

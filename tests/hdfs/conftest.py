@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.hadoop import Daemons, free_ports
+from tests.support.hadoop import Daemons
 from tests.support.wait import wait_until
 from tidegate.remote.files import Files
+from tidegate.stack.ports import free_ports
 
 ASKED = "TIDEGATE_TEST_HDFS"
 BLOCK_BYTES = 65_536

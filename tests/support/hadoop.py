@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,12 +70,3 @@ class Daemons:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

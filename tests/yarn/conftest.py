@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hadoop import Daemons, free_ports
+from tests.support.hadoop import Daemons
 from tests.support.wait import wait_until
 from tidegate.remote.yarn import LIVE, ResourceManager, RmUnreachable
 from tidegate.stack.jars import spark_home
+from tidegate.stack.ports import free_ports
 
 ASKED = "TIDEGATE_TEST_YARN"
 MEMORY_MB, CORES = 8192, 8
