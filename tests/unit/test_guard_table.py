@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tidegate.engine.plan
-from tests.support.cases import AT, case, decide
+from tests.support.cases import AT, case, decide, evidence
 from tests.support.events import START, batch, job, snapshot, steady
 from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guards import GUARDS
@@ -37,6 +37,7 @@ from tidegate.events.snapshot import (
     StateOperator,
 )
 from tidegate.events.way import Way
+from tidegate.installed import engine
 
 GB = 10**9
 LAST = AT + 60.0
@@ -71,17 +72,21 @@ def asked(size: int, shot: MetricSnapshot | None = None, **scaling: Any) -> Deci
     return decide(job(manual=request, **scaling), [shot or snapshot(0, partitions=64)])[1]
 
 
-def stage(tasks: int, busy: float, median: float, slowest: float, place: int | None = None) -> dict[str, Any]:
-    """Return the change of a snapshot that has one stage."""
-    told = StageTasks(
+def tasks(number: int, busy: float, median: float, slowest: float, place: int | None = None) -> StageTasks:
+    """Return the tasks of one stage."""
+    return StageTasks(
         name="stage",
-        tasks=tasks,
+        tasks=number,
         busy_seconds=busy,
         median_task_seconds=median,
         slowest_task_seconds=slowest,
         slowest_task_place=place,
     )
-    return {"stages": (told,)}
+
+
+def stage(number: int, busy: float, median: float, slowest: float, place: int | None = None) -> dict[str, Any]:
+    """Return the change of a snapshot that has one stage."""
+    return {"stages": (tasks(number, busy, median, slowest, place),)}
 
 
 def state_of(size: int, partitions: int = 200) -> dict[str, Any]:
@@ -94,10 +99,10 @@ def remembered(**history: Any) -> dict[str, Any]:
     return {"state": JobState(history=History(**history))}
 
 
-def skewed() -> dict[str, Any]:
-    """Return the change of the last snapshot of a growth that has its whole lag of 28,000 in one partition."""
+def skewed(others: int = 0) -> dict[str, Any]:
+    """Return the change of the last snapshot of a growth whose lag is 28,000 in one partition, and `others` in each."""
     done = steady(7, rate=800, capacity=400, partitions=64)[-1].sources[0].committed_offsets
-    ends = ((done[0] or 0) + 28_000, *done[1:])
+    ends = ((done[0] or 0) + 28_000, *((offset or 0) + others for offset in done[1:]))
     return {"sources": (SourceOffsets(topic="in", end_offsets=ends, committed_offsets=done),)}
 
 
@@ -301,7 +306,8 @@ ROWS = [
         lambda: growth(last=stage(8, 16.0, 1.0, 9.0)),
         held,
         "TASK_SKEW",
-        "the slowest task takes 9.0 times the median and sets the pace, so more slots do not help",
+        "the slowest task takes 9.0 times the median, and 100% of the time goes into stages that last as long as their "
+        "slowest task, which more slots do not speed up",
     ),
     Row(
         "stuck_consumer",
@@ -513,6 +519,40 @@ def test_lag_in_one_partition_is_skew_too() -> None:
 def test_a_slow_task_among_much_other_work_is_no_bound() -> None:
     """Skewed, but the other tasks keep the slots busy for longer: more slots help."""
     assert growth(last=stage(64, 90.0, 1.0, 9.0)).final_parallelism == 16
+
+
+@pytest.mark.parametrize(("even", "size"), [(30.0, 4), (34.0, 16)])
+def test_other_stages_may_gain_from_growth_when_the_skewed_one_does_not(even: float, size: int) -> None:
+    """The slow task lasts 16 s, two even stages 15 or 17 s on 4 slots: growth stops from half of the time on."""
+    stages = tasks(8, 60.0, 3.0, 16.0), *(tasks(48, even, even / 48, even / 48) for _ in range(2))
+    assert growth(last={"stages": stages}).final_parallelism == size
+
+
+@pytest.mark.parametrize(("readers", "size"), [(64, 4), (48, 16)])
+def test_lag_in_one_partition_holds_up_only_the_stages_that_read(readers: int, size: int) -> None:
+    """Most of the work comes after a shuffle into 48 tasks, or it is done by the 64 tasks that read."""
+    assert growth(last=skewed() | stage(readers, 64.0, 1.0, 1.0)).final_parallelism == size
+
+
+@pytest.mark.parametrize(("current", "grows"), [(1, True), (2, False)])
+def test_a_partition_with_most_of_the_lag_stops_growth_once_it_sets_the_pace(current: int, *, grows: bool) -> None:
+    """It has 60 % of the lag: on 1 slot it takes 60 % of the time, on 2 slots the other 40 % end before it."""
+    shots = steady(7, rate=800, capacity=400, slots=current, partitions=64)
+    shots[-1] = shots[-1].model_copy(update=skewed(others=300))
+    assert (decide(job(), shots)[1].final_parallelism > current) is grows
+
+
+def test_tide_weighs_skew_itself() -> None:
+    """So its growth is stopped only where nothing gets shorter."""
+    stages = tasks(8, 60.0, 1.0, 16.0), tasks(48, 30.0, 1.0, 1.0)
+    shot = snapshot(0, partitions=64).model_copy(update={"stages": stages})
+    seen = case(evidence(task_skew=16.0), shot=shot)
+    judged = {}
+    for name in ("hpa", "tide"):
+        guard = next(each for each in engine().plan(job(policy=name, policy_options={})).guards if each.name == "skew")
+        judged[name] = guard.dispose(16, seen)
+    assert judged["tide"] is None
+    assert judged["hpa"] is not None
 
 
 @pytest.mark.parametrize(("place", "size"), [(3, 4), (4, 16)])

@@ -6,7 +6,7 @@ slowest task is the longer of the two and begins at once, more slots change noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import sub
@@ -72,12 +72,18 @@ class SingleTask(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Skew(Guard):
-    """Stops growth when one task, or one partition, sets the pace."""
+    """Stops growth when one task, or one partition, sets the pace of a batch.
+
+    On n slots, a stage lasts max(slowest task, work / n). It is bound if its slowest task is the longer of the two. The
+    guard compares the bound stages' share of the time with `max_share`. The partition with most of the lag will be the
+    slowest task of the stages that read; where no stage was seen, the whole batch counts as one.
+    """
 
     name: ClassVar = "skew"
     reasons: ClassVar[Mapping[str, Reason]] = {
         "TASK_SKEW": Reason(
-            "the slowest task takes {skew:.1f} times the median and sets the pace, so more slots do not help",
+            "the slowest task takes {skew:.1f} times the median, and {bound:.0%} of the time goes into stages that "
+            "last as long as their slowest task, which more slots do not speed up",
             "spread the data: salt hot keys, or split large groups",
         ),
         "PARTITION_SKEW": Reason(
@@ -86,11 +92,14 @@ class Skew(Guard):
         ),
     }
 
+    max_share: float = option(
+        0.5, "share of stage time in bound stages from which nothing is added", unit="share", gt=0, le=1
+    )
     task_ratio: float = option(
-        3.0, "slowest task over the median one, in the busiest stage, from which nothing is added", gt=1
+        3.0, "slowest task over the median one, in the busiest stage, from which tasks count as skewed", gt=1
     )
     partition_share: float = option(
-        0.5, "share of the lag in one partition from which nothing is added", unit="share", gt=0, le=1
+        0.5, "share of the lag in one partition from which partitions count as skewed", unit="share", gt=0, le=1
     )
     min_partitions: int = option(4, "with fewer partitions the share is ignored", ge=2)
     min_lag_seconds: float = option(10.0, "with less lag, in seconds of work, the share is ignored", unit="s", ge=0)
@@ -102,15 +111,17 @@ class Skew(Guard):
         return self._tasks(case) or self._partitions(case)
 
     def _tasks(self, case: Case) -> Verdict | None:
-        skew = case.evidence.task_skew
-        if skew is None or skew < self.task_ratio or not case.snapshot.stages:
+        skew, stages = case.evidence.task_skew, case.snapshot.stages
+        if skew is None or skew < self.task_ratio or not stages:
             return None
-        stage = max(case.snapshot.stages, key=lambda stage: (stage.busy_seconds, stage.name))
-        if stage.slowest_task_seconds * stage.runs < stage.busy_seconds / case.current:
-            return None  # the other tasks still keep the slots busy for longer than the slowest one
-        if (stage.slowest_task_place or 0) >= case.current:
+        busiest = max(stages, key=lambda stage: (stage.busy_seconds, stage.name))
+        if (busiest.slowest_task_place or 0) >= case.current:
             return None  # it waits for a slot, and would begin earlier with more
-        return Verdict(case.current, "TASK_SKEW", {"skew": skew, "tasks": stage.tasks})
+        work = [(each.busy_seconds, each.slowest_task_seconds * each.runs) for each in stages]
+        bound = _bound_share(work, case.current)
+        if bound < self.max_share:
+            return None
+        return Verdict(case.current, "TASK_SKEW", {"skew": skew, "tasks": busiest.tasks, "bound": bound})
 
     def _partitions(self, case: Case) -> Verdict | None:
         e = case.evidence
@@ -120,7 +131,19 @@ class Skew(Guard):
         done = list(chain.from_iterable(source.committed_offsets for source in case.snapshot.sources))
         if len(ends) < self.min_partitions or None in ends or None in done:
             return None
-        share = max(map(sub, ends, done)) / e.lag_records
+        share = min(1.0, max(map(sub, ends, done)) / e.lag_records)
         if share < self.partition_share:
             return None
-        return Verdict(case.current, "PARTITION_SKEW", {"share": min(1.0, share), "partitions": len(ends)})
+        readers = {len(ends), *(len(source.end_offsets) for source in case.snapshot.sources)}
+        stages = case.snapshot.stages
+        work = [(each.busy_seconds, share * each.busy_seconds if each.tasks in readers else 0.0) for each in stages]
+        if _bound_share(work or [(1.0, share)], case.current) < self.max_share:
+            return None
+        return Verdict(case.current, "PARTITION_SKEW", {"share": share, "partitions": len(ends)})
+
+
+def _bound_share(stages: Sequence[tuple[float, float]], slots: int) -> float:
+    """Return the share of the time that is in bound stages, given each stage's (work, slowest task) in slot-seconds."""
+    whole = sum(max(slowest, work / slots) for work, slowest in stages)
+    bound = sum(slowest for work, slowest in stages if slowest >= work / slots)
+    return bound / whole if whole > 0 else 0.0

@@ -109,8 +109,13 @@ class Tide:
     Options: ClassVar[type] = TideOptions
     Memory: ClassVar[type] = TideMemory
     reasons: ClassVar[Mapping[str, Reason]] = REASONS
-    guard_defaults: ClassVar[Mapping[str, Mapping[str, Scalar]]] = {"stabilization": {"batches": 0}}
-    """`tide` knows what a new size can do before its batches have shown it, and shrinks only once they have."""
+    guard_defaults: ClassVar[Mapping[str, Mapping[str, Scalar]]] = {
+        "stabilization": {"batches": 0},
+        "single_task": {"max_share": 1.0},
+        "skew": {"max_share": 1.0},
+    }
+    """`tide` knows what a new size can do before its batches have shown it, and shrinks only once they have. It weighs
+    how much a larger size shortens the batches, so it is stopped only where nothing gets shorter."""
 
     def __init__(self, options: TideOptions) -> None:
         self.options = options
