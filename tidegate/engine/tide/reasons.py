@@ -59,8 +59,8 @@ REASONS: Mapping[str, Reason] = {
         "set `lag_objective_seconds` to at least twice the trigger interval, or give the job a shorter one",
     ),
     "TIDE_CONFIRMING": Reason(
-        "{size} slots would be better for {demand:.0f} records/s, but waiting for one more measurement "
-        "costs only {waiting:.0f} s of lateness"
+        "{size} slots would be better for {demand:.0f} records/s, but there is time for one more measurement, "
+        "at a cost of {waiting:.0f} s of lateness"
     ),
     "TIDE_OUTLIER": Reason(
         "{size} slots would be better for {demand:.0f} records/s, but a rate so far from the others is measured twice"
