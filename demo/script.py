@@ -18,7 +18,7 @@ from tidegate.events.result import ActionResult, Phase
 NOT_YET_JUDGED = frozenset(
     {
         *("TIDE_LEARNING", "TIDE_CAPACITY_UNKNOWN", "WINDOW_FILLING", "CAPACITY_UNKNOWN"),
-        *("NO_EVIDENCE", "JOB_STARTING", "JOB_STATE_UNKNOWN"),
+        *("NO_EVIDENCE", "SIZE_UNKNOWN", "JOB_STARTING", "JOB_STATE_UNKNOWN"),
     }
 )
 """First reason codes of decisions made before the policy could judge the load."""

@@ -355,6 +355,24 @@ def test_unknown_is_not_dead() -> None:
     _, decision = step(state, shot, job(), observed(shot))
     assert decision.command is None
     assert codes(decision) == ["JOB_STATE_UNKNOWN"]
+    _, decision = step(JobState.new(), shot, job(), observed(shot))
+    assert decision.sentence == "Wait: the cluster did not say whether the job is running."
+
+
+@pytest.mark.parametrize(("capacity", "status"), [(100, Status.FINE), (40, Status.LATE)])
+def test_a_running_job_of_unknown_size_is_not_called_stopped(capacity: int, status: Status) -> None:
+    """Nothing changes until its cluster has said how many slots it has, but a late job is called late."""
+    shots = [
+        shot.model_copy(update={"slots_granted": None, "missing": (Part.CAPACITY,)})
+        for shot in steady(30, rate=100, capacity=capacity)
+    ]
+    state, decisions = run(job(), shots)
+    decision = decisions[-1]
+    assert decision.sentence == "Wait: the job is running, but its cluster has not said yet on how many slots."
+    assert (decision.command, decision.status) == (None, status)
+    known = steady(1, rate=100, capacity=capacity, first=30, lag=30 * 10 * (100 - capacity))[0]
+    _, decision = step(state, known, job(), observed(known))
+    assert decision.current_parallelism == 4
 
 
 def manual(size: int, version: int = 2, **scaling: Any) -> JobSpec:

@@ -15,10 +15,12 @@ from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, Part
 from tidegate.events.way import Way
 from tidegate.fleet.changes import cost_in_words
 from tidegate.fleet.explain import delay, explain, spans_of
+from tidegate.fleet.fleet import FleetJob
+from tidegate.fleet.rows import row_of
 
 
 def decide_all(spec: JobSpec, snapshots: list[MetricSnapshot]) -> list[Decision]:
@@ -63,6 +65,19 @@ def test_a_job_at_zero_says_why_it_has_no_slot_and_what_ends_that() -> None:
     stage.arrived += 40
     text = "\n".join(explain(stage.tick()))
     assert "Start with 1 slot: 40 records wait after 5 min without a slot, which calls for a size of 1." in text
+
+
+def test_a_running_job_of_unknown_size_is_not_called_stopped() -> None:
+    """Its cluster has never said how many slots it has, so 0 means that nobody knows."""
+    shot = snapshot(0, arrived=1_000, committed=1_000).model_copy(
+        update={"slots_granted": None, "missing": (Part.CAPACITY,)}
+    )
+    _, decision = step(JobState.new(), shot, job(), observed(shot))
+    text = "\n".join(explain(decision))
+    assert "the size is not known" in text
+    assert "not running" not in text
+    assert "check the collector's log for the source that does not answer" in text
+    assert row_of(FleetJob(job(), decision), shot.observed_at).slots == "unknown"
 
 
 def test_a_limit_by_partitions_says_what_to_do() -> None:

@@ -309,8 +309,8 @@ def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome, way: Way
     if final == current and way is not None:
         head = f"Start the new application with {_slots(final)} {ADVERBS[way]}"
     elif final == current:
-        stopped = "Wait" if proposal.code == "JOB_RESTARTING" else "Stay stopped"
-        head = f"Stay at {_slots(current)}" if current else stopped
+        is_stopped = case.snapshot.state in DEAD and proposal.code != "JOB_RESTARTING"
+        head = f"Stay at {_slots(current)}" if current else "Stay stopped" if is_stopped else "Wait"
         if proposal.size not in (current, 0):
             head += f" although {proposal.size} {'is' if proposal.size == 1 else 'are'} proposed"
     elif current == 0:

@@ -13,6 +13,7 @@ from tidegate.engine.reasons import explained
 from tidegate.engine.zero import is_at_zero
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Status, TrailEntry
+from tidegate.events.snapshot import ClusterState
 
 BOUNDS = Bounds()
 HALTING = (Status.STOPPED_STATE_LIMIT, Status.FAILED_STATE_LIMIT)
@@ -84,7 +85,7 @@ def _is_left_late(case: Case, proposal: Proposal[Any], plan: Plan) -> bool:
     command = case.state.in_flight
     if command is not None and command.to_parallelism != case.current:
         return False
-    if case.current == 0:
+    if case.current == 0 and case.snapshot.state is not ClusterState.RUNNING:
         return proposal.code == "NEEDS_A_HUMAN" or (proposal.size > 0 and is_at_zero(case.state))
     return is_late(case, proposal.capacity, plan.policy.window_seconds)
 

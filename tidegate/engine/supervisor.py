@@ -38,6 +38,10 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
     "MANUAL": Reason("an operator asked for {size} slots: {reason}"),
     UPGRADE: Reason("the spec says another application (script, settings or executors) than the one that runs"),
     "JOB_STARTING": Reason("the job is starting, and there is nothing to measure yet"),
+    "SIZE_UNKNOWN": Reason(
+        "the job is running, but its cluster has not said yet on how many slots",
+        "check the collector's log for the source that does not answer",
+    ),
     "NO_EVIDENCE": Reason("there are too few measurements to judge the job yet ({snapshots} snapshots)"),
 }
 
@@ -119,10 +123,11 @@ LADDER: tuple[Rung, ...] = (
     Rung(UPGRADE, (ClusterState.RUNNING,), is_due, _current),
     # It runs, and there is nothing to judge it by.
     Rung("JOB_STARTING", (ClusterState.STARTING,), _always, _current),
+    Rung("SIZE_UNKNOWN", (ClusterState.RUNNING,), lambda case: case.current == 0, _current),
     Rung(
         "NO_EVIDENCE",
         (ClusterState.RUNNING,),
-        lambda case: case.current == 0 or case.evidence.snapshots == 0,
+        lambda case: case.evidence.snapshots == 0,
         _current,
         lambda case: {"snapshots": case.evidence.snapshots},
     ),

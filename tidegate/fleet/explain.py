@@ -36,8 +36,16 @@ def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[st
     ]
 
 
+def size_is_known(decision: Decision) -> bool:
+    """Whether a decision knows the size of the job; 0 may also mean that the cluster has never said."""
+    unknown = decision.trail and decision.trail[0].code in {"SIZE_UNKNOWN", "JOB_STATE_UNKNOWN"}
+    return decision.current_parallelism > 0 or not unknown
+
+
 def _sizes(decision: Decision) -> str:
     if decision.current_parallelism == 0:
+        if not size_is_known(decision):
+            return "the size is not known"
         return f"not running; decided: {size(decision.final_parallelism)}"
     unchanged = " (no change)" if decision.final_parallelism == decision.current_parallelism else ""
     return (
