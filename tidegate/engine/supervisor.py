@@ -24,7 +24,8 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
     "JOB_STOPPED": Reason("the job is stopped, as its spec says"),
     "JOB_TO_STOP": Reason("the spec says that the job should not run"),
     "JOB_STATE_UNKNOWN": Reason(
-        "the cluster did not say whether the job is running", "check that the Spark master answers on its web port"
+        "the cluster did not say whether the job is running",
+        "check that it answers the collector: the Spark master on its web port, the Kubernetes API server, or YARN",
     ),
     "JOB_RESTARTING": Reason(
         "the job is changing to {to} slots, ordered {age_seconds:.0f} s ago ({phase}), so there is nothing to measure"

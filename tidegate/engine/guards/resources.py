@@ -62,7 +62,8 @@ class PoolSlots(Guard):
         ),
         "POOL_UNKNOWN": Reason(
             "the pool's free slots are unknown, so nothing is added",
-            "check that the Spark master answers on its web port",
+            "check that the cluster answers the collector: "
+            "the Spark master on its web port, the Kubernetes API server, or YARN",
         ),
         "POOL_GAVE_FEWER": Reason(
             "pool {pool} gave only {granted} slots {age_seconds:.0f} s ago although it shows {free} free",
