@@ -43,9 +43,9 @@ def size_is_known(decision: Decision) -> bool:
 
 
 def _sizes(decision: Decision) -> str:
+    if not size_is_known(decision):
+        return "the size is not known"
     if decision.current_parallelism == 0:
-        if not size_is_known(decision):
-            return "the size is not known"
         return f"not running; decided: {size(decision.final_parallelism)}"
     unchanged = " (no change)" if decision.final_parallelism == decision.current_parallelism else ""
     return (

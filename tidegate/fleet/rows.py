@@ -77,14 +77,11 @@ def row_of(job: FleetJob, now: datetime) -> FleetRow:
     if decision is None:
         return FleetRow(job.spec.job_id, badge, "unknown", *UNMEASURED, job.mode, policy, None, "No decision yet.")
     seen, current, final = decision.evidence, decision.current_parallelism, decision.final_parallelism
+    slots = str(current) if current == final else f"{current} → {final}"
     return FleetRow(
         job_id=job.spec.job_id,
         badge=badge,
-        slots="unknown"
-        if not size_is_known(decision)
-        else str(current)
-        if current == final
-        else f"{current} → {final}",
+        slots=slots if size_is_known(decision) else "unknown",
         delay=delay(seen),
         lag=figure(seen.lag_records),
         arrival=figure(seen.arrival_rate),
