@@ -76,6 +76,7 @@ def test_plans_add_up() -> None:
     )
     assert found is not None
     assert found.steps == ((0.0, 150.0), (30.0, 200.0), (60.0, 230.0))
+    assert found.is_complete
     assert found.values["upstream"] == "one"
 
 
@@ -84,6 +85,7 @@ def test_arrivals_of_other_sources_stay() -> None:
     found = told(upstream(plan((0, 300))), sources=("in", "clicks"), arrival=180.0)
     assert found is not None
     assert found.steps == ((0.0, 380.0),)
+    assert not found.is_complete
 
 
 def test_without_what_the_upstream_job_emits_now_other_arrivals_are_not_known() -> None:
@@ -125,7 +127,7 @@ def test_announced_demand_is_at_least_what_is_announced(
 ) -> None:
     """Demand is never below the plans and never negative; without a fall it is never below the forecast."""
     steps = ((0.0, first), *sorted(later))
-    found, forecast = Announced(steps, 0.0, {}), [rate for _, rate in spans]
+    found, forecast = Announced(steps, 0.0, True, {}), [rate for _, rate in spans]
     ends = list(accumulate(seconds for seconds, _ in spans))
     for demand, own in zip(found.on_grid(ends, forecast), forecast, strict=True):
         assert demand >= 0.0
@@ -139,6 +141,6 @@ def test_a_higher_forecast_never_means_less_demand(
     first: float, later: list[tuple[float, float]], lower: float, more: float
 ) -> None:
     """So a job that receives more never plans with less."""
-    found = Announced(((0.0, first), *sorted(later)), 0.0, {})
+    found = Announced(((0.0, first), *sorted(later)), 0.0, True, {})
     higher, less = (found.on_grid((60.0, 600.0), (rate, rate)) for rate in (lower + more, lower))
     assert all(one >= other for one, other in zip(higher, less, strict=True))

@@ -14,6 +14,10 @@ So a growth upstream counts in full, however late the forecast is. A fall, such 
 subtracted from the forecast: if the plan is wrong about the rate, measured arrivals still count. A plan without any
 step counts too: a job upstream writes whole micro-batches, which look like bursts and silences from here.
 
+If the plans are *complete*, because every source of the job has one, they say how its arrivals will change. Then the
+forecast should be a constant, the level of the arrivals: a trend would count a growth twice, once as announced and
+once as it arrives.
+
 A plan is ignored
 
 - if the job upstream also reads what this job leads to: in a circle each would raise the other's demand,
@@ -52,6 +56,8 @@ class Announced(NamedTuple):
     """The first step is at 0."""
     arriving: float
     """What arrives now, records/s, as far as it is known."""
+    is_complete: bool
+    """Whether every source of the job has a plan, so that nothing else is expected to arrive."""
     values: Mapping[str, Figure]
     """The plan that differs most from what its job emits now, for a reason: `upstream`, `announced` (records/s),
     `announced_at` (UTC) and `emitted` (records/s)."""
@@ -106,14 +112,15 @@ def announced(
     if not plans:
         return None
     arriving, others = evidence.arrival_rate, 0.0
-    if not set(sources) <= {topic for plan in plans for topic in plan.neighbour.topics}:
+    is_complete = set(sources) <= {topic for plan in plans for topic in plan.neighbour.topics}
+    if not is_complete:
         emitted = [plan.emitted for plan in plans]
         if arriving is None or None in emitted:
             return None
         others = max(0.0, arriving - sum(filter(None, emitted)))
     times = sorted({since for plan in plans for since, _ in plan.path})
     steps = tuple([(time, others + math.fsum(rate_at(plan.path, time) for plan in plans)) for time in times])
-    return Announced(steps, arriving or 0.0, _cause(plans, at))
+    return Announced(steps, arriving or 0.0, is_complete, _cause(plans, at))
 
 
 def _plans(neighbours: Sequence[Neighbour], evidence: Evidence, at: float) -> list[_Plan]:

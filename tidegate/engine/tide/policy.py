@@ -32,7 +32,7 @@ is known of every size is corrected at once (`shift`).
 Arrivals that come in pulses, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
 
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
-does not wait for another measurement.
+does not wait for another measurement. If all sources have a plan, only the level of the arrivals still counts besides.
 
 When to choose it: By default. It learns the job's capacity, the cost of a change and the noise by itself.
 
@@ -352,8 +352,13 @@ class Tide:
         change = planned_change(case, o.restart_seconds, [seconds for _, seconds in memory.outages])
         spans = _spans(max(change.outage, change.delay), o.horizon_seconds)
         forecast, level_seconds = self._forecast(memory)
-        segments = forecast.as_step().ahead(spans, level_seconds, o.confidence)
-        if (announced := case.announced) is not None:
+        announced = case.announced
+        if announced is not None and announced.is_complete:
+            # How the arrivals will change is the plan's to say: a trend of their own would count a growth twice.
+            segments = [(seconds, forecast.level) for _, seconds in spans]
+        else:
+            segments = forecast.as_step().ahead(spans, level_seconds, o.confidence)
+        if announced is not None:
             ends = [start + seconds for start, seconds in spans]
             rates = announced.on_grid(ends, [rate for _, rate in segments])
             segments = [(seconds, rate) for (_, seconds), rate in zip(spans, rates, strict=True)]
