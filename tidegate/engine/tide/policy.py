@@ -32,7 +32,7 @@ is known of every size is corrected at once (`shift`).
 Arrivals that come in pulses, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
 
 What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
-does not wait for another measurement. If all sources have a plan, only the level of the arrivals still counts besides.
+does not wait for another measurement. If all sources have a plan, it replaces the trend of the arrivals.
 
 When to choose it: By default. It learns the job's capacity, the cost of a change and the noise by itself.
 
@@ -354,7 +354,7 @@ class Tide:
         forecast, level_seconds = self._forecast(memory)
         announced = case.announced
         if announced is not None and announced.is_complete:
-            # How the arrivals will change is the plan's to say: a trend of their own would count a growth twice.
+            # The plan says how the arrivals will change. With a trend of their own, a growth would count twice.
             segments = [(seconds, forecast.level) for _, seconds in spans]
         else:
             segments = forecast.as_step().ahead(spans, level_seconds, o.confidence)
