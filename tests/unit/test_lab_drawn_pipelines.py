@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.events.way import Way
-from tidegate.lab.drawn_pipelines import DrawnPipeline, Saved, app, saved, saved_table
+from tidegate.lab.drawn_pipelines import Downstream, DrawnPipeline, Saved, app, saved, saved_table
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.loads import SHAPES as LOADS
 from tidegate.lab.pipelines import SHAPES
@@ -49,14 +49,14 @@ def test_a_number_always_draws_the_same_pipeline() -> None:
 def test_plans_save_lateness_on_a_diamond() -> None:
     """The last job of a diamond that meets a spike learns of it three hops earlier."""
     found = saved(DrawnPipeline(3, RESTART))
-    assert found.late_seconds < 0.5 * found.late_seconds_apart
-    assert found.cost < found.cost_apart
+    assert found.together.late_seconds < 0.5 * found.apart.late_seconds
+    assert found.together.cost < found.apart.cost
 
 
 def test_the_table_has_means_errors_and_sums() -> None:
     """Costs are means of ratios, so that no large pipeline outweighs the others; slots and lateness are sums."""
-    one = Saved(DrawnPipeline(0, RESTART), 8.0, 10.0, 3.0, 4.0, 20.0, 2000.0)
-    two = Saved(DrawnPipeline(4, RESTART), 100.0, 100.0, 1.0, 1.0, 5.0, 10.0)
+    one = Saved(DrawnPipeline(0, RESTART), Downstream(8.0, 3.0, 20.0), Downstream(10.0, 4.0, 2000.0))
+    two = Saved(DrawnPipeline(4, RESTART), Downstream(100.0, 1.0, 5.0), Downstream(100.0, 1.0, 10.0))
     columns = [list(column.cells) for column in saved_table([one, two]).columns]
     assert [column[-1] for column in columns] == ["all", "2", "0.900 ± 0.100", "0.800", "25", "2,010"]
 

@@ -7,13 +7,12 @@ other than two versions of a policy on one pair.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidegate.events.wire import Scalar
-from tidegate.lab.compare import Entry, PairCost
+from tidegate.lab.compare import Entry, PairCost, standard_error
 from tidegate.lab.suite import UnknownName
 from tidegate.lab.tunings import Tuning
 
@@ -105,7 +104,7 @@ def worths(policy: str, outcomes: Sequence[PairCost]) -> list[Worth]:
             Worth(
                 name=mechanism.name,
                 more=statistics.fmean(more),
-                error=statistics.stdev(more) / math.sqrt(len(more)) if len(more) > 1 else 0.0,
+                error=standard_error(more),
                 dearer=sum(each > LEVEL for each in more),
                 cheaper=sum(each < -LEVEL for each in more),
                 late_seconds=sum(each.late_seconds for each in without.values()),

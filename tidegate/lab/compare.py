@@ -175,6 +175,11 @@ class Summary:
     """What a job costs in 30 days, at `SLOT_HOUR` a slot and hour."""
 
 
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of some values; 0 for one."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
 def summary_of(label: str, outcomes: Iterable[PairCost]) -> Summary:
     """Return the means of a policy's outcomes, of which there is at least one."""
     found = list(outcomes)
@@ -185,7 +190,7 @@ def summary_of(label: str, outcomes: Iterable[PairCost]) -> Summary:
         label=label,
         pairs=count,
         ratio=statistics.fmean(ratios),
-        error=statistics.stdev(ratios) / math.sqrt(count) if count > 1 else 0.0,
+        error=standard_error(ratios),
         rounds=tuple(statistics.fmean(each.ratio for each in found if each.pair.round == r) for r in rounds),
         worst=max(ratios),
         parts=Parts(*(statistics.fmean(values) for values in zip(*(each.parts.values for each in found), strict=True))),

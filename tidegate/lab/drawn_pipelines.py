@@ -16,11 +16,10 @@ its largest size, so that large jobs weigh no more than small ones.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
-from typing import Annotated
+from statistics import fmean
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -29,11 +28,12 @@ from rich.table import Table
 
 from tidegate.events.job import JobSpec
 from tidegate.events.way import ALL_WAYS, Way
-from tidegate.lab.jobs import batch_bound, sizes_of
+from tidegate.lab.compare import standard_error
+from tidegate.lab.jobs import batch_bound, sizes_of, spec_for
 from tidegate.lab.kinds import DrawnJob, drawn_kind
 from tidegate.lab.loads import SHAPES as LOADS
 from tidegate.lab.loads import Draw, drawn
-from tidegate.lab.pipelines import SHAPES, HopByHop
+from tidegate.lab.pipelines import SHAPES, HopByHop, topics_of
 from tidegate.lab.score import score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.lab.suite import UnknownName, spread, ways_of
@@ -73,31 +73,30 @@ class DrawnPipeline:
         seed = FIRST_SEED + 10 * self.number
         draw, load = Draw(seed, "pipeline"), drawn(self.load, seed, SECONDS).scaled(1.0)
         shares, peak, readers = even(draw.whole(12, 48)), draw.scale(1000.0, 20_000.0), SHAPES[self.shape]
-        read_by_others = {writer for upstream in readers.values() for writer in upstream}
         models, specs = list[JobModel](), list[JobSpec]()
         topics, sizes, emitted = dict[str, TopicPlan](), dict[str, int](), dict[str, float]()
         for place, (job_id, upstream) in enumerate(readers.items()):
             kind = drawn_kind(KINDS[draw.whole(0, len(KINDS) - 1)], seed + place, limited=False, ways=self.ways)
             rate = sum(emitted[each] for each in upstream) if upstream else peak
             ratio = draw.scale(0.3, 2.0)
+            sources, sink = topics_of(self.shape, job_id)
             model = replace(
                 kind.model,
                 job_id=job_id,
                 pipeline_id=self.shape,
-                sources=tuple(f"{each}.out" for each in upstream) or (f"{job_id}.in",),
-                sink=f"{job_id}.out" if job_id in read_by_others else None,
+                sources=sources,
+                sink=sink,
                 output_ratio=ratio,
             )
             if draw.chance(0.6):
                 model = replace(model, max_records_per_trigger=round(rate * draw.between(20.0, 40.0)))
             job = _fitted(replace(kind, model=model, shares=shares), rate / draw.between(0.6, 0.9))
             model, emitted[job_id] = job.model, rate * ratio
-            changed = {"job_id": job_id, "pipeline_id": self.shape, "sources": model.sources}
-            spec = job.spec.model_copy(update={**changed, "sinks": (model.sink,) if model.sink else ()})
+            spec = spec_for(model, maximum=job.spec.scaling.max_parallelism)
             if not upstream:
-                topics[model.sources[0]] = TopicPlan(shares, load.scaled(rate))
-            if model.sink:
-                topics[model.sink] = TopicPlan(shares)
+                topics[sources[0]] = TopicPlan(shares, load.scaled(rate))
+            if sink:
+                topics[sink] = TopicPlan(shares)
             sizes[job_id] = demand(model, shares, load.rate(0.0) * rate, batch_bound(spec), sizes_of(spec))
             models.append(model)
             specs.append(spec)
@@ -105,38 +104,41 @@ class DrawnPipeline:
         return Scenario(tuple(models), tuple(specs), topics, {"default": slots}, sizes, SECONDS, seed)
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """The jobs downstream of one pipeline, together and hop by hop; cost and slot-seconds are over the largest size."""
+class Downstream(NamedTuple):
+    """The jobs downstream of one pipeline in one run; cost and slot-seconds are over a job's largest size."""
+
+    cost: float
+    slot_seconds: float
+    late_seconds: float
+
+
+class Saved(NamedTuple):
+    """A pipeline in both ways."""
 
     pipeline: DrawnPipeline
-    cost: float
-    cost_apart: float
-    slot_seconds: float
-    slot_seconds_apart: float
-    late_seconds: float
-    late_seconds_apart: float
+    together: Downstream
+    apart: Downstream
+    """Hop by hop."""
 
 
 def saved(pipeline: DrawnPipeline) -> Saved:
     """Simulate a pipeline in both ways."""
     scenario = pipeline.scenario()
-    together, apart = _figures(scenario, hop_by_hop=False), _figures(scenario, hop_by_hop=True)
-    return Saved(pipeline, *(figure for pair in zip(together, apart, strict=True) for figure in pair))
+    return Saved(pipeline, _downstream(scenario, hop_by_hop=False), _downstream(scenario, hop_by_hop=True))
 
 
-def _figures(scenario: Scenario, *, hop_by_hop: bool) -> tuple[float, float, float]:
-    """Return cost, slot-seconds and seconds late of the jobs downstream."""
+def _downstream(scenario: Scenario, *, hop_by_hop: bool) -> Downstream:
     recordings = simulate(scenario, HopByHop(scenario.specs) if hop_by_hop else None)
     cost = slots = late = 0.0
     for model, spec in zip(scenario.models, scenario.specs, strict=True):
-        if model.sources[0].endswith(".in"):
+        source = scenario.topics[model.sources[0]]
+        if source.load is not None:
             continue
-        found = score(model, spec, scenario.topics[model.sources[0]].shares, recordings[spec.job_id])
+        found = score(model, spec, source.shares, recordings[spec.job_id])
         cost += found.cost / spec.scaling.max_parallelism
         slots += found.parts.slots / spec.scaling.max_parallelism
         late += found.violated_seconds
-    return cost, slots, late
+    return Downstream(cost, slots, late)
 
 
 def _fitted(job: DrawnJob, most: float) -> DrawnJob:
@@ -165,12 +167,10 @@ def saved_table(found: Sequence[Saved]) -> Table:
 
 
 def _cells(name: str, found: Sequence[Saved]) -> tuple[str, ...]:
-    ratios = [each.cost / each.cost_apart for each in found]
-    error = f" ± {stdev(ratios) / math.sqrt(len(ratios)):.3f}" if len(ratios) > 1 else ""
-    slots = sum(each.slot_seconds for each in found) / sum(each.slot_seconds_apart for each in found)
-    late, apart = (
-        sum(figures) for figures in zip(*((x.late_seconds, x.late_seconds_apart) for x in found), strict=True)
-    )
+    ratios = [each.together.cost / each.apart.cost for each in found]
+    error = f" ± {standard_error(ratios):.3f}" if len(ratios) > 1 else ""
+    slots = sum(each.together.slot_seconds for each in found) / sum(each.apart.slot_seconds for each in found)
+    late, apart = sum(each.together.late_seconds for each in found), sum(each.apart.late_seconds for each in found)
     return name, str(len(found)), f"{fmean(ratios):.3f}{error}", f"{slots:.3f}", f"{late:,.0f}", f"{apart:,.0f}"
 
 

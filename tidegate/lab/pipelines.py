@@ -106,10 +106,9 @@ def pipeline(
     right: dict[str, int] = {}
     sizes: dict[str, int] = {}
     topics: dict[str, TopicPlan] = {}
-    read_by_others = {writer for upstream in readers.values() for writer in upstream}
     for place, (job_id, upstream) in enumerate(readers.items()):
         delay = late_upstream * (len(readers) - 1 - place)
-        model = _model(name, job_id, upstream, ways, sinks=job_id in read_by_others, delay=delay)
+        model = _model(name, job_id, ways, delay=delay)
         spec = spec_for(model, maximum=MAX_PARALLELISM)
         spec = spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"policy": policy})})
         if not upstream:
@@ -142,15 +141,20 @@ def pipeline(
     return ScenarioCase(name, scenario, right)
 
 
-def _model(
-    name: str, job_id: str, upstream: Sequence[str], ways: tuple[Way, ...], *, sinks: bool, delay: float
-) -> JobModel:
+def topics_of(name: str, job_id: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the topics that a job of a pipeline reads, and the one it writes; None if no job reads that."""
+    sources = tuple([f"{each}.out" for each in SHAPES[name][job_id]]) or (f"{job_id}.in",)
+    return sources, f"{job_id}.out" if any(job_id in upstream for upstream in SHAPES[name].values()) else None
+
+
+def _model(name: str, job_id: str, ways: tuple[Way, ...], *, delay: float) -> JobModel:
     """Return a job of a pipeline: 2 ms per record, slightly sub-linear, a start of 25 to 35 s."""
+    sources, sink = topics_of(name, job_id)
     return JobModel(
         job_id=job_id,
         pipeline_id=name,
-        sources=tuple(f"{each}.out" for each in upstream) or (f"{job_id}.in",),
-        sink=f"{job_id}.out" if sinks else None,
+        sources=sources,
+        sink=sink,
         output_ratio=OUTPUT_RATIOS.get(job_id, 1.0),
         stages=(StageModel("work", 0.002),),
         overhead_seconds=0.5,
