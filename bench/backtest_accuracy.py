@@ -11,17 +11,16 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.feed import TICK_SECONDS, Feed, feeding
 from bench.servers import end_group, servers
+from bench.services import JOB, Services
 from bench.table import BenchRow
-from bench.zero import JOB, SERVICES, WAIT_SECONDS, Rig
+from bench.zero import WAIT_SECONDS, Rig
 from tidegate.backtest.backtest import Choices, JobReport, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
 from tidegate.backtest.logs import read_logs
@@ -44,7 +43,6 @@ RECORD_MS = 8.0
 LOAD = ((40.0, 100.0), (110.0, 340.0), (70.0, 120.0))
 """(seconds, records/s): more than the plain job's slots can do, and less again."""
 TRICKLE = 40.0
-TICK_SECONDS = 0.05
 WARM_COMMITS = 4
 WINDOW_SECONDS = 30.0
 BAR = 0.20
@@ -121,28 +119,27 @@ def forecast(before: Truth) -> JobReport:
 
 def record(info: StackInfo, folder: Path) -> Truth:
     """Run the job under plain spark-submit, and read its event log."""
-    rig = Rig(info, folder, f"plain-{uuid.uuid4().hex[:8]}", PARTITIONS)
+    rig = Rig(Services(info, folder, f"plain-{uuid.uuid4().hex[:8]}"), PARTITIONS)
     process = _submit(rig)
     try:
-        with _feeding(rig) as feed:
-            began = feed.play(folder / "events")
+        with feeding(rig.settings, f"{rig.tag}-in", PARTITIONS, TRICKLE) as feed:
+            began = _play(feed, rig.folder / "events")
     finally:
         end_group(process, 30)
         rig.close()
-    past = past_of(rig.tag, read_logs(folder / "events").jobs[rig.tag])
+    past = past_of(rig.tag, read_logs(rig.folder / "events").jobs[rig.tag])
     return Truth(past, began, past.slots)
 
 
 def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
     """Run a proposed job through the services, with what the event log did not tell, and read its event log."""
-    rig = Rig(info, folder, f"managed-{uuid.uuid4().hex[:8]}", PARTITIONS)
+    rig = Rig(Services(info, folder, f"managed-{uuid.uuid4().hex[:8]}"), PARTITIONS)
     spec = _completed(proposed, rig)
     try:
-        for name in SERVICES:
-            rig.start(name)
+        rig.services.start()
         Publisher(rig.settings).publish(spec)
-        with _feeding(rig) as feed:
-            began = feed.play(folder / "events")
+        with feeding(rig.settings, f"{rig.tag}-in", PARTITIONS, TRICKLE) as feed:
+            began = _play(feed, rig.folder / "events")
         stopped = rig.stops()
         Publisher(rig.settings).publish(spec.model_copy(update={"running": False, "version": spec.version + 1}))
         rig.wait("the job has stopped", lambda: rig.stops() > stopped)
@@ -150,7 +147,7 @@ def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
     finally:
         rig.close()
     steps = SlotSteps(sorted((float(at), slots) for at, slots in granted if slots is not None))
-    return Truth(past_of(rig.tag, read_logs(folder / "events").jobs[rig.tag]), began, steps)
+    return Truth(past_of(rig.tag, read_logs(rig.folder / "events").jobs[rig.tag]), began, steps)
 
 
 def _completed(spec: JobSpec, rig: Rig) -> JobSpec:
@@ -208,72 +205,24 @@ def _submit(rig: Rig) -> subprocess.Popen[bytes]:
 
 
 def _args(rig: Rig) -> tuple[str, ...]:
-    return (
-        *("--bootstrap-servers", rig.info.bootstrap_servers, "--checkpoint", str(rig.folder / "checkpoint")),
-        *(
-            "--input",
-            f"{rig.tag}-in",
-            "--output",
-            f"{rig.tag}-out",
-            "--record-ms",
-            f"{RECORD_MS:g}",
-            "--trigger",
-            "4 seconds",
-        ),
-    )
+    source, sink = f"{rig.tag}-in", f"{rig.tag}-out"
+    return rig.services.arguments(rig.tag, source, sink, record_ms=RECORD_MS, trigger="4 seconds")
 
 
-class _Feed:
-    """Sends records: a trickle until the job is warm, then the load."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-        self._rate = TRICKLE
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
-
-    def play(self, events: Path) -> float:
-        """Play the load once the job has committed a few batches; return when it began."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while _commits(events) < WARM_COMMITS:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the job has not committed {WARM_COMMITS} batches; see {self._rig.folder}")
-            time.sleep(0.5)
-        began = time.time()
-        for seconds, rate in LOAD:
-            self._rate = rate
-            time.sleep(seconds)
-        self._rate = TRICKLE
-        time.sleep(2 * TICK_SECONDS + 10.0)  # so that the log shows what arrived until the end
-        return began
-
-    def close(self) -> None:
-        """End it."""
-        self._done.set()
-        self._thread.join(30)
-
-    def _send(self) -> None:
-        number, last, due = 0, time.monotonic(), 0.0
-        while not self._done.wait(TICK_SECONDS):
-            now = time.monotonic()
-            due += min(now - last, 1.0) * self._rate
-            last = now
-            while due >= 1.0:
-                self._rig.producer.produce(f"{self._rig.tag}-in", str(number).encode(), partition=number % PARTITIONS)
-                number += 1
-                due -= 1.0
-            self._rig.producer.poll(0)
-        self._rig.producer.flush(20)
-
-
-@contextmanager
-def _feeding(rig: Rig) -> Iterator[_Feed]:
-    feed = _Feed(rig)
-    try:
-        yield feed
-    finally:
-        feed.close()
+def _play(feed: Feed, events: Path) -> float:
+    """Play the load once the job has committed a few batches; return when it began."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while _commits(events) < WARM_COMMITS:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the job has not committed {WARM_COMMITS} batches; see {events}")
+        time.sleep(0.5)
+    began = time.time()
+    for seconds, rate in LOAD:
+        feed.rate = rate
+        time.sleep(seconds)
+    feed.rate = TRICKLE
+    time.sleep(2 * TICK_SECONDS + 10.0)  # so that the log shows what arrived until the end
+    return began
 
 
 def _commits(events: Path) -> int:

@@ -17,7 +17,7 @@ WORKER_MEMORY = "12g"
 
 
 @contextmanager
-def servers(*, spark: bool) -> Iterator[StackInfo]:
+def servers(*, spark: bool, worker_slots: int = 8) -> Iterator[StackInfo]:
     """Yield the stack of TIDEGATE_STACK_DIR if set, otherwise a new one for this run."""
     attached = os.environ.get("TIDEGATE_STACK_DIR")
     if attached:
@@ -25,7 +25,7 @@ def servers(*, spark: bool) -> Iterator[StackInfo]:
         return
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         try:
-            yield up(folder, spark=spark, worker_memory=WORKER_MEMORY, tied=True)
+            yield up(folder, spark=spark, worker_slots=worker_slots, worker_memory=WORKER_MEMORY, tied=True)
         finally:
             down(folder)
 

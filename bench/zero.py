@@ -8,42 +8,34 @@ started.
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from pydantic import SecretStr
 
-import tidegate
-from bench.servers import end_group, servers
+from bench.servers import servers
+from bench.services import Services
 from bench.table import BenchRow
-from tidegate.client import ClientSettings, received
+from tidegate.client import received
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
-from tidegate.events.job import Application, JobSpec, Scaling
+from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
-from tidegate.runtime.kafka import Publisher, ensure_topics
-from tidegate.stack import StackInfo
+from tidegate.runtime.kafka import Publisher
 
 ROUNDS = 3
 INTERVAL_SECONDS = 2
 SILENCE_SECONDS = 6.0
 WAIT_SECONDS = 240.0
-ROOT = Path(tidegate.__file__).resolve().parent.parent
-JOB = ROOT / "deploy" / "examples" / "rates.py"
-SERVICES = ("collector", "decider", "actuator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,87 +52,32 @@ class Wake:
 class Rig:
     """The services, the topics and the job of one run."""
 
-    info: StackInfo
-    folder: Path
-    tag: str
+    services: Services
     partitions: int = 2
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Create the topics."""
-        self.settings = ClientSettings(
-            bootstrap_servers=self.info.bootstrap_servers,
-            topic_prefix=f"{self.tag}.",
-            redis_url=self.info.redis_url,
-            redis_password=SecretStr(self.info.redis_password),
-            redis_prefix=f"{self.tag}:",
-        )
-        ensure_topics(self.settings, partitions=1)
-        admin = AdminClient(self.settings.kafka())
-        for future in admin.create_topics(self._topics()).values():
-            future.result(30)
+        """Create the topics of the job."""
+        self.info, self.tag, self.settings = self.services.info, self.services.tag, self.services.settings
+        self.folder = self.services.folder_of(self.tag)
+        self.services.create_topics(f"{self.tag}-in", f"{self.tag}-out", partitions=self.partitions)
         self.producer = Producer(self.settings.kafka())
         self.outputs = Consumer({**self.settings.kafka(), "group.id": self.tag, "auto.offset.reset": "earliest"})
         self.outputs.subscribe([f"{self.tag}-out"])
-        for name in ("events", "control"):
-            (self.folder / name).mkdir(parents=True)
-
-    def _topics(self) -> list[NewTopic]:
-        return [NewTopic(f"{self.tag}-{name}", self.partitions, 1) for name in ("in", "out")]
-
-    def start(self, name: str) -> None:
-        """Start a service in its own process group."""
-        own = {k: v for k, v in os.environ.items() if not k.startswith(("TIDEGATE_", "SPARK_", "PYSPARK_"))}
-        own |= {"TIDEGATE_BOOTSTRAP_SERVERS": self.info.bootstrap_servers, "TIDEGATE_TOPIC_PREFIX": f"{self.tag}."}
-        if name != "collector":
-            own |= {"TIDEGATE_REDIS_URL": self.info.redis_url, "TIDEGATE_REDIS_PASSWORD": self.info.redis_password}
-            own |= {"TIDEGATE_REDIS_PREFIX": f"{self.tag}:"}
-        if name == "actuator":
-            own |= {"TIDEGATE_ACTUATOR_GROUP": f"{self.tag}.actuator"}
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", f"services.{name}"],
-                env=own,
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def end(self, name: str) -> None:
-        """End a service."""
-        end_group(self.processes.pop(name), 30)
 
     def close(self) -> None:
         """End what runs."""
-        for name in tuple(self.processes):
-            self.end(name)
+        self.services.end()
         self.outputs.close()
 
     def spec(self) -> JobSpec:
         """Return the job: two slots at first, stopped after six seconds without records."""
-        checkpoint = str(self.folder / "checkpoint")
+        source, sink = f"{self.tag}-in", f"{self.tag}-out"
         return JobSpec(
             job_id=self.tag,
-            sources=(f"{self.tag}-in",),
-            sinks=(f"{self.tag}-out",),
+            sources=(source,),
+            sinks=(sink,),
             interval_seconds=INTERVAL_SECONDS,
-            application=Application(
-                script=str(JOB),
-                args=(
-                    *("--bootstrap-servers", self.info.bootstrap_servers, "--checkpoint", checkpoint),
-                    *("--input", f"{self.tag}-in", "--output", f"{self.tag}-out"),
-                    *("--record-ms", "1", "--trigger", "500 milliseconds"),
-                ),
-                master=self.info.spark_master,
-                rest_url=self.info.spark_rest,
-                master_ui_url=self.info.spark_ui,
-                jars=tuple(str(jar) for jar in self.info.connector_jars),
-                conf={"spark.driver.cores": "0", "spark.ui.enabled": "false"},
-                checkpoint_location=checkpoint,
-                event_log_dir=str(self.folder / "events"),
-                control_dir=str(self.folder / "control"),
-            ),
+            application=self.services.application(self.tag, source, sink, record_ms=1, trigger="500 milliseconds"),
             scaling=Scaling(
                 min_parallelism=0,
                 max_parallelism=2,
@@ -205,10 +142,10 @@ class Rig:
         """
         self.wait("the job is scaled to zero", lambda: self.stops() > stops)
         if forget:
-            self.end("collector")
+            self.services.end("collector")
             shutil.rmtree(self.folder / "events")
             (self.folder / "events").mkdir()
-            self.start("collector")
+            self.services.start("collector")
         since = datetime.now(UTC)
         self.wait("the job sleeps", lambda: self.asleep(since))
 
@@ -227,10 +164,9 @@ def main() -> list[BenchRow]:
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
         ExitStack() as end,
     ):
-        rig = Rig(info, Path(folder), f"zero-{uuid.uuid4().hex[:8]}")
+        rig = Rig(Services(info, Path(folder), f"zero-{uuid.uuid4().hex[:8]}"))
         end.callback(rig.close)
-        for name in SERVICES:
-            rig.start(name)
+        rig.services.start()
         rig.send(100)
         Publisher(rig.settings).publish(rig.spec())
         rig.take(100)

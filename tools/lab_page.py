@@ -39,7 +39,8 @@ Row = dict[str, Any]
 
 BY_RESTART = (
     "Each change of size is a restart. `cost` is a multiple of what is attainable by restart, with its standard error "
-    "over pairs; slots, lateness and changes are its parts. `a month`: of one such job, at 0.05 a slot-hour."
+    "over pairs; slots, lateness and changes are its parts. `late` and `changes of size` are sums over the pairs. "
+    "`a month`: the whole cost of one such job in 30 days, if a slot-hour costs 0.05."
 )
 IN_PLACE = (
     "The same pairs, where the size changes in place, which is Tidegate's normal way. `cost` is a multiple of what is "

@@ -1,10 +1,11 @@
-"""Reads commands from Kafka and runs them, one at a time per partition.
+"""Reads commands from Kafka and runs them: those of one job one after the other, those of different jobs side by side.
 
-A restart takes longer than a consumer may go without polling. So each command runs in a worker thread: its partition is
-paused, and the main loop goes on polling. The offset of a command is stored when its last result is acknowledged. If
-the process crashes, is stopped or loses the partition before that, the command stays on the topic; whoever gets the
-partition next finds in the results how far the command came. No command of a partition is carried out before the
-results topic has been read to its end.
+A restart takes longer than a consumer may go without polling, so each command runs in a worker thread, and the main
+loop goes on polling. All jobs of a pipeline share a partition, and a chain of jobs must be able to grow at once. So a
+partition has a lane for each job. The offset of a command is stored when its last result and those of all commands
+before it in the partition are acknowledged. If the process crashes, is stopped or loses the partition before that, the
+commands stay on the topic; whoever gets the partition next finds in the results how far each one came. No command of a
+partition is carried out before the results topic has been read to its end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from services.actuator.execute import CommandRunner
 from services.actuator.metrics import ActuatorMetrics
+from services.actuator.open_offsets import OpenOffsets
 from services.actuator.settings import ActuatorSettings
 from services.actuator.task import Abandoned
 from tidegate.events.command import ScalingCommand
@@ -41,6 +43,9 @@ log = logging.getLogger(__name__)
 SPEC_SECONDS = 5.0
 """How long a command waits for the spec version that it was decided on."""
 
+MOST_OPEN = 200
+"""No more is read of a partition while so many of its commands, from the first open one on, are kept."""
+
 
 class Producer(Protocol):
     """Publishes an event and returns when the broker has it."""
@@ -50,19 +55,37 @@ class Producer(Protocol):
 
 
 @dataclass(slots=True)
-class _Lane:
-    """One partition: the command being carried out, and those that arrived before the pause took effect."""
+class _Order:
+    """A command that was read."""
 
-    waiting: deque[Any] = field(default_factory=deque)
-    message: Any = None
-    command: ScalingCommand | None = None
-    """The command, while it waits for its spec; at most until `spec_by`."""
-    spec_by: float = 0.0
+    message: Any
+    command: ScalingCommand
+    spec_by: float
+    """Until when it may wait for its spec, by the monotonic clock."""
     future: Future[Any] | None = None
     """The running command."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition: what was read of it and has not ended."""
+
+    lanes: dict[str, deque[_Order]] = field(default_factory=dict)
+    """By job; the first order of a lane is being carried out, or waits for its spec."""
+    open: OpenOffsets = field(default_factory=OpenOffsets)
     cancelled: threading.Event = field(default_factory=threading.Event)
     paused: bool = True
     """True at first as well: librdkafka keeps a partition paused that is taken away and comes back."""
+
+    @property
+    def running(self) -> list[Future[Any]]:
+        """The commands that are being carried out."""
+        return [lane[0].future for lane in self.lanes.values() if lane[0].future is not None]
+
+    @property
+    def waiting(self) -> int:
+        """Number of the other commands."""
+        return sum(map(len, self.lanes.values())) - len(self.running)
 
 
 @dataclass
@@ -80,7 +103,7 @@ class Actuator:
     dependencies: Dependencies
 
     def __post_init__(self) -> None:
-        self._lanes: dict[int, _Lane] = {}
+        self._partitions: dict[int, _Partition] = {}
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(self.settings.concurrent_commands, thread_name_prefix="command")
         self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
@@ -104,16 +127,16 @@ class Actuator:
         try:
             while not self._stopping.is_set():
                 self.health.beat()
-                busy = any(lane.message is not None for lane in self._lanes.values())
+                busy = any(partition.lanes for partition in self._partitions.values())
                 message = self.consumer.poll(0.05 if busy else 0.25)
                 self.jobs.poll()
                 if message is not None:
                     self._take(message)
-                for partition in list(self._lanes):
-                    self._serve(partition)
-                lanes = self._lanes.values()
-                self.metrics.running.set(sum(lane.future is not None for lane in lanes))
-                self.metrics.waiting.set(sum(len(lane.waiting) for lane in lanes))
+                for number, partition in list(self._partitions.items()):
+                    self._serve(number, partition)
+                partitions = self._partitions.values()
+                self.metrics.running.set(sum(len(partition.running) for partition in partitions))
+                self.metrics.waiting.set(sum(partition.waiting for partition in partitions))
         except Abandoned as overtaken:
             log.warning("%s; this process ends, and its successor reads the results again", overtaken)
             return os.EX_TEMPFAIL
@@ -130,14 +153,14 @@ class Actuator:
                     # only actuators write to this topic, and an unreadable result may hide a start: do nothing after it
                     raise RuntimeError(f"results[{message.partition()}]@{message.offset()}: {error}") from error
         for partition in partitions:
-            self._lanes[partition.partition] = _Lane()
+            self._partitions[partition.partition] = _Partition()
         log.info("got partitions %s; the command log is up to date", [p.partition for p in partitions])
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
-            lane = self._lanes.pop(partition.partition, None)
-            if lane is not None:
-                lane.cancelled.set()
+            lost = self._partitions.pop(partition.partition, None)
+            if lost is not None:
+                lost.cancelled.set()
         log.info("lost partitions %s", [p.partition for p in partitions])
 
     def _take(self, message: Any) -> None:
@@ -147,46 +170,45 @@ class Actuator:
                 raise KafkaException(error)
             log.warning("commands: %s", error)
             return
-        lane = self._lanes.get(message.partition())
-        if lane is not None:
-            lane.waiting.append(message)
-            lane.paused = True
+        partition = self._partitions.get(message.partition())
+        if partition is None:
+            return
+        partition.open.read(message.offset())
+        if len(partition.open) >= MOST_OPEN:
+            partition.paused = True
             self.consumer.pause([TopicPartition(self._topic, message.partition())])
-
-    def _serve(self, partition: int) -> None:
-        lane = self._lanes[partition]
-        if lane.future is not None and lane.future.done():
-            future, message = lane.future, lane.message
-            lane.future = lane.message = None
-            phase = future.result()  # an error ends the process; the next one starts from the results
-            self.metrics.ended.labels(phase or "repeated").inc()
-            self._store(message)
-        while lane.message is None and lane.waiting and not self._stopping.is_set():
-            self._read(lane, lane.waiting.popleft())
-        if lane.command is not None and not self._stopping.is_set():
-            self._start(lane, lane.command)
-        if lane.paused and lane.message is None and not lane.waiting:
-            lane.paused = False
-            self.consumer.resume([TopicPartition(self._topic, partition)])
-
-    def _read(self, lane: _Lane, message: Any) -> None:
         try:
-            lane.command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
-        except Unreadable as error:
-            self._dead_letter(message, error)
-            self._store(message)
+            command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
+        except Unreadable as unreadable:
+            self._dead_letter(message, unreadable)
+            self._end(partition, message)
             return
         self._limit.good()
-        lane.message, lane.spec_by = message, self.clock.monotonic() + SPEC_SECONDS
+        order = _Order(message, command, self.clock.monotonic() + SPEC_SECONDS)
+        partition.lanes.setdefault(command.job_id, deque()).append(order)
 
-    def _start(self, lane: _Lane, command: ScalingCommand) -> None:
-        """Start the command, unless its spec may still arrive; only its own partition waits for that."""
-        spec = self.jobs.get(command.job_id)
-        if (spec is None or spec.version < command.spec_version) and self.clock.monotonic() < lane.spec_by:
+    def _serve(self, number: int, partition: _Partition) -> None:
+        for job_id, lane in list(partition.lanes.items()):
+            future = lane[0].future
+            if future is not None and future.done():
+                phase = future.result()  # an error ends the process; the next one starts from the results
+                self.metrics.ended.labels(phase or "repeated").inc()
+                self._end(partition, lane.popleft().message)
+            if not lane:
+                del partition.lanes[job_id]
+            elif lane[0].future is None and not self._stopping.is_set():
+                self._start(lane[0], partition.cancelled)
+        if partition.paused and len(partition.open) < MOST_OPEN:
+            partition.paused = False
+            self.consumer.resume([TopicPartition(self._topic, number)])
+
+    def _start(self, order: _Order, cancelled: threading.Event) -> None:
+        """Start the command, unless its spec may still arrive; only its own job waits for that."""
+        spec = self.jobs.get(order.command.job_id)
+        if (spec is None or spec.version < order.command.spec_version) and self.clock.monotonic() < order.spec_by:
             return
-        lane.command = None
-        trace_id = trace_from(headers_of(lane.message))
-        lane.future = self._pool.submit(self.runner.run, command, spec, lane.cancelled, trace_id)
+        trace_id = trace_from(headers_of(order.message))
+        order.future = self._pool.submit(self.runner.run, order.command, spec, cancelled, trace_id)
 
     def _dead_letter(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
@@ -195,17 +217,17 @@ class Actuator:
         self.metrics.dead_letters.labels(COMMANDS.suffix, error.code).inc()
         self._limit.bad()
 
-    def _store(self, message: Any) -> None:
-        # the partition may have been lost: its next owner gets the command again and finds that it has ended
-        with contextlib.suppress(KafkaException):
-            self.consumer.store_offsets(
-                offsets=[TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
-            )
+    def _end(self, partition: _Partition, message: Any) -> None:
+        commit = partition.open.end(message.offset())
+        if commit is not None:
+            # the partition may have been lost: its next owner gets the command again and finds that it has ended
+            with contextlib.suppress(KafkaException):
+                self.consumer.store_offsets(offsets=[TopicPartition(message.topic(), message.partition(), commit)])
 
     def _leave(self) -> None:
-        for lane in self._lanes.values():
-            lane.cancelled.set()
-        running = [lane.future for lane in self._lanes.values() if lane.future is not None]
+        for partition in self._partitions.values():
+            partition.cancelled.set()
+        running = [future for partition in self._partitions.values() for future in partition.running]
         done, late = wait(running, timeout=self.settings.leave_seconds)
         for future in done:
             error = future.exception()

@@ -16,8 +16,8 @@ class ActuatorSettings(RedisSettings):
     """Consumer group of the commands topic; its members share the pipelines."""
     session_timeout_seconds: float = Field(default=10.0, ge=6)
     """A member that is silent for this long loses its pipelines to another member. The broker's minimum is 6."""
-    concurrent_commands: int = Field(default=8, ge=1)
-    """How many commands are carried out at the same time, of each pipeline at most one."""
+    concurrent_commands: int = Field(default=32, ge=1)
+    """How many commands are carried out at the same time, of each job at most one."""
     leave_seconds: float = Field(default=10.0, gt=0)
     """How long shutdown waits for actions in progress to reach a point where they can be left."""
     driver_log_dir: Path | None = None

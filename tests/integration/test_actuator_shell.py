@@ -112,9 +112,9 @@ class Shell:
         self.redis: redis.Redis = redis.Redis.from_url(redis_url, socket_timeout=1, socket_connect_timeout=1)
         self.actuators: list[tuple[Actuator, threading.Thread, list[BaseException]]] = []
 
-    def add_job(self, job_id: str) -> JobSpec:
+    def add_job(self, job_id: str, *, pipeline_id: str | None = None) -> JobSpec:
         """Publish a job."""
-        spec = job(job_id)
+        spec = job(job_id, pipeline_id=pipeline_id)
         places = {"checkpoint_location": str(self.folder / job_id), "control_dir": str(self.folder / "control")}
         spec = spec.model_copy(update={"application": spec.application.model_copy(update=places)})
         self.publisher.publish(spec)
@@ -291,22 +291,59 @@ def test_each_command_ends_and_is_done_once(shell: Shell) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_commands_of_a_removed_job_hold_up_only_their_partition(shell: Shell) -> None:
-    """While a command waits for a spec that never comes, those of other partitions are carried out (I2)."""
+def test_commands_of_a_removed_job_hold_up_no_other_job(shell: Shell) -> None:
+    """While a command waits for a spec that never comes, those of all other jobs are carried out (I2)."""
     specs = [shell.add_job(f"job-{number}") for number in range(8)]
     gone = shell.command(specs[0].model_copy(update={"job_id": "gone"}), CommandKind.START, 2, 1)
-    for spec in specs:
-        shell.command(spec, CommandKind.START, 2, 1)
-    lanes: dict[int, list[str]] = {}
-    for message in shell._read(COMMANDS):
-        lanes.setdefault(message.partition(), []).append(decode(ScalingCommand, message.value(), None).command_id)
-    (elsewhere,) = [ids for ids in lanes.values() if gone.command_id not in ids]
-    assert len(elsewhere) >= 3
+    others = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
     shell.start()
     given_up = shell.wait_for_end(gone)
     assert given_up.code == "NO_SUCH_JOB"
-    done = [end for end in shell.results() if end.phase is Phase.VERIFIED and end.at < given_up.at]
-    assert {end.command_id for end in done} == set(elsewhere)
+    done = {end.command_id for end in shell.results() if end.phase is Phase.VERIFIED and end.at < given_up.at}
+    assert done == {command.command_id for command in others}
+
+
+def test_the_jobs_of_a_pipeline_change_at_the_same_time(shell: Shell) -> None:
+    """A chain of jobs grows in one round: each command starts before the first one of the pipeline ends."""
+    shell.cluster.submit_seconds = 2.0
+    specs = [shell.add_job(f"job-{number}", pipeline_id="chain") for number in range(4)]
+    commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
+    shell.start()
+    ends = [shell.wait_for_end(command) for command in commands]
+    assert {end.phase for end in ends} == {Phase.VERIFIED}
+    accepted = [result.at for result in shell.results() if result.phase is Phase.ACCEPTED]
+    assert max(accepted) < min(end.at for end in ends)
+
+
+def test_the_commands_of_a_job_wait_for_each_other(shell: Shell) -> None:
+    """A job's next command starts only when the one before has ended, whatever the other jobs do (I3)."""
+    shell.cluster.submit_seconds = 0.5
+    specs = [shell.add_job(f"job-{number}", pipeline_id="chain") for number in range(3)]
+    commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
+    commands += [shell.command(spec, CommandKind.RESCALE, 4, 2) for spec in specs]
+    shell.start()
+    for command in commands:
+        assert shell.wait_for_end(command).phase is Phase.VERIFIED
+    for spec in specs:
+        phases = [(result.epoch, result.phase) for result in shell.results() if result.job_id == spec.job_id]
+        assert phases.index((1, Phase.VERIFIED)) < phases.index((2, Phase.ACCEPTED))
+
+
+def test_a_command_that_ended_before_an_earlier_one_is_not_done_again(shell: Shell) -> None:
+    """Its offset waits for that command of another job; the next actuator finds it done, and goes on (I2, I3)."""
+    shell.cluster.submit_seconds = 5.0
+    slow, late = (shell.add_job(name, pipeline_id="chain") for name in ("slow", "late"))
+    first = shell.command(slow, CommandKind.START, 2, 1)
+    second = shell.command(late, CommandKind.START, 2, 1, ttl=-0.5)
+    actuator = shell.start()
+    shell.wait_for_end(second)
+    actuator.stop()
+    assert not [result for result in shell.results() if result.command_id == first.command_id and result.phase.terminal]
+    shell.start()
+    assert shell.wait_for_end(first).phase is Phase.VERIFIED
+    assert len(shell.cluster.runs) == 1
+    ids = [result.result_id for result in shell.results()]
+    assert len(set(ids)) == len(ids)
 
 
 def test_redis_down_does_not_stop_the_actuator(shell: Shell) -> None:

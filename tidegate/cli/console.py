@@ -25,7 +25,8 @@ def console(
     """Show all jobs in a browser, live: timelines, decisions with their reasons, pools, what-if.
 
     Prints the address, and a token for pausing, resuming and scaling jobs. To give operators tokens of their own, set
-    TIDEGATE_CONSOLE_OPERATORS to JSON such as {"ada": "a long secret"}; their names are recorded with what they do.
+    TIDEGATE_CONSOLE_OPERATORS to JSON such as {"ada": "at-least-16-characters"}. Their names are recorded with what
+    they do.
 
     Example:  tidegate console --port 8090
     """

@@ -39,7 +39,7 @@ MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
         Mechanism("short memory", constants={f"{TIDE}.contest.SHORT_BIAS": 0.0}),
         Mechanism("forecast interval", {"confidence": 0.0}),
         Mechanism("cycles of pulses", constants={f"{TIDE}.pulses.MIN_CYCLES": 1e9}),
-        Mechanism("outages", constants={f"{TIDE}.forecast.OUTAGE_SECONDS": 0.0}),
+        Mechanism("gaps in arrivals", constants={f"{TIDE}.forecast.OUTAGE_SECONDS": 0.0}),
         Mechanism("long horizon", {"horizon_seconds": 300.0}),
         Mechanism("catching up", {"catch_up": False}),
         Mechanism("headroom", {"headroom": 0.0}),

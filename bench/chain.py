@@ -1,0 +1,160 @@
+"""A chain of four jobs on Spark: how long after a step at the first one the last one has its size.
+
+Each job copies a topic to the next, and starts with two slots. The load of the first one rises fivefold at once. It is
+run twice: as one pipeline, and *hop by hop*, with a pipeline for each job, so that each learns of the load when it
+arrives. `TIDEGATE_STACK_DIR` names a running stack to use; otherwise one is started.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.feed import feeding
+from bench.servers import servers
+from bench.services import Services
+from bench.table import BenchRow
+from tidegate.client import received
+from tidegate.events.decision import Decision
+from tidegate.events.job import JobSpec, Scaling
+from tidegate.events.result import ActionResult, Phase
+from tidegate.runtime.kafka import Publisher
+
+JOBS = ("parsed", "joined", "scored", "stored")
+PARTITIONS = 8
+INTERVAL_SECONDS = 5
+LOW, HIGH = 200.0, 1000.0
+"""Records/s before and after the step. A slot takes 2 ms per record."""
+TRIGGER = "4 seconds"
+CORES, LARGEST = 2, 6
+"""Slots of an executor, and of a job at most: few JVMs, because a small machine starts them slowly."""
+STEADY_SECONDS = 60.0
+WATCH_SECONDS = 240.0
+"""From the step on."""
+WAIT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How one job took the step."""
+
+    ordered: float
+    """Seconds from the step until its first growth was ordered."""
+    grown: float
+    """Seconds from the step until the first new slots worked."""
+    lag: int
+    """Most records that waited after the step."""
+    delay: float
+    """Highest age of the oldest record not committed, in seconds."""
+
+
+def main() -> list[BenchRow]:
+    """Run the chain both ways; return the rows."""
+    found = {}
+    with servers(spark=True, worker_slots=LARGEST * len(JOBS)) as info:
+        for label in ("together", "hop by hop"):
+            with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, ExitStack() as end:
+                services = Services(info, Path(folder), f"chain-{uuid.uuid4().hex[:8]}")
+                end.callback(services.end)
+                services.start()
+                found[label] = run(services, as_one=label == "together")
+            for job, reach in found[label].items():
+                sys.stderr.write(f"  {label}, {job}: {reach}\n")
+    together, alone = (found[label][JOBS[-1]] for label in ("together", "hop by hop"))
+    return [
+        BenchRow(
+            "chain of four: the last job's new slots work",
+            f"{together.grown:.0f} s after the step, ordered after {together.ordered:.0f} s",
+            f"hop by hop: {alone.grown:.0f} s, ordered after {alone.ordered:.0f} s",
+            together.grown / alone.grown,
+            0.7,
+            at_most=True,
+        )
+    ]
+
+
+def run(services: Services, *, as_one: bool) -> dict[str, Reach]:
+    """Start the jobs, let the load rise, and return how each job took it."""
+    topics = [f"{services.tag}-{number}" for number in range(len(JOBS) + 1)]
+    services.create_topics(*topics, partitions=PARTITIONS)
+    publisher = Publisher(services.settings)
+    specs = [
+        _spec(services, job, source, sink, as_one=as_one)
+        for job, source, sink in zip(JOBS, topics, topics[1:], strict=False)
+    ]
+    with feeding(services.settings, topics[0], PARTITIONS, LOW) as feed:
+        for spec in specs:
+            publisher.publish(spec)
+        _wait("all jobs run", lambda: len(_verified(services)) == len(JOBS), services)
+        time.sleep(STEADY_SECONDS)
+        step = time.time()
+        feed.rate = HIGH
+        time.sleep(WATCH_SECONDS)
+    reaches = {job: _reach(services, job, step) for job in JOBS}
+    for spec in specs:
+        publisher.publish(spec.model_copy(update={"running": False, "version": spec.version + 1}))
+    _wait("all jobs are stopped", lambda: len(_verified(services, parallelism=0)) == len(JOBS), services)
+    return reaches
+
+
+def _spec(services: Services, job: str, source: str, sink: str, *, as_one: bool) -> JobSpec:
+    application = services.application(job, source, sink, record_ms=2.0, trigger=TRIGGER)
+    return JobSpec(
+        job_id=job,
+        pipeline_id=services.tag if as_one else job,
+        sources=(source,),
+        sinks=(sink,),
+        interval_seconds=INTERVAL_SECONDS,
+        application=application.model_copy(update={"executor_cores": CORES}),
+        scaling=Scaling(min_parallelism=CORES, max_parallelism=LARGEST),
+    )
+
+
+def _verified(services: Services, parallelism: int | None = None) -> set[str]:
+    """Return the jobs with a verified command, of one to this size if given."""
+    results = (one.event for one in received(ActionResult, services.settings))
+    return {r.job_id for r in results if r.phase is Phase.VERIFIED and parallelism in (None, r.parallelism)}
+
+
+def _reach(services: Services, job: str, step: float) -> Reach:
+    decisions = [one.event for one in received(Decision, services.settings, job=job)]
+    after = [each for each in decisions if each.decided_at.timestamp() > step]
+    grown = {each.command.command_id for each in after if each.command is not None and each.command.adds_slots}
+    worked = [
+        one.event.at.timestamp() - step
+        for one in received(ActionResult, services.settings, job=job)
+        if one.event.command_id in grown and one.event.phase is Phase.VERIFIED
+    ]
+    if not worked:
+        raise RuntimeError(f"{job} has not grown\n{_story(services)}")
+    return Reach(
+        ordered=min(e.decided_at.timestamp() for e in after if e.command is not None and e.command.adds_slots) - step,
+        grown=min(worked),
+        lag=max(each.evidence.lag_records or 0 for each in after),
+        delay=max(each.evidence.delay_seconds or 0.0 for each in after),
+    )
+
+
+def _wait(what: str, seen: Callable[[], bool], services: Services) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not seen():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{_story(services)}")
+        time.sleep(1.0)
+
+
+def _story(services: Services) -> str:
+    """Return decisions and results, for an error."""
+    told = [
+        f"{one.event.decided_at:%H:%M:%S} {one.event.job_id} {one.event.sentence}"
+        for one in received(Decision, services.settings)
+    ]
+    results = (one.event for one in received(ActionResult, services.settings))
+    done = [f"{each.at:%H:%M:%S} {each.job_id} {each.kind} {each.phase}: {each.sentence}" for each in results]
+    return "\n".join([*told[-60:], *done[-40:]])
