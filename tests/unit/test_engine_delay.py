@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from itertools import pairwise
+from time import process_time
 
 import pytest
 
@@ -161,6 +162,22 @@ def test_arrivals_survive_the_wire(partitions: int) -> None:
         arrivals, _ = seen(shot(10.25 * n, tuple(ends), (2**40,) * partitions), before=arrivals)
         assert arrivals_from_wire(json.loads(json.dumps(arrivals_to_wire(arrivals)))) == arrivals
     assert len(arrivals.knots) <= MOST_KNOTS
+
+
+def test_writing_arrivals_takes_time_in_proportion_to_the_partitions() -> None:
+    """Eight times the partitions take about eight times as long; the square of it would be 64 times."""
+
+    def seconds(partitions: int) -> float:
+        rows = [tuple(2**40 + n * (p * 7919 % 1013) for p in range(partitions)) for n in range(3)]
+        arrivals, _ = seen(*[shot(10 * n, row, (2**40,) * partitions) for n, row in enumerate(rows)])
+        taken = []
+        for _ in range(3):
+            started = process_time()
+            assert arrivals_from_wire(arrivals_to_wire(arrivals)) == arrivals
+            taken.append(process_time() - started)
+        return min(taken)
+
+    assert seconds(80_000) < 30 * seconds(10_000)
 
 
 def test_long_lag_keeps_few_knots_and_relative_precision() -> None:
