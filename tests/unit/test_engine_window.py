@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,23 @@ def test_a_discontinuity_begins_a_new_window(second: MetricSnapshot, why: str) -
     state = taken(snapshot(1, arrived=1000, committed=500), second)
     assert len(state.window) == 1, why
     assert gather(state, second, 4, None).arrival_rate is None
+
+
+@pytest.mark.parametrize(
+    ("between", "after"),
+    [
+        ({"arrived": None, "committed": 1000}, {"arrived": 50, "committed": 1000}),
+        ({"arrived": 1100, "committed": None}, {"arrived": 1200, "committed": 20}),
+    ],
+    ids=["the topic was recreated", "the committed offsets were reset"],
+)
+def test_a_counter_that_fell_while_it_was_unknown_begins_a_new_window(
+    between: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """Offsets are unknown while a topic is recreated: no rate is negative afterwards."""
+    shots = [snapshot(1, arrived=1000, committed=1000), snapshot(2, **between), snapshot(3, **after)]
+    evidence = gather(taken(*shots), shots[-1], 4, None)
+    assert (evidence.arrival_rate, evidence.processing_rate, evidence.lag_trend) == (None, None, None)
 
 
 def test_a_missing_snapshot_is_a_gap_not_a_zero() -> None:

@@ -75,7 +75,7 @@ def _extended(
 ) -> tuple[tuple[Slice, ...], float | None]:
     """Return the window with a new slice, and since when it has been whole."""
     window, since, at = state.window, state.window_since, piece.at
-    if window and _broken(window[-1], piece):
+    if _broken(window, piece):
         window = ()
     if not window:
         since = at
@@ -134,11 +134,24 @@ def _slice(state: JobState, snapshot: MetricSnapshot, offsets: Offsets) -> tuple
     return Slice(at, offsets.arrived, offsets.done, covered, busy, sums, known), busy_until, last_batch_id
 
 
-def _broken(last: Slice, new: Slice) -> bool:
-    """Whether a counter fell: the topic was recreated, or the offsets were reset."""
-    return (last.arrived is not None and new.arrived is not None and new.arrived < last.arrived) or (
-        last.committed is not None and new.committed is not None and new.committed < last.committed
-    )
+def _broken(window: Sequence[Slice], new: Slice) -> bool:
+    """Whether a counter fell below its last known value: the topic was recreated, or the offsets were reset.
+
+    While a topic is recreated its offsets are unknown, so the last slice alone may not show it.
+    """
+    arrived, committed = new.arrived, new.committed
+    for piece in reversed(window):
+        if arrived is not None and piece.arrived is not None:
+            if arrived < piece.arrived:
+                return True
+            arrived = None
+        if committed is not None and piece.committed is not None:
+            if committed < piece.committed:
+                return True
+            committed = None
+        if arrived is None and committed is None:
+            return False
+    return False
 
 
 def _merged(first: Slice, second: Slice) -> Slice:
