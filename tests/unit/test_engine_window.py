@@ -139,6 +139,16 @@ def test_unknown_offsets_stay_unknown() -> None:
     assert evidence.arrival_rate is None
 
 
+@pytest.mark.parametrize("window", [120.0, 600.0])
+def test_offsets_stay_unknown_in_a_merged_slice(window: float) -> None:
+    """Where slices are merged, an offset that is unknown now is not the one of the snapshot before."""
+    shots = [snapshot(n, arrived=1000 + 1000 * n, committed=500 + 1000 * n) for n in range(3)]
+    shots.append(snapshot(3, arrived=None, committed=3500, missing=[Part.END_OFFSETS]))
+    evidence = gather(taken(*shots, window=window), shots[-1], 4, None)
+    assert evidence.lag_records is None
+    assert evidence.arrival_rate in (None, pytest.approx(100.0))
+
+
 def test_missing_progress_is_not_idleness() -> None:
     """Without progress the time is not covered, so utilization is unknown rather than zero."""
     shots = [snapshot(n, arrived=n * 10, missing=[Part.PROGRESS]) for n in range(4)]

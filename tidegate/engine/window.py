@@ -157,8 +157,8 @@ def _broken(window: Sequence[Slice], new: Slice) -> bool:
 def _merged(first: Slice, second: Slice) -> Slice:
     """Return one slice for two neighbours: the counters of the later, the sums of both."""
     outputs = None if second.outputs is None and first.outputs is None else (first.outputs or 0) + (second.outputs or 0)
-    arrived = second.arrived if second.arrived is not None else first.arrived
-    committed = second.committed if second.committed is not None else first.committed
     covered = micro(first.covered_seconds + second.covered_seconds)
     busy = micro(first.busy_seconds + second.busy_seconds)
-    return Slice(second.at, arrived, committed, covered, busy, first.sums.add(second.sums).rounded(), outputs)
+    sums = first.sums.add(second.sums).rounded()
+    # A counter of the earlier one was not measured at the later one's time: unknown stays unknown.
+    return Slice(second.at, second.arrived, second.committed, covered, busy, sums, outputs)
