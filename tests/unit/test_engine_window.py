@@ -123,6 +123,20 @@ def test_a_counter_that_fell_while_it_was_unknown_begins_a_new_window(
     assert (evidence.arrival_rate, evidence.processing_rate, evidence.lag_trend) == (None, None, None)
 
 
+def test_a_recreated_topic_does_not_hide_the_lag_of_another() -> None:
+    """Its end offset falls below what is committed, which counts as no lag; the other topic's records wait."""
+
+    def both(number: int, recreated: int, other: int) -> MetricSnapshot:
+        rows = (("a", recreated, 5000), ("b", other, 100_000))
+        sources = tuple(SourceOffsets(topic=t, end_offsets=(e,), committed_offsets=(c,)) for t, e, c in rows)
+        return snapshot(number).model_copy(update={"sources": sources})
+
+    shots = [both(1, 5000, 101_000), both(2, 100, 111_000), both(3, 200, 121_000)]
+    evidence = gather(taken(*shots), shots[-1], 4, None)
+    assert evidence.lag_records == 21_000
+    assert evidence.arrival_rate == pytest.approx(1010), "from the second snapshot on: not with the fall of the first"
+
+
 def test_a_missing_snapshot_is_a_gap_not_a_zero() -> None:
     """Counters survive a gap: the rate across it is the true one."""
     state = taken(snapshot(1, arrived=1000, committed=1000), snapshot(5, arrived=5000, committed=5000))

@@ -51,10 +51,16 @@ def guards(**options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def growth(
-    spec: JobSpec | None = None, *, last: dict[str, Any] | None = None, partitions: int = 64, **more: Any
+    spec: JobSpec | None = None,
+    *,
+    last: dict[str, Any] | None = None,
+    partitions: int = 64,
+    skew: bool = False,
+    **more: Any,
 ) -> Decision:
     """Return the decision of a job of 4 slots that gets twice what it can do: 16 are proposed."""
     shots = steady(7, rate=800, capacity=400, partitions=partitions)
+    shots = skewed(shots) if skew else shots
     shots[-1] = shots[-1].model_copy(update=last or {})
     return decide(spec or job(), shots, **more)[1]
 
@@ -99,11 +105,16 @@ def remembered(**history: Any) -> dict[str, Any]:
     return {"state": JobState(history=History(**history))}
 
 
-def skewed(others: int = 0) -> dict[str, Any]:
-    """Return the change of the last snapshot of a growth whose lag is 28,000 in one partition, and `others` in each."""
-    done = steady(7, rate=800, capacity=400, partitions=64)[-1].sources[0].committed_offsets
-    ends = ((done[0] or 0) + 28_000, *((offset or 0) + others for offset in done[1:]))
-    return {"sources": (SourceOffsets(topic="in", end_offsets=ends, committed_offsets=done),)}
+def skewed(shots: list[MetricSnapshot], others: int = 0) -> list[MetricSnapshot]:
+    """Return the snapshots of a growth whose lag becomes 28,000 in one partition, and `others` in each other one."""
+    made = []
+    for number, shot in enumerate(shots, 1):
+        done = shot.sources[0].committed_offsets
+        lags = [each * number // len(shots) for each in (28_000, *(others,) * (len(done) - 1))]
+        ends = tuple((offset or 0) + lag for offset, lag in zip(done, lags, strict=True))
+        source = SourceOffsets(topic="in", end_offsets=ends, committed_offsets=done)
+        made.append(shot.model_copy(update={"sources": (source,)}))
+    return made
 
 
 def stuck() -> Decision:
@@ -511,7 +522,7 @@ def test_a_scale_up_remembers_whether_the_one_before_it_worked() -> None:
 
 def test_lag_in_one_partition_is_skew_too() -> None:
     """All of the lag in one of 64 partitions: one slot reads it, whatever the size."""
-    decision = growth(last=skewed())
+    decision = growth(skew=True)
     assert held(decision)
     assert "100% of the lag is in one of 64 partitions" in decision.sentence
 
@@ -531,15 +542,14 @@ def test_other_stages_may_gain_from_growth_when_the_skewed_one_does_not(even: fl
 @pytest.mark.parametrize(("readers", "size"), [(64, 4), (48, 16)])
 def test_lag_in_one_partition_holds_up_only_the_stages_that_read(readers: int, size: int) -> None:
     """Most of the work comes after a shuffle into 48 tasks, or it is done by the 64 tasks that read."""
-    assert growth(last=skewed() | stage(readers, 64.0, 1.0, 1.0)).final_parallelism == size
+    assert growth(skew=True, last=stage(readers, 64.0, 1.0, 1.0)).final_parallelism == size
 
 
 @pytest.mark.parametrize(("current", "grows"), [(1, True), (2, False)])
 def test_a_partition_with_most_of_the_lag_stops_growth_once_it_sets_the_pace(current: int, *, grows: bool) -> None:
     """It has 60 % of the lag: on 1 slot it takes 60 % of the time, on 2 slots the other 40 % end before it."""
     shots = steady(7, rate=800, capacity=400, slots=current, partitions=64)
-    shots[-1] = shots[-1].model_copy(update=skewed(others=300))
-    assert (decide(job(), shots)[1].final_parallelism > current) is grows
+    assert (decide(job(), skewed(shots, others=300))[1].final_parallelism > current) is grows
 
 
 def test_tide_weighs_skew_itself() -> None:

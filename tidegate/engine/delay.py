@@ -84,6 +84,8 @@ class Offsets(NamedTuple):
     arrived: int | None
     committed: tuple[int, ...] | None
     done: int | None
+    """Of a partition not more than has arrived: a topic that was recreated has no negative lag, which would hide
+    that of other partitions, and a batch may commit more than had arrived when the end offsets were read."""
 
 
 def offsets_of(snapshot: MetricSnapshot) -> Offsets:
@@ -91,6 +93,8 @@ def offsets_of(snapshot: MetricSnapshot) -> Offsets:
     sources = snapshot.sources
     ends, arrived = _row([source.end_offsets for source in sources])
     committed, done = _row([source.committed_offsets for source in sources])
+    if ends is not None and committed is not None and _is_below(ends, committed):
+        done = sum(map(min, committed, ends))
     topics = tuple([(source.topic, len(source.end_offsets)) for source in sources])
     return Offsets(snapshot.observed_at.timestamp(), topics, ends, arrived, committed, done)
 
@@ -114,6 +118,14 @@ def watched(arrivals: Arrivals, offsets: Offsets) -> tuple[Arrivals, Age | None]
     passed = _passed(knots, committed, done)
     age = _age(knots, committed, passed)
     return Arrivals(topics, _thinned(knots[max(0, passed) :], len(ends))), age
+
+
+def has_fallen(arrivals: Arrivals, offsets: Offsets) -> bool:
+    """Whether an end offset is below the newest one known, however much others have grown: a topic was recreated."""
+    ends, knots = offsets.ends, arrivals.knots
+    if not ends or not knots or offsets.topics != arrivals.topics:
+        return False
+    return _is_below(ends, knots[-1].ends or ())
 
 
 def arrived_since(arrivals: Arrivals, seconds: float) -> float | None:

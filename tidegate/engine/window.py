@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final
 
 from tidegate.engine.batch_sums import BatchSums, micro
-from tidegate.engine.delay import Age, Offsets, offsets_of, watched
+from tidegate.engine.delay import Age, Offsets, has_fallen, offsets_of, watched
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
 from tidegate.events.snapshot import ALIVE, ClusterState, MetricSnapshot, Part, StageTasks
 
@@ -35,6 +35,8 @@ def observe(
     """
     offsets = offsets_of(snapshot)
     at, topics = offsets.at, offsets.topics
+    if has_fallen(state.arrivals, offsets):
+        state = state._replace(window=())
     arrivals, delay = watched(state.arrivals, offsets)
     alive = snapshot.state in ALIVE  # a dead job still names its last run
     if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:
