@@ -81,6 +81,15 @@ def test_a_long_batch_seen_only_at_its_end_counts_whole() -> None:
     assert sum(s.busy_seconds for s in state.window) == pytest.approx(30.0)
 
 
+def test_overlapping_batches_of_two_queries_are_busy_time_once() -> None:
+    """A batch of 8 s is busy time throughout, although short ones of another query ended before it did."""
+    short = [batch(2 - (9 - 2 * n) / 10, n, 10, 0.1) for n in range(5)]  # they end 1, 3, 5, 7 and 9 s after the first
+    shots = [snapshot(1), snapshot(2, batches=[*short[:4], batch(1.85, 7, 800, 8.0), short[4]])]
+    state = taken(*shots)
+    assert state.window[-1].busy_seconds == pytest.approx(8.1)
+    assert state.last_batch_id == 4
+
+
 def test_unseen_batches_are_neither_busy_nor_idle() -> None:
     """A gap in batch ids hides time that counts neither as busy nor as idle."""
     first = snapshot(1, batches=[batch(1, 1, 10, 2.0)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
+from operator import attrgetter
 from typing import Final
 
 from tidegate.engine.batch_sums import BatchSums, micro
@@ -112,7 +113,8 @@ def _slice(state: JobState, snapshot: MetricSnapshot, offsets: Offsets) -> tuple
     whole = Part.PROGRESS not in snapshot.missing and not snapshot.batches_left_out
     if batches and last_batch_id is not None and batches[0].batch_id > last_batch_id + 1:
         whole = False
-    for batch in batches:
+    # Batches of several queries overlap, and stand in the order in which they ended.
+    for batch in sorted(batches, key=attrgetter("started_at")):
         start, seconds = batch.started_at.timestamp(), batch.duration_seconds
         taken, written, end = batch.input_records, batch.output_records, start + seconds
         if end > busy_until:
@@ -126,7 +128,8 @@ def _slice(state: JobState, snapshot: MetricSnapshot, offsets: Offsets) -> tuple
             outputs_known = False
         else:
             outputs += written
-        last_batch_id = batch.batch_id
+    if batches:
+        last_batch_id = batches[-1].batch_id
     if snapshot.current_batch_started_at is not None:
         busy += max(0.0, at - max(snapshot.current_batch_started_at.timestamp(), busy_until))
         busy_until = max(busy_until, at)
