@@ -49,7 +49,8 @@ def _committed(folder: Place) -> Iterable[tuple[str, int, int]]:
         begins = (folder / "sources" / name / "0" for name in sorted(names(folder / "sources")))
         sources = [path.read_bytes().lstrip(b"\0").partition(b"\n")[2].decode() for path in begins if path.is_file()]
     for line in sources:
-        yield from _offsets(json.loads(line) if line.startswith("{") else None)
+        # The first batch of a file source has a line for each file.
+        yield from _offsets(json.loads(line) if line.startswith("{") and "\n" not in line.rstrip() else None)
 
 
 def _offsets(source: Any) -> Iterable[tuple[str, int, int]]:
@@ -57,4 +58,5 @@ def _offsets(source: Any) -> Iterable[tuple[str, int, int]]:
     for topic, partitions in source.items() if isinstance(source, dict) else ():
         if isinstance(partitions, dict):
             for partition, offset in partitions.items():
-                yield topic, int(partition), int(offset)
+                if partition.isdecimal():
+                    yield topic, int(partition), int(offset)

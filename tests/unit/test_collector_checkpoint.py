@@ -48,6 +48,22 @@ def test_a_query_without_a_commit_stands_where_it_began(tmp_path: Path, place: s
     assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 5, 1: 9}}
 
 
+OTHERS = {
+    "files": '{"path":"file:///in/a","timestamp":1,"batchId":0}\n{"path":"file:///in/b","timestamp":1,"batchId":0}',
+    "shards": '{"metadata":{"streamName":"s"},"shardId-000":{"iteratorType":"AFTER","iteratorPosition":"495"}}',
+    "rate": "1700000000000",
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_source_next_to_kafka_does_not_hide_where_kafka_began(tmp_path: Path, kind: str) -> None:
+    """Sources of other kinds keep something else: a file source a line for each file of its first batch."""
+    for number, offsets in enumerate(('{"in":{"0":3,"1":7}}', OTHERS[kind])):
+        (tmp_path / f"sources/{number}").mkdir(parents=True)
+        (tmp_path / f"sources/{number}/0").write_bytes(b"\0v1\n" + offsets.encode())
+    assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 3, 1: 7}}
+
+
 def test_no_checkpoint_tells_nothing(tmp_path: Path) -> None:
     """Neither a job that never committed, nor a location that is not on this machine."""
     (tmp_path / "commits").mkdir()

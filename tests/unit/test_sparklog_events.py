@@ -195,3 +195,29 @@ def test_cutting_out_the_unused_middle_changes_nothing(kind: str, name: str) -> 
     reordered = {"Event": event.pop("Event")} | dict(reversed(event.items()))
     assert parse(json.dumps(reordered, separators=(",", ":")).encode()) == parse(line)
     assert parse(line) is not None
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {"metadata": {"streamName": "s"}, "shardId-000": {"iteratorType": "AFTER", "iteratorPosition": "495"}},
+        "any text",
+        {"logOffset": 3},
+        12,
+        None,
+    ],
+    ids=["shards", "text", "files", "rate", "none"],
+)
+def test_a_source_next_to_kafka_does_not_break_the_progress(offset: Any) -> None:
+    """The offsets of a source of another kind are left out, and those of Kafka are read."""
+    other = {"description": "other", "startOffset": offset, "endOffset": offset, "latestOffset": None}
+    parsed = parse(progress_line(sources=[_kafka(0, 750, 750), other | {"numInputRows": 0}]))
+    assert isinstance(parsed, QueryProgress)
+    assert parsed.committed == {"rec": {0: 750}}
+
+
+def _kafka(start: int | None, end: int, rows: int) -> dict[str, Any]:
+    """Return a Kafka source of one partition."""
+    first = None if start is None else {"rec": {"0": start}}
+    offsets = {"startOffset": first, "endOffset": {"rec": {"0": end}}, "latestOffset": None}
+    return {"description": "KafkaV2[Subscribe[rec]]", "numInputRows": rows, **offsets}

@@ -117,7 +117,7 @@ def _progress(event: Any) -> events.SparkEvent:
         add_batch_seconds=None if add_batch is None else _count(add_batch) / 1000,
         input_records=sum(_count(source["numInputRows"]) for source in sources),
         output_records=None if written < 0 else _count(written),  # -1: the sink does not count records
-        committed=offsets_of(source.get("endOffset") for source in sources),
+        committed=offsets_of(sources, "endOffset"),
         operators=tuple(
             events.OperatorState(
                 operator["operatorName"],
@@ -127,30 +127,42 @@ def _progress(event: Any) -> events.SparkEvent:
             )
             for operator in progress.get("stateOperators", ())
         ),
-        start=offsets_of(source.get("startOffset") for source in sources),
-        latest=offsets_of(source.get("latestOffset") for source in sources),
+        start=offsets_of(sources, "startOffset"),
+        latest=offsets_of(sources, "latestOffset"),
         sources=tuple(str(source.get("description")) for source in sources),
     )
 
 
-def offsets_of(end_offsets: Any) -> events.PartitionOffsets:
-    """Return the offsets of all Kafka sources; those of other sources (a file log, a rate) look different.
+def offsets_of(sources: Any, which: str) -> events.PartitionOffsets:
+    """Return offsets of all Kafka sources; those of other sources (a file log, a rate, shards) look different.
 
     If two sources of a query read the same partition, the lower offset counts: only up to there is everything done.
     """
-    committed: dict[str, dict[int, int]] = {}
-    for end in end_offsets:
-        offsets = from_json(end) if isinstance(end, str) else end
-        if not isinstance(offsets, dict):
-            continue
-        for topic, partitions in offsets.items():
-            if not isinstance(partitions, dict):
-                continue
-            of_topic = committed.setdefault(topic, {})
+    found: dict[str, dict[int, int]] = {}
+    for source in sources:
+        for topic, partitions in _of_source(source, source.get(which)).items():
+            of_topic = found.setdefault(topic, {})
             for partition, offset in partitions.items():
                 number, done = int(partition), _count(offset)
                 of_topic[number] = min(done, of_topic.get(number, done))
-    return committed
+    return found
+
+
+def _of_source(source: Any, offsets: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Return the offsets of one source by topic and partition; nothing if they are not those of Kafka."""
+    is_kafka = str(source.get("description", "Kafka")).startswith("Kafka")
+    if isinstance(offsets, str):
+        try:
+            offsets = from_json(offsets)
+        except ValueError:
+            if is_kafka:
+                raise
+            return {}  # any text may be the offset of another source
+    if not isinstance(offsets, dict):
+        return {}
+    topics = {topic: partitions for topic, partitions in offsets.items() if isinstance(partitions, dict)}
+    looks_so = all(name.isdecimal() for partitions in topics.values() for name in partitions)
+    return topics if is_kafka or looks_so else {}
 
 
 def _job_started(event: Any) -> events.SparkEvent | None:
