@@ -123,7 +123,7 @@ def test_an_unknown_number_of_output_rows_is_unknown() -> None:
 
 
 def test_sources_are_summed_and_the_lower_offset_counts() -> None:
-    """Input is summed over sources; if two read the same partition, the lower offset counts."""
+    """Input is summed over the sources that are Kafka; if two read the same partition, the lower offset counts."""
     sources = [
         {"numInputRows": 5, "endOffset": '{"a":{"0":10,"1":7}}'},
         {"numInputRows": 7, "endOffset": '{"a":{"0":8},"b":{"0":1}}'},
@@ -133,7 +133,7 @@ def test_sources_are_summed_and_the_lower_offset_counts() -> None:
     ]
     progress = parse(progress_line(sources=sources))
     assert isinstance(progress, QueryProgress)
-    assert progress.input_records == 14
+    assert progress.input_records == 12
     assert progress.committed == {"a": {0: 8, 1: 7}, "b": {0: 1}}
 
 
@@ -214,6 +214,29 @@ def test_a_source_next_to_kafka_does_not_break_the_progress(offset: Any) -> None
     parsed = parse(progress_line(sources=[_kafka(0, 750, 750), other | {"numInputRows": 0}]))
     assert isinstance(parsed, QueryProgress)
     assert parsed.committed == {"rec": {0: 750}}
+
+
+RATE = {"description": "RateStreamV2", "startOffset": 11, "endOffset": 12, "latestOffset": 12, "numInputRows": 90_000}
+
+
+@pytest.mark.parametrize(
+    ("sources", "records"),
+    [
+        (lambda: [_kafka(700, 750, 50), RATE], 50),
+        (lambda: [RATE], 90_000),
+        (lambda: [_kafka(700, 750, 100)], 50),
+        (lambda: [_kafka(700, 750, 50), _kafka(700, 750, 50)], 50),
+        (lambda: [_kafka(700, 750, 12)], 12),
+        (lambda: [_kafka(None, 750, 100)], 100),
+        (lambda: [_kafka(9000, 750, 0)], 0),
+    ],
+    ids=["rate besides", "no kafka", "read twice", "two scans", "compacted topic", "first batch", "recreated topic"],
+)
+def test_a_record_of_kafka_counts_once_and_no_other_counts(sources: Any, records: int) -> None:
+    """Capacity is in records as lag has them: those of the topics, each once, however often a batch reads it."""
+    parsed = parse(progress_line(sources=sources()))
+    assert isinstance(parsed, QueryProgress)
+    assert parsed.input_records == records
 
 
 def _kafka(start: int | None, end: int, rows: int) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _progress(event: Any) -> events.SparkEvent:
         started_at=_instant(progress["timestamp"]),
         duration_seconds=_count(durations["triggerExecution"]) / 1000,
         add_batch_seconds=None if add_batch is None else _count(add_batch) / 1000,
-        input_records=sum(_count(source["numInputRows"]) for source in sources),
+        input_records=_records(sources),
         output_records=None if written < 0 else _count(written),  # -1: the sink does not count records
         committed=offsets_of(sources, "endOffset"),
         operators=tuple(
@@ -131,6 +131,29 @@ def _progress(event: Any) -> events.SparkEvent:
         latest=offsets_of(sources, "latestOffset"),
         sources=tuple(str(source.get("description")) for source in sources),
     )
+
+
+def _records(sources: Any) -> int:
+    """Return the records that a batch took from Kafka, or from all sources if none is Kafka: lag has no others.
+
+    Spark counts a record each time it is read: twice in a self-join, or with two actions in `foreachBatch`. The offsets
+    tell how many there are at most.
+    """
+    rows = [_count(source["numInputRows"]) for source in sources]
+    of_kafka = [place for place, source in enumerate(sources) if _of_source(source, source.get("endOffset"))]
+    if not of_kafka:
+        return sum(rows)
+    most: dict[tuple[str, str], int] = {}
+    for place in of_kafka:
+        source = sources[place]
+        starts = _of_source(source, source.get("startOffset"))
+        if not starts:  # the query's first batch
+            return sum(rows[place] for place in of_kafka)
+        for topic, ends in _of_source(source, source.get("endOffset")).items():
+            for partition, end in ends.items():
+                taken = max(0, _count(end) - _count(starts.get(topic, {}).get(partition, 0)))
+                most[topic, partition] = max(taken, most.get((topic, partition), 0))
+    return min(sum(rows[place] for place in of_kafka), sum(most.values()))
 
 
 def offsets_of(sources: Any, which: str) -> events.PartitionOffsets:
