@@ -124,6 +124,30 @@ def test_a_gap_is_not_made_up_for(first: bool) -> None:
     assert timedelta(seconds=1) < LATE < timedelta(seconds=60)
 
 
+@pytest.mark.parametrize("ahead", [-3600.0, -30.0, 30.0, 600.0])
+def test_a_driver_with_another_clock_does_not_look_idle(ahead: float) -> None:
+    """Batches that end out of their interval are left out, and the snapshot says so: no batches would mean idleness."""
+    run = fresh()
+    for number in range(4):
+        for batch in range(5):
+            run.apply(progress(5 * number + batch, 10 * number + 2 * batch + ahead, seconds=2.0))
+        reading = run.cut(between(10 * number, 10 * number + 10))
+        assert reading.batches or reading.batches_left_out
+
+
+@pytest.mark.parametrize("ahead", [-4.0, 0.0, 4.0])
+def test_a_small_difference_of_clocks_leaves_nothing_out(ahead: float) -> None:
+    """What is a little late, or early, is in the next snapshot."""
+    run, seen = fresh(), []
+    for number in range(4):
+        for batch in range(5):
+            run.apply(progress(5 * number + batch, 10 * number + 2 * batch + ahead, seconds=2.0))
+        reading = run.cut(between(10 * number, 10 * number + 10))
+        assert reading.batches_left_out == 0
+        seen += ids(reading)
+    assert seen[:17] == list(range(17))
+
+
 def test_a_repeated_batch_counts_once() -> None:
     """A compacted log repeats events; the batch id identifies them."""
     run = fresh()

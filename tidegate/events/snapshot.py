@@ -146,6 +146,8 @@ class MetricSnapshot(Wire):
     batches: tuple[MicroBatch, ...] = Field(default=(), max_length=200)
     """Micro-batches that finished in the interval, oldest first; the newest 200 when there were more."""
     batches_left_out: Count = 0
+    """Micro-batches that were read and are not in `batches`: there were more than 200, or the clock of the driver is so
+    far behind or ahead that they are of another interval."""
     current_batch_started_at: Instant | None = None
     """Start of the micro-batch still running at `observed_at`, if one is."""
     running: Annotated[tuple[RunningBatch, ...], Field(max_length=50)] | None = None

@@ -40,6 +40,15 @@ class Interval:
         earliest = self.start if self.first else self.start - LATE
         return earliest < instant <= self.end
 
+    def misses(self, instant: datetime) -> bool:
+        """Whether what was read of this interval ended at an `instant` that no snapshot, or only a later one, covers.
+
+        The driver's clock is behind or ahead then, or the log was read late.
+        """
+        if instant <= self.start - LATE:
+            return not self.first  # else it fell into a gap, or was there before
+        return instant > self.end + (self.end - self.start) + LATE
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -175,7 +184,7 @@ class ApplicationRun:
         """
         running = [query.running for query in self._queries.values() if query.running is not None and query.active]
         return (
-            sum(interval.holds(at) for at, _ in self._batches),
+            sum(interval.holds(at) or interval.misses(at) for at, _ in self._batches),
             sum(interval.holds(run.at) for run in self._stage_runs),
             sum(batch.figures().tasks_finished for batch in running) if self.ended is None else 0,
         )
@@ -184,6 +193,7 @@ class ApplicationRun:
         """Return what the events so far say about an interval; drop nothing."""
         assert self.started is not None  # noqa: S101 - a run is followed only after its start was read
         batches = [batch for at, batch in self._batches if interval.holds(at)]
+        missed = sum(interval.misses(at) for at, _ in self._batches)
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
         queries = self._queries.values()
         batches_running = [query.running for query in queries if query.running is not None and query.active]
@@ -199,7 +209,7 @@ class ApplicationRun:
             query_id=next(iter(self._queries), None),
             committed=self.committed,
             batches=tuple(batches[-MAX_BATCHES:]),
-            batches_left_out=max(0, len(batches) - MAX_BATCHES),
+            batches_left_out=max(0, len(batches) - MAX_BATCHES) + missed,
             current_batch_started_at=running[0].started_at if running else None,
             running=tuple(batch.figures() for batch in running[:MAX_RUNNING]),
             stages=_stages(runs),
