@@ -239,3 +239,13 @@ def test_offsets_of_the_previous_run_apply_until_the_first_commit() -> None:
     assert not run.has_committed
     run.apply(progress(1, 1.0))
     assert run.cut(between(0, 10)).committed == {"rec": {0: 10}}
+
+
+def test_a_query_that_has_not_committed_yet_keeps_the_offsets_of_the_previous_run() -> None:
+    """Of two queries one commits first; those of the other's topic are still known."""
+    run = fresh()
+    run.inherited = {"rec": {0: 5}, "other": {0: 7, 1: 8}}
+    run.apply(QueryStarted("q", T))
+    run.apply(QueryStarted("slow", T))
+    run.apply(progress(1, 1.0))
+    assert run.committed == {"rec": {0: 10}, "other": {0: 7, 1: 8}}

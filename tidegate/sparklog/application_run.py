@@ -108,7 +108,8 @@ class ApplicationRun:
         self.started: events.ApplicationStarted | None = None
         self.ended: events.ApplicationEnded | None = None
         self.inherited: events.PartitionOffsets = {}
-        """Committed offsets of the previous run; they apply until this run commits, as the checkpoint is the same."""
+        """Committed offsets of the previous run; they apply until this run commits, as the checkpoint is the same. Its
+        queries commit at different times, so they apply topic by topic."""
         self._local_cores: int | None = None
         self._queries: dict[str, _Query] = {}
         self._rehearsals: set[str] = set()
@@ -153,7 +154,7 @@ class ApplicationRun:
 
     @property
     def committed(self) -> events.PartitionOffsets:
-        """The lowest committed offset of each partition over all queries; at first those of the previous run."""
+        """The lowest committed offset of each partition over all queries; of a topic without, the previous run's."""
         lowest: dict[str, dict[int, int]] = {}
         reading = {topic for query in self._queries.values() if not query.done for topic in query.committed}
         for query in self._queries.values():
@@ -163,7 +164,7 @@ class ApplicationRun:
                 of_topic = lowest.setdefault(topic, {})
                 for partition, offset in offsets.items():
                     of_topic[partition] = min(offset, of_topic.get(partition, offset))
-        return lowest or self.inherited
+        return {**self.inherited, **lowest}
 
     @property
     def has_committed(self) -> bool:
