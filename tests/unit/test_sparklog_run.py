@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.support.eventlogs import recorded, up_to
 from tidegate.sparklog.application_run import LATE, MAX_BATCHES, ApplicationRun, Interval, Reading
-from tidegate.sparklog.events import JobStarted, QueryProgress, QueryStarted, QueryTerminated, StageEnded, TaskEnded
+from tidegate.sparklog.events import (
+    JobStarted,
+    OperatorState,
+    QueryProgress,
+    QueryStarted,
+    QueryTerminated,
+    StageEnded,
+    TaskEnded,
+)
 from tidegate.sparklog.parse import parse
 
 T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
@@ -249,3 +258,16 @@ def test_a_query_that_has_not_committed_yet_keeps_the_offsets_of_the_previous_ru
     run.apply(QueryStarted("slow", T))
     run.apply(progress(1, 1.0))
     assert run.committed == {"rec": {0: 10}, "other": {0: 7, 1: 8}}
+
+
+def test_a_query_that_has_ended_holds_no_state() -> None:
+    """A backfill of few partitions that is done neither counts as state nor bounds the size of what goes on."""
+    run = fresh()
+    for query, size, partitions in (("backfill", 10**10, 4), ("q", 10**6, 200)):
+        state = (OperatorState("dedupe", 5, size, partitions),)
+        run.apply(replace(progress(0, 1.0, query=query), operators=state))
+    assert [o.partitions for o in run.cut(between(0, 10)).operators] == [4, 200]
+    run.apply(QueryTerminated("backfill", None))
+    assert [o.partitions for o in run.cut(between(10, 20)).operators] == [200]
+    run.apply(QueryTerminated("q", None))
+    assert [o.partitions for o in run.cut(between(20, 30)).operators] == [4, 200]

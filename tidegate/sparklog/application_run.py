@@ -200,6 +200,8 @@ class ApplicationRun:
         batches_running = [query.running for query in queries if query.running is not None and query.active]
         running = sorted(batches_running, key=lambda batch: batch.started_at) if self.ended is None else []
         failures = [query.failure for query in queries if query.failure is not None]
+        # A query that has ended holds no state any more; of an application without any other it is what was there last.
+        holding = [query for query in queries if query.active] or queries
         return Reading(
             app_id=self.started.app_id,
             started_at=self.started.at,
@@ -215,7 +217,7 @@ class ApplicationRun:
             running=tuple(batch.figures() for batch in running[:MAX_RUNNING]),
             stages=_stages(runs),
             gc_ratio=_gc_ratio(runs),
-            operators=tuple(operator for query in queries for operator in query.operators),
+            operators=tuple(operator for query in holding for operator in query.operators),
             local_cores=self._local_cores,
         )
 
