@@ -112,6 +112,16 @@ def test_a_restart_switches_to_the_new_run(tmp_path: Path) -> None:
     assert newest(reading).committed == {"rec": {0: 3458, 1: 3458, 2: 3457, 3: 3457}}
 
 
+def test_a_restart_on_a_machine_whose_clock_is_behind_switches_to_the_new_run(tmp_path: Path) -> None:
+    """Drivers run on different machines: a log that appears later is of the newer run, whatever its times say."""
+    rolling(tmp_path, as_app(recorded(), app_id="app-1", later=300), app_id="app-1")
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    assert newest(read(directory)["recorded"]).app_id == "app-1"
+    rolling(tmp_path, as_app(recorded(), app_id="app-2", later=200), app_id="app-2")
+    assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
+    assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
+
+
 def test_both_runs_are_read_in_a_handover(tmp_path: Path) -> None:
     """While the new driver warms up, the old one still works: both are read until the new one commits."""
     rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2))

@@ -54,6 +54,8 @@ class _Followed:
         self.log = ApplicationLog(path)
         self.run = ApplicationRun()
         self.complete = False
+        self.appeared = 0
+        """In which listing it was first seen."""
         self._broken = 0
         self._problem = ""
         self._on_broken = on_broken
@@ -102,6 +104,9 @@ class LogDirectory:
         self._limit = limit_bytes
         self._on_broken = on_broken
         self._done: set[str] = set()
+        self._listings = 0
+        self._appeared: dict[str, int] = {}
+        """In which listing a log was first seen, by stem."""
         self._unnamed: dict[str, _Followed] = {}
         self._refused: dict[str, str] = {}
         self._unwanted: dict[str, str] = {}
@@ -142,11 +147,13 @@ class LogDirectory:
         """Identify new logs, newest first, and follow renames."""
         fresh: list[tuple[float, Place]] = []
         listed: set[str] = set()
+        self._listings += 1
         for entry in self._entries():
             if entry.name.startswith("."):
                 continue
             stem = log_stem(entry.name)
             listed.add(stem)
+            self._appeared.setdefault(stem, self._listings)
             if self._unwanted.get(stem) in wanted:
                 self._done.discard(stem)
                 del self._unwanted[stem]
@@ -157,6 +164,7 @@ class LogDirectory:
                 with suppress(FileNotFoundError):  # deleted or renamed since the listing
                     fresh.append((entry.stat().st_mtime, self._path / entry.name))
         self._done &= listed
+        self._appeared = {stem: listing for stem, listing in self._appeared.items() if stem in listed}
         self._unwanted = {stem: job_id for stem, job_id in self._unwanted.items() if stem in listed}
         self._unnamed = {stem: followed for stem, followed in self._unnamed.items() if stem in listed}
         self._refused = {stem: error for stem, error in self._refused.items() if stem in listed}
@@ -200,9 +208,13 @@ class LogDirectory:
             self._unwanted[stem] = job_id
 
     def _follow(self, stem: str, job_id: str, followed: _Followed) -> None:
-        """Follow a run if it is its job's newest."""
+        """Follow a run if it is its job's newest.
+
+        A log that appeared later is of a newer run, even if the clock of its driver is behind that of the one before.
+        """
         job = self._jobs.setdefault(job_id, [])
-        if job and _start(followed) <= _start(job[-1]):
+        followed.appeared = self._appeared[stem]
+        if job and (followed.appeared, _start(followed)) <= (job[-1].appeared, _start(job[-1])):
             return
         followed.log.skip_to_recent()
         job.append(followed)
