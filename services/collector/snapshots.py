@@ -125,9 +125,12 @@ def _app(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> App | None:
     if app_id is not None and app_id in seen.master.active:
         return seen.master.active[app_id]
     named = seen.master.active_by_name.get(spec.job_id)
-    if named is not None and (run is None or named.started_at > run.started_at):
+    over = seen.master.completed.get(app_id) if app_id is not None else None
+    # The log has the times of its driver's clock, so those of the master are compared where it still knows the run.
+    began = over.started_at if over is not None else run.started_at if run is not None else None
+    if named is not None and (run is None or began is None or named.started_at > began):
         return named
-    return seen.master.completed.get(app_id) if app_id is not None else None
+    return over
 
 
 def _state_by_master(seen: SourceAnswers, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:

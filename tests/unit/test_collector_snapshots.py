@@ -186,6 +186,14 @@ def test_a_new_run_first_appears_at_the_master() -> None:
     assert result.incarnation_started_at == T
 
 
+def test_a_new_run_at_the_master_is_seen_whatever_the_clock_of_the_old_driver_said() -> None:
+    """The old driver's clock was five minutes ahead of the master's: by the master's times the new run is the newer."""
+    before = replace(WORKING, started_at=T + timedelta(minutes=5), ended=True, query_active=False)
+    over = app("app-1", state="FINISHED", at=T - timedelta(minutes=1))
+    result = made(reading=logs(before), view=master(app("app-9", at=T), completed=(over,)))
+    assert (result.state, result.incarnation) == (ClusterState.STARTING, "app-9")
+
+
 def test_a_handover_reports_the_working_run() -> None:
     """While the new driver warms up, the figures are those of the old one; after its end, of the new one."""
     both = logs(WORKING, WARM)
