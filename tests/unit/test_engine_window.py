@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.events import START, batch, snapshot, steady
+from tests.support.cases import decide
+from tests.support.events import START, batch, job, snapshot, steady
 from tidegate.engine.evidence import gather
 from tidegate.engine.state import MAX_SLICES, JobState, from_wire, to_wire
 from tidegate.engine.window import observe
@@ -97,6 +98,27 @@ def test_unseen_batches_are_neither_busy_nor_idle() -> None:
     state = taken(first, gap)
     assert state.window[-1].covered_seconds == 0.0
     assert gather(state, gap, 4, None).utilization is None
+
+
+def test_batches_of_two_queries_are_not_numbered_in_one_row() -> None:
+    """Each query has its own numbers: that they jump from one query to the other hides no time."""
+    shots = []
+    for n in range(1, 5):
+        short = [batch(n - k / 10, 5 * n - k, 10, 0.5) for k in (4, 2)]
+        shots.append(snapshot(n, batches=[batch(n - 0.8, 1000 + n, 10, 1.0), *short]))
+    state = taken(*shots, window=120.0)
+    assert [piece.covered_seconds for piece in state.window] == [10.0] * 4
+    assert gather(state, shots[-1], 4, None).utilization == pytest.approx(0.2)
+
+
+def test_time_that_no_snapshot_saw_is_not_idle() -> None:
+    """After a pause of the collector a snapshot without a finished batch does not tell how busy the pause was."""
+    busy = [snapshot(n, batches=[batch(n, n, 10, 10.0)]) for n in range(5)]
+    state, decision = decide(job(), [*busy, snapshot(35)])
+    assert state.window[-1].covered_seconds == 0.0
+    assert decision.evidence.utilization in (None, pytest.approx(1.0))
+    state, _ = decide(job(), [*busy, snapshot(35, batches=[batch(35, 5, 10, 300.0)])])
+    assert state.window[-1].covered_seconds == pytest.approx(310.0), "the numbers say that nothing else ended"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Final
 from tidegate.engine.batch_sums import BatchSums, micro
 from tidegate.engine.delay import Age, Offsets, has_fallen, offsets_of, watched
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
-from tidegate.events.snapshot import ALIVE, ClusterState, MetricSnapshot, Part, StageTasks
+from tidegate.events.snapshot import ALIVE, ClusterState, MetricSnapshot, MicroBatch, Part, StageTasks
 
 LEAST_INTERVALS: Final = 2.5
 """A window is at least this long. Rates are differences, so it must hold an earlier snapshot, even if one was lost."""
@@ -111,8 +111,10 @@ def _slice(state: JobState, snapshot: MetricSnapshot, offsets: Offsets) -> tuple
     # Batches that nobody saw finish hide time: it may have been busy or idle.
     batches = snapshot.batches
     whole = Part.PROGRESS not in snapshot.missing and not snapshot.batches_left_out
-    if batches and last_batch_id is not None and batches[0].batch_id > last_batch_id + 1:
-        whole = False
+    if whole and batches and last_batch_id is not None and _are_of_one_query(batches):
+        whole = batches[0].batch_id <= last_batch_id + 1
+    elif whole:  # no batch ids that could tell
+        whole = state.last_sequence < 0 or snapshot.sequence - state.last_sequence <= snapshot.interval_seconds
     # Batches of several queries overlap, and stand in the order in which they ended.
     for batch in sorted(batches, key=attrgetter("started_at")):
         start, seconds = batch.started_at.timestamp(), batch.duration_seconds
@@ -137,6 +139,15 @@ def _slice(state: JobState, snapshot: MetricSnapshot, offsets: Offsets) -> tuple
     sums = BatchSums(len(batches), records, micro(duration), squares, micro(products))
     known = outputs if outputs_known and batches else None
     return Slice(at, offsets.arrived, offsets.done, covered, busy, sums, known), busy_until, last_batch_id
+
+
+def _are_of_one_query(batches: Sequence[MicroBatch]) -> bool:
+    """Whether batches, in the order in which they ended, are numbered without a gap: each query has its own numbers."""
+    first = batches[0].batch_id
+    for place, batch in enumerate(batches):  # noqa: SIM110  (a generator has to be made for `all`)
+        if batch.batch_id != first + place:
+            return False
+    return True
 
 
 def _broken(window: Sequence[Slice], new: Slice) -> bool:
