@@ -65,10 +65,9 @@ class DeliveryQueue:
     def _work(self) -> None:
         while (batch := self._batches.get()) is not None:
             try:
-                for event, key in batch:
-                    self._publisher.send(event, key=key)
+                taken = sum(self._sent(event, key) for event, key in batch)
                 self._publisher.flush()
-                delivered = len(batch)
+                delivered = taken
             except NotDelivered as error:
                 delivered = 0
                 log.warning("not delivered, so there is a gap: %s", str(error)[:500])
@@ -79,3 +78,12 @@ class DeliveryQueue:
             with self._lock:
                 self._waiting -= len(batch)
             self._on_delivery(delivered, len(batch) - delivered)
+
+    def _sent(self, event: Wire, key: bytes | None) -> bool:
+        """Hand an event to the publisher; return whether it took it. One that is too large must not cost the others."""
+        try:
+            self._publisher.send(event, key=key)
+        except NotDelivered as error:
+            log.warning("not delivered, so there is a gap: %s", str(error)[:500])
+            return False
+        return True

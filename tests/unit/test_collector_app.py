@@ -15,12 +15,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.collector.app import Collector, build
+from services.collector.delivery import DeliveryQueue
 from services.collector.master import MasterUnreachable, MasterView, parse_state
 from services.collector.offsets import EndOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.sources import LogSource
 from tests.support.eventlogs import MASTER, recorded, rolling
 from tests.support.events import job
+from tests.support.events import snapshot as snapshot_event
 from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Unreadable
@@ -30,7 +32,7 @@ from tidegate.events.wire import Wire
 from tidegate.remote.files import Place
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
 from tidegate.runtime.health import Health
-from tidegate.runtime.producer import NotDelivered
+from tidegate.runtime.producer import NotDelivered, TooLarge
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import JobReading
 
@@ -588,3 +590,21 @@ def test_it_is_healthy_while_the_main_loop_runs(tmp_path: Path) -> None:
         return world.health.alive
 
     assert asyncio.run(play())
+
+
+def test_an_event_that_is_too_large_costs_no_other_event() -> None:
+    """A snapshot of 50,000 partitions is above a megabyte: the other jobs of its round are delivered all the same."""
+    small, large = (snapshot_event(1, partitions=partitions) for partitions in (8, 9))
+    publisher, counts = FakePublisher(), []
+
+    def send(event: Wire, *, key: bytes | None = None) -> None:
+        if event == large:
+            raise TooLarge("tidegate.snapshots: Broker: Message size too large")
+        publisher.sent.append((event, key))
+
+    publisher.send = send  # type: ignore[method-assign]
+    queue = DeliveryQueue(publisher, 10, lambda arrived, lost: counts.append((arrived, lost)))
+    queue.put([(small, None), (large, None), (small, None)])
+    queue.close(5.0)
+    assert [event for event, _ in publisher.sent] == [small, small]
+    assert counts == [(2, 1)]
