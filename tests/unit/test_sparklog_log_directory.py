@@ -122,6 +122,15 @@ def test_a_restart_on_a_machine_whose_clock_is_behind_switches_to_the_new_run(tm
     assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
 
 
+def test_the_log_of_an_old_run_that_is_put_back_replaces_nothing(tmp_path: Path) -> None:
+    """Somebody restores a log of last week: the run that was followed is still the newest."""
+    rolling(tmp_path, as_app(recorded(), app_id="app-2", later=90_000), app_id="app-2")
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    assert newest(read(directory)["recorded"]).app_id == "app-2"
+    rolling(tmp_path, as_app(recorded(), app_id="app-1", later=200), app_id="app-1")
+    assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
+
+
 def test_both_runs_are_read_in_a_handover(tmp_path: Path) -> None:
     """While the new driver warms up, the old one still works: both are read until the new one commits."""
     rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2))

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tidegate.remote.files import Entry, Place, RemotePath, scan
 from tidegate.runtime.logs import about
@@ -28,6 +28,8 @@ HEAD_STEP_BYTES = 16_384
 HEAD_STEPS = 64
 """Spark writes the application's start within about 30 kB; a file without it after a megabyte is not an event log."""
 BROKEN_LINES_NAMED = 5
+CLOCKS_APART = timedelta(hours=1)
+"""The clocks of two drivers differ by less."""
 """Broken lines of a log that are logged one by one; further ones are only counted."""
 
 
@@ -208,13 +210,10 @@ class LogDirectory:
             self._unwanted[stem] = job_id
 
     def _follow(self, stem: str, job_id: str, followed: _Followed) -> None:
-        """Follow a run if it is its job's newest.
-
-        A log that appeared later is of a newer run, even if the clock of its driver is behind that of the one before.
-        """
+        """Follow a run if it is its job's newest."""
         job = self._jobs.setdefault(job_id, [])
         followed.appeared = self._appeared[stem]
-        if job and (followed.appeared, _start(followed)) <= (job[-1].appeared, _start(job[-1])):
+        if job and not _is_newer(followed, job[-1]):
             return
         followed.log.skip_to_recent()
         job.append(followed)
@@ -229,6 +228,16 @@ class LogDirectory:
             new.inherited = old.committed
             gone = followed.pop(0)
             self._by_stem = {stem: each for stem, each in self._by_stem.items() if each is not gone}
+
+
+def _is_newer(one: _Followed, other: _Followed) -> bool:
+    """Whether a run is newer than another: its log appeared later, even if the clock of its driver is behind.
+
+    A log whose run started long before is an old one that was put back.
+    """
+    if one.appeared == other.appeared:
+        return _start(one) > _start(other)
+    return one.appeared > other.appeared and _start(one) > _start(other) - CLOCKS_APART
 
 
 def _start(followed: _Followed) -> datetime:
