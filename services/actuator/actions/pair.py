@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from services.actuator.actions.waits import ASK_SECONDS, KILL_AGAIN_SECONDS, KILL_SECONDS, NO_ANSWER_SECONDS
 from services.actuator.backends import DriverState
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.task import Task
-
-ASK_SECONDS = 0.5
-"""Between two questions to the cluster."""
-NO_ANSWER_SECONDS = 60.0
-"""How long the cluster may fail to answer before the action is given up."""
-KILL_SECONDS = 30.0
-KILL_AGAIN_SECONDS = 1.0
 
 
 def order_obstacle(live: Sequence[LiveDriver]) -> str | None:

@@ -13,6 +13,7 @@ import contextlib
 import logging
 
 from services.actuator.actions.elsewhere import CODE, first_elsewhere
+from services.actuator.actions.waits import KILL_AGAIN_SECONDS, KILL_SECONDS
 from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -28,9 +29,6 @@ LOOK_SECONDS = 0.2
 """Between two looks at a driver that is stopping. Each look asks the cluster; each pause adds to the downtime."""
 GRACE_SECONDS = 8.0
 """From the stop deadline to the kill: the launcher then ends the driver itself, and its JVM takes a moment."""
-KILL_SECONDS = 30.0
-"""From the end of the grace period until the action gives up."""
-KILL_AGAIN_SECONDS = 1.0
 
 
 def stop(

@@ -8,9 +8,8 @@ fence is taken for another run, so that the first one ends without a write shoul
 
 from __future__ import annotations
 
-import contextlib
-
 from services.actuator.actions.foreign import refuse_foreign, refuse_writer
+from services.actuator.actions.waits import NO_ANSWER_SECONDS, await_arrival
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -18,11 +17,7 @@ from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import CheckpointMark
 
-ARRIVAL_SECONDS = 60.0
-"""How long a driver that may be ours has to write who it is."""
 ARRIVAL_LOOK_SECONDS = 0.2
-NO_ANSWER_SECONDS = 60.0
-"""How long the cluster may fail to answer before the attempt is given up."""
 ASK_AGAIN_SECONDS = 1.0
 
 
@@ -75,13 +70,7 @@ def _adopt(task: Task, drivers: JobDrivers) -> ActionOutcome | None:
     token = task.fence.newest()
     if token is None or token.epoch != task.command.epoch:
         return None
-    with contextlib.suppress(*NO_ANSWER):
-        task.until(
-            lambda: drivers.facts(token) or not drivers.unclaimed(),
-            ARRIVAL_SECONDS,
-            ARRIVAL_LOOK_SECONDS,
-            retry_on=NO_ANSWER,
-        )
+    await_arrival(task, drivers, lambda: drivers.facts(token), ARRIVAL_LOOK_SECONDS)
     facts = drivers.facts(token)
     if not facts:
         return None

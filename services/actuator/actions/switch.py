@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from services.actuator.actions.pair import ASK_SECONDS, has_ended, others
+from services.actuator.actions.pair import has_ended, others
+from services.actuator.actions.waits import ASK_SECONDS
 from services.actuator.backends import DriverState
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver

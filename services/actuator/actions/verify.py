@@ -21,6 +21,7 @@ from typing import Any
 
 from services.actuator.actions.elsewhere import CODE, elsewhere
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress, going_back_could_help
+from services.actuator.actions.waits import ASK_SECONDS, NO_ANSWER_SECONDS
 from services.actuator.backends import DriverState
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -36,10 +37,6 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
 """Between two looks at the control directory, and at a checkpoint on this machine."""
-ASK_SECONDS = 0.5
-"""Between two questions to the cluster, and looks at a checkpoint elsewhere."""
-NO_ANSWER_SECONDS = 60.0
-"""How long the cluster may fail to answer before the attempt is given up."""
 UNKNOWN_SECONDS = 30.0
 """How long the cluster may not know a driver that has not arrived before the attempt is given up."""
 SAY_SECONDS = 15.0

@@ -9,24 +9,21 @@ After a crash nobody knows whether the second driver was submitted; one that sho
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from typing import Any
 
-from services.actuator.actions.pair import ASK_SECONDS, end_driver
+from services.actuator.actions.pair import end_driver
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress
 from services.actuator.actions.verify import LOOK_SECONDS, DriverCheck
+from services.actuator.actions.waits import ASK_SECONDS, await_arrival
 from services.actuator.backends import BackendRefused, BackendUnreachable
-from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
 
 log = logging.getLogger(__name__)
-
-ARRIVAL_SECONDS = 60.0
-"""How long a driver that may be ours has to write who it is."""
 
 
 def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: bool) -> ActionOutcome:
@@ -35,8 +32,9 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
     `maybe_submitted` says that an earlier try, perhaps of another process, may have submitted it already.
     """
     token = _adopt(task, drivers) if maybe_submitted else None
-    submission_id = None if token is None else str(drivers.facts(token)["submission_id"])
-    if token is None or submission_id is None:
+    if token is not None:
+        submission_id = str(drivers.facts(token)["submission_id"])
+    else:
         token = drivers.control.next_token(task.command.epoch)
         try:
             submission_id = drivers.submit(token, parallelism, handover=True)
@@ -121,11 +119,5 @@ class _WarmWatch:
 
 def _adopt(task: Task, drivers: JobDrivers) -> Token | None:
     """Return the run of a second driver that has arrived, or arrives now; None if it will not come."""
-    with contextlib.suppress(*NO_ANSWER):
-        task.until(
-            lambda: drivers.newest_run(task.command.epoch) or not drivers.unclaimed(),
-            ARRIVAL_SECONDS,
-            ASK_SECONDS,
-            retry_on=NO_ANSWER,
-        )
+    await_arrival(task, drivers, lambda: drivers.newest_run(task.command.epoch), ASK_SECONDS)
     return drivers.newest_run(task.command.epoch)
