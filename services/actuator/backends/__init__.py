@@ -1,4 +1,4 @@
-"""What the actuator asks of a cluster: seven questions, and one file per kind of cluster that answers them."""
+"""What the actuator asks of a cluster, and what it submits. Each kind of cluster has one file that answers."""
 
 from __future__ import annotations
 
