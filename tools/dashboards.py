@@ -35,9 +35,9 @@ def _count(metric: Metric, by: str, where: str = "", span: str = "1h") -> str:
     return f"sum by ({by}) (increase({metric.name}{where}[{span}]))"
 
 
-def _mean(metric: Metric, by: str, where: str = "", span: str = "1h") -> str:
-    total = f"sum by ({by}) (increase({metric.name}_sum{where}[{span}]))"
-    return f"{total} / sum by ({by}) (increase({metric.name}_count{where}[{span}]))"
+def _mean_of_hour(metric: Metric, where: str = "") -> str:
+    total = f"sum by (way) (increase({metric.name}_sum{where}[1h]))"
+    return f"{total} / sum by (way) (increase({metric.name}_count{where}[1h]))"
 
 
 def _slowest(metric: Metric, by: str) -> str:
@@ -96,8 +96,8 @@ FLEET: dict[str, tuple[Panel, ...]] = {
         each("Commands, an hour", _count(m.JOB_COMMANDS, "kind, way"), "{{kind}} {{way}}"),
         each("Ended commands, an hour", _count(m.JOB_RESULTS, "phase, code",
              '{phase=~"verified|rolled_back|failed|rejected"}'), "{{phase}} {{code}}"),
-        each("Outage of a change, mean of an hour", _mean(m.JOB_OUTAGE, "way"), "{{way}}", "s"),
-        each("Delay of a change, mean of an hour", _mean(m.JOB_CHANGE_DELAY, "way"), "{{way}}", "s"),
+        each("Outage of a change, mean of an hour", _mean_of_hour(m.JOB_OUTAGE), "{{way}}", "s"),
+        each("Delay of a change, mean of an hour", _mean_of_hour(m.JOB_CHANGE_DELAY), "{{way}}", "s"),
     ),
 }  # fmt: skip
 
@@ -139,8 +139,8 @@ JOB: dict[str, tuple[Panel, ...]] = {
     "Changes": (
         each("Commands, an hour", _count(m.JOB_COMMANDS, "kind, way", ONE_JOB), "{{kind}} {{way}}"),
         each("Results, an hour", _count(m.JOB_RESULTS, "phase, code", ONE_JOB), "{{phase}} {{code}}"),
-        each("Outage, mean of an hour", _mean(m.JOB_OUTAGE, "way", ONE_JOB), "{{way}}", "s"),
-        each("Delay of changes, mean of an hour", _mean(m.JOB_CHANGE_DELAY, "way", ONE_JOB), "{{way}}", "s"),
+        each("Outage, mean of an hour", _mean_of_hour(m.JOB_OUTAGE, ONE_JOB), "{{way}}", "s"),
+        each("Delay of changes, mean of an hour", _mean_of_hour(m.JOB_CHANGE_DELAY, ONE_JOB), "{{way}}", "s"),
         each("Age of each part of the snapshots", f"time() - max by (part) ({m.PART_AT.name}{ONE_JOB})", "{{part}}",
              "s"),
     ),

