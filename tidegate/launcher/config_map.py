@@ -17,13 +17,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from tidegate.launcher.kubernetes import CONFLICT, NOT_FOUND, Api, ApiRefused, ApiUnreachable
+from tidegate.launcher.remote_store import VIEW_SECONDS, patiently
 
 JOB_LABEL = "tidegate.dev/job"
 LABELS = {"app.kubernetes.io/managed-by": "tidegate"}
-VIEW_SECONDS = 0.4
-"""How old a view may be. It adds to the time without commits of a handover."""
 _TRIES = 20
-_AGAIN_SECONDS = 1.0
 _LONGEST_NAME = 63
 
 T = TypeVar("T")
@@ -147,12 +145,4 @@ class ConfigMapStore:
         self._seen_at = time.monotonic()
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        """Do something, again and again while the API server does not answer, for as long as this store is patient."""
-        until = time.monotonic() + self._patience
-        while True:
-            try:
-                return action()
-            except ApiUnreachable:
-                if time.monotonic() >= until:
-                    raise
-            time.sleep(_AGAIN_SECONDS)
+        return patiently(action, self._patience, lambda error: isinstance(error, ApiUnreachable))

@@ -17,9 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-VIEW_SECONDS = 0.4
-"""How old a view may be where looks are free. It adds to the time without commits of a handover."""
-_AGAIN_SECONDS = 1.0
+from tidegate.launcher.remote_store import VIEW_SECONDS, patiently
 
 T = TypeVar("T")
 
@@ -158,14 +156,5 @@ class FileStore:
         self._seen_at = float("-inf")
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        """Do something, again and again while nobody answers, for as long as this store is patient."""
-        until = time.monotonic() + self._patience
-        while True:
-            try:
-                return action()
-            except (PermissionError, ConnectionError):  # for good: who asks may not, or the driver's JVM has gone
-                raise
-            except OSError:
-                if time.monotonic() >= until:
-                    raise
-            time.sleep(_AGAIN_SECONDS)
+        for_good = (PermissionError, ConnectionError)  # who asks may not, or the driver's JVM has gone
+        return patiently(action, self._patience, lambda error: not isinstance(error, for_good))
