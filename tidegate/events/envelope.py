@@ -47,6 +47,7 @@ class Unreadable(Exception):
         "UNKNOWN_MAJOR": "the event has a major version this reader does not know",
         "INVALID": "a field is missing or has a value it may not have",
         "WRONG_KEY": "the record's key is not the one its value asks for",
+        "NO_JOB": "the job of a snapshot is not on the jobs topic",
     }
 
     def __init__(self, code: str, detail: str) -> None:

@@ -20,7 +20,6 @@ from tidegate.events.envelope import Unreadable
 
 COLLECTOR, DECIDER, ACTUATOR = "collector", "decider", "actuator"
 SERVICES = (COLLECTOR, DECIDER, ACTUATOR)
-LETTER_CODES = (*Unreadable.CODES, "NO_JOB")
 UNITS = ("records_per_second", "seconds", "records", "bytes", "slots", "ratio")
 QUICK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 CHANGE_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
@@ -240,5 +239,5 @@ def new_registry(service: str) -> CollectorRegistry:
 def count_from_zero(letters: Counter, topics: Iterable[str]) -> None:
     """Give each topic its series at 0 for every code: a counter that appears with a value shows no increase."""
     for topic in topics:
-        for code in LETTER_CODES:
+        for code in Unreadable.CODES:
             letters.labels(topic, code)
