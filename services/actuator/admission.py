@@ -9,38 +9,6 @@ from tidegate.events.job import JobSpec, Mode
 from tidegate.launcher.store import CONFIG_MAP
 from tidegate.remote.files import WITHOUT_OPTIONS, Files, FilesError
 
-CODES: dict[str, str] = {
-    "NO_SUCH_JOB": "there is no job of that id",
-    "OTHER_PIPELINE": "the command names another pipeline than the job",
-    "STALE_EPOCH": "a command with the same or a newer epoch has already been accepted",
-    "EXPIRED": "the command expired before it could start",
-    "PAUSED": "the job is in mode paused or advise, and the command was not given by hand",
-    "NOT_MEANT_TO_RUN": "the job's spec says that it should not run",
-    "INVALID_SIZE": "the size is outside the spec's bounds, or not a whole number of executors",
-    "NO_BACKEND": "this actuator has no backend of the kind that the spec names",
-    "ALREADY_RUNNING": "the command is a start, and the job already runs",
-    "FOREIGN_DRIVER": "the job runs in an application that Tidegate did not start",
-    "UNREADABLE_CHECKPOINT": "the actuator cannot read the job's checkpoint location or control directory",
-    "BROKEN_FILES": "the job's control directory or checkpoint cannot be used",
-    "OUTFENCED": "a newer command or another actuator holds the job's fence",
-    "STOP_FAILED": "the old driver could not be stopped, or nobody can tell what runs; nothing was started",
-    "NOT_SUBMITTED": "the cluster did not accept the new driver",
-    "NOT_VERIFIED": "the new driver ended, or committed no batch in time",
-    "FIRST_BATCH": "the new run is at work on its first batch, whose commit is still to come",
-    "CHECKPOINT_ELSEWHERE": "a query keeps its checkpoint elsewhere than the spec says; the job is not restarted",
-    "NOT_WARM": "a second driver failed before it could take over; the first one was not touched",
-    "NO_ROOM": "the cluster has no room for a second driver next to the first one",
-    "NOT_SWITCHED": "the first driver did not pause in time, or the second one ended; the first one goes on",
-    "NOT_RESUMED": "after a failed handover the first driver did not go on, so the job is restarted",
-    "NO_WAY": "none of the ways that the spec allows can change the size of the running job",
-    "GRANTED_FEWER": "the cluster had fewer slots than ordered; the job runs at the size that was granted",
-    "EXECUTORS_DIED": "new executors died as they came; the job keeps the size that worked last",
-    "NOT_WORKING": "the ordered executors did not come, or did no work, in time",
-    "NO_ANSWER": "the running driver did not obey the order for a size, or nobody can tell what runs",
-    "DRIVER_ENDED": "the driver ended while its executors were being changed",
-    "OTHER_QUERY": "the checkpoint belongs to another query than before",
-}
-
 
 def refusal(
     command: ScalingCommand,

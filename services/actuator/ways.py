@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from services.actuator.actions.elsewhere import CODE as ELSEWHERE
 from services.actuator.actions.elsewhere import first_elsewhere
 from services.actuator.actions.pair import handover_obstacle, order_obstacle
 from services.actuator.drivers import LiveDriver
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
+from tidegate.events.result import CHECKPOINT_ELSEWHERE
 from tidegate.events.way import Way
 
 EVENTS = {
@@ -36,7 +36,7 @@ def choose_way(task: Task, live: Sequence[LiveDriver]) -> ActionOutcome:
         obstacles.append(f"{way}: {obstacle}")
     astray = first_elsewhere(task.spec, live)
     if astray is not None:
-        return ActionOutcome(ActionEvent.REFUSED, astray, ELSEWHERE, submission_id=newest)
+        return ActionOutcome(ActionEvent.REFUSED, astray, CHECKPOINT_ELSEWHERE, submission_id=newest)
     sentence = (
         f"The size of the running job cannot be changed: {'; '.join(obstacles)}."
         " Allow a restart in application.rescale, or stop the job and start it again."

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.actuator.admission import CODES
 from tidegate.events.decision import Status
 from tidegate.events.envelope import Unreadable
+from tidegate.events.result import CODES
 from tidegate.installed import engine
 
 ROOT = Path(__file__).parents[2]

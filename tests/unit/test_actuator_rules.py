@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from services.actuator.admission import CODES, refusal
+from services.actuator.admission import refusal
 from services.actuator.backends import Submission
 from services.actuator.checkpoint import CheckpointError, read_checkpoints, read_mark
 from tests.support.command_log import command_log
 from tests.support.events import START, job
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
-from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit, result_id
+from tidegate.events.result import CODES, ActionResult, CheckpointMark, Phase, QueryCommit, result_id
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.engine import OURS, step
 from tests.support.events import START, job, observed, result, snapshot, steady
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ChangeMemory, ClosedWay
+from tidegate.engine.costs import ChangeMemory, ClosedWay
 from tidegate.engine.engine import Engine
 from tidegate.engine.guards.silence import cheapest_limit
 from tidegate.engine.memory import NoMemory
@@ -24,7 +24,7 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Status
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.job import JobSpec, ManualScale, Mode
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import CHECKPOINT_ELSEWHERE, ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, SourceOffsets
 from tidegate.events.way import Way
 

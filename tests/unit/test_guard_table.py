@@ -17,7 +17,7 @@ import pytest
 import tidegate.engine.plan
 from tests.support.cases import AT, case, decide, evidence
 from tests.support.events import START, batch, job, snapshot, steady
-from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, ChangeMemory, ClosedWay, MeasuredCost
+from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.guards.worth import RestartBudget
 from tidegate.engine.history import ORDERS_KEPT, STOPPED, Growth, History, note_gain, note_order
@@ -26,6 +26,7 @@ from tidegate.engine.ways import checksum
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec, ManualScale, Mode
+from tidegate.events.result import CHECKPOINT_ELSEWHERE
 from tidegate.events.snapshot import (
     ClusterState,
     MetricSnapshot,

@@ -15,7 +15,7 @@ from tidegate.events.way import Way
 COSTS_KEPT: Final = 8
 """Costs remembered of each way."""
 
-FELL_BACK, CHECKPOINT_ELSEWHERE = "FELL_BACK", "CHECKPOINT_ELSEWHERE"
+FELL_BACK: Final = "FELL_BACK"
 
 
 class MeasuredCost(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.engine.costs import (
-    CHECKPOINT_ELSEWHERE,
     FELL_BACK,
     ClosedWay,
     MeasuredCost,
@@ -21,7 +20,7 @@ from tidegate.engine.zero import note_lost, note_result
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Observed
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import CHECKPOINT_ELSEWHERE, FIRST_BATCH, GRANTED_FEWER, ActionResult, Phase
 from tidegate.events.way import Way
 
 GRACE_SECONDS: Final = 30.0
@@ -29,11 +28,6 @@ GRACE_SECONDS: Final = 30.0
 
 LOST_SECONDS: Final = 1800.0
 """A command that started and has not ended after this is given up; the next one fences it off."""
-
-GRANTED_FEWER: Final = "GRANTED_FEWER"
-
-FIRST_BATCH: Final = "FIRST_BATCH"
-"""Code of a start that is at work on its first batch and has committed nothing yet."""
 
 
 def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState:

@@ -23,9 +23,10 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from tidegate.engine.case import Case
-from tidegate.engine.costs import CHECKPOINT_ELSEWHERE, FELL_BACK, MeasuredCost
+from tidegate.engine.costs import FELL_BACK, MeasuredCost
 from tidegate.engine.state import JobState
 from tidegate.events.job import JobSpec
+from tidegate.events.result import CHECKPOINT_ELSEWHERE
 from tidegate.events.way import Way
 
 RETRY_SECONDS: Final = 3600.0

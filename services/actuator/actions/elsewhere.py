@@ -13,8 +13,6 @@ from services.actuator.checkpoint import holds
 from services.actuator.drivers import LiveDriver
 from tidegate.events.job import JobSpec
 
-CODE = "CHECKPOINT_ELSEWHERE"
-
 
 def elsewhere(spec: JobSpec, facts: dict[str, Any]) -> str | None:
     """Return a sentence about the first query of a run whose checkpoint is elsewhere; None if all are in place.

@@ -20,7 +20,7 @@ from services.actuator.backends import DriverState
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.machine import ActionEvent, CommandState
 from services.actuator.task import ActionOutcome, Task
-from tidegate.events.result import ActionResult
+from tidegate.events.result import GRANTED_FEWER, ActionResult
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.launcher.control import Token
@@ -161,7 +161,7 @@ class _SizeChange:
             what += "; its queries have no data to process"
         code, seconds = "OK", self._seconds()
         if self.ordered < self.wanted:
-            code = "GRANTED_FEWER"
+            code = GRANTED_FEWER
             what += f": the cluster granted no more of the {self.wanted} that were ordered"
         return ActionOutcome(
             ActionEvent.RESIZED,

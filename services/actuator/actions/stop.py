@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from services.actuator.actions.elsewhere import CODE, first_elsewhere
+from services.actuator.actions.elsewhere import first_elsewhere
 from services.actuator.actions.waits import KILL_AGAIN_SECONDS, KILL_SECONDS
 from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
-from tidegate.events.result import CheckpointMark
+from tidegate.events.result import CHECKPOINT_ELSEWHERE, CheckpointMark
 from tidegate.events.wire import Scalar
 from tidegate.launcher.control import STOP_EXTENSION
 
@@ -42,7 +42,7 @@ def stop(
     """
     astray = _astray(task, drivers) if may_refuse and _goes_on(task) else None
     if astray is not None:
-        return ActionOutcome(ActionEvent.WOULD_NOT_STOP, f"{astray} The job runs on as it was.", CODE)
+        return ActionOutcome(ActionEvent.WOULD_NOT_STOP, f"{astray} The job runs on as it was.", CHECKPOINT_ELSEWHERE)
     started = task.clock.monotonic()
     drivers.request_stop(task.fence.take(), task.command.command_id)
     seconds = task.spec.application.stop_deadline_seconds + GRACE_SECONDS

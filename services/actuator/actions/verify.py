@@ -19,7 +19,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from services.actuator.actions.elsewhere import CODE, elsewhere
+from services.actuator.actions.elsewhere import elsewhere
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress, going_back_could_help
 from services.actuator.actions.waits import ASK_SECONDS, NO_ANSWER_SECONDS
 from services.actuator.backends import DriverState
@@ -28,7 +28,7 @@ from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
-from tidegate.events.result import ActionResult, CheckpointMark, QueryCommit
+from tidegate.events.result import CHECKPOINT_ELSEWHERE, FIRST_BATCH, ActionResult, CheckpointMark, QueryCommit
 from tidegate.events.wire import Scalar
 from tidegate.launcher.control import Token
 from tidegate.runtime.clock import Clock
@@ -41,8 +41,6 @@ UNKNOWN_SECONDS = 30.0
 """How long the cluster may not know a driver that has not arrived before the attempt is given up."""
 SAY_SECONDS = 15.0
 """Between two log lines about the same start."""
-FIRST_BATCH = "FIRST_BATCH"
-"""Code of a start whose first batch is at work."""
 
 
 def verify(
@@ -138,7 +136,7 @@ class StartWatch:
             found = ActionOutcome(ActionEvent.COMMITTED, "The queries run and have no data to process.")
         if found is None or found.event is not ActionEvent.COMMITTED or astray is None:
             return found
-        return replace(found, sentence=f"{found.sentence} {astray}", code=CODE)
+        return replace(found, sentence=f"{found.sentence} {astray}", code=CHECKPOINT_ELSEWHERE)
 
     def _working(self, facts: dict[str, Any], progress: StartProgress) -> ActionOutcome | None:
         """Return that the first batch of a start is at work and will not end at once, if that is so."""
@@ -149,7 +147,7 @@ class StartWatch:
         if now < self._at_work_since + self._task.spec.interval_seconds / 2:
             return None
         sentence, astray = f"The new driver works: {progress.text}.", elsewhere(self._task.spec, facts)
-        sentence, code = (sentence, FIRST_BATCH) if astray is None else (f"{sentence} {astray}", CODE)
+        sentence, code = (sentence, FIRST_BATCH) if astray is None else (f"{sentence} {astray}", CHECKPOINT_ELSEWHERE)
         return ActionOutcome(ActionEvent.WORKING, sentence, code, details=progress.details)
 
     def _say(self, progress: StartProgress) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.engine.case import Case
-from tidegate.engine.costs import CHECKPOINT_ELSEWHERE
 from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.reasons import Reason
 from tidegate.engine.ways import way_to
+from tidegate.events.result import CHECKPOINT_ELSEWHERE
 from tidegate.events.way import Way
 
 
