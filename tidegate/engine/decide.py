@@ -73,8 +73,7 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
     if newest is not None and _mixes_sizes(state, snapshot):
         newest = Slice(newest.at, newest.arrived, newest.committed)
         state = state._replace(window=(*state.window[:-1], newest))
-    if state.changes.shortfall is not None:
-        state = _note_free_slots(state, snapshot)
+    state = _note_free_slots(state, snapshot)
     state, current = _current_size(state, snapshot)
     state = _count_end(state, snapshot)
     evidence = gather(state, snapshot, current, delay)
@@ -254,18 +253,15 @@ def _after(
             command.expires_at.timestamp(),
             way=command.way,
         )
-        if command.kind is CommandKind.RESCALE and outcome.final == case.current:
+        if command.kind is CommandKind.RESCALE:
             last_action_at = case.decided_at
+            if outcome.final != case.current:
+                rate = case.evidence.true_processing_rate
+                history = note_order(history, case.decided_at, case.current, outcome.final, rate)
+                if case.manual is None:
+                    memory = policy.ordered(case, memory, proposal, outcome.final)
             if command.way is Way.RESTART:
                 history = note_restart(history, case.decided_at)
-        elif command.kind is CommandKind.RESCALE:
-            last_action_at = case.decided_at
-            rate = case.evidence.true_processing_rate
-            history = note_order(history, case.decided_at, case.current, outcome.final, rate)
-            if command.way is Way.RESTART:
-                history = note_restart(history, case.decided_at)
-            if case.manual is None:
-                memory = policy.ordered(case, memory, proposal, outcome.final)
         elif command.kind is CommandKind.STOP and outcome.status in HALTS:
             history = replace(history, halt=HALTS[outcome.status])
         elif command.kind is CommandKind.STOP and case.spec.running:
