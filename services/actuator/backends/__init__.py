@@ -108,14 +108,15 @@ class Submission:
         means nothing to Spark: there it only tells the launcher how far the run can grow.
         """
         app = self.spec.application
-        fixed, asks_freely = "spark.dynamicAllocation.enabled", app.master.startswith(_ASK_FREELY)
+        asks_freely = app.master.startswith(_ASK_FREELY)
+        fixed = {"spark.dynamicAllocation.enabled": "false"}
         executors = str(self.parallelism // app.executor_cores)
         instances = {"spark.executor.instances": executors} if asks_freely else {}
         if Way.IN_PLACE not in app.ways or not (asks_freely or app.master.startswith("spark://")):
-            return {"spark.cores.max": str(self.parallelism), fixed: "false", **instances}
+            return {"spark.cores.max": str(self.parallelism), **fixed, **instances}
         most = {"spark.cores.max": str(max(self.spec.scaling.max_parallelism, self.parallelism))}
         if asks_freely:
-            return {**most, **instances, fixed: "false", **_FORGET_PODS, **_DECOMMISSION}
+            return {**most, **instances, **fixed, **_FORGET_PODS, **_DECOMMISSION}
         return {
             **most,
             "spark.executor.instances": executors,
