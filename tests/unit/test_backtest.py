@@ -13,7 +13,7 @@ from tests.support.plain_logs import load, model, write_log
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
 from tidegate.backtest.fitting import cold_seconds, fit
-from tidegate.backtest.jobfile import megabytes, told_by
+from tidegate.backtest.jobfile import told_by
 from tidegate.backtest.logs import read_logs
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
 from tidegate.backtest.report import as_json, change_rows, headline, options_in_words, result_rows, trust
@@ -22,6 +22,7 @@ from tidegate.backtest.trial import Replica
 from tidegate.cli.specfile import parse_specs
 from tidegate.events.job import Mode, Tariff
 from tidegate.lab.tunings import DEFAULTS, Tuning
+from tidegate.launcher.pods import mebibytes
 from tidegate.remote.files import Files
 from tidegate.twin.load import Load
 from tidegate.twin.topic import even
@@ -201,7 +202,7 @@ def test_the_job_file_is_for_the_cluster_that_the_job_ran_on(folder: Path) -> No
 @pytest.mark.parametrize(("text", "expected"), [("1g", 1024), ("512m", 512), ("2048k", 2), ("300M", 300), ("?", 1024)])
 def test_sizes_of_memory_are_read(text: str, expected: int) -> None:
     """Sizes are in MiB, as Spark writes them."""
-    assert megabytes(text) == expected
+    assert mebibytes(text, 1024) == expected
 
 
 def test_options_that_do_not_last_are_not_proposed(past: Past) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 import yaml
 
 from tidegate.backtest.logs import Run
 from tidegate.events.job import Backend, JobSpec
+from tidegate.launcher.pods import mebibytes
 
 LEAST_MEMORY_MB = 472
 """Spark refuses executors whose heap is below 450 MiB, and the JVM counts a little less than it was given."""
@@ -100,18 +100,10 @@ def told_by(run: Run) -> Told:
         checkpoint=_checkpoint(run, args),
         event_log_dir=_path(spark["spark.eventLog.dir"]) if "spark.eventLog.dir" in spark else None,
         executor_cores=int(spark.get("spark.executor.cores", 0)) or max(cores, default=1),
-        executor_memory_mb=max(LEAST_MEMORY_MB, megabytes(spark.get("spark.executor.memory", "1g"))),
-        driver_memory_mb=max(LEAST_MEMORY_MB, megabytes(spark.get("spark.driver.memory", "1g"))),
+        executor_memory_mb=max(LEAST_MEMORY_MB, mebibytes(spark.get("spark.executor.memory"), 1024)),
+        driver_memory_mb=max(LEAST_MEMORY_MB, mebibytes(spark.get("spark.driver.memory"), 1024)),
         topics=tuple(sorted({topic for batch in run.batches for topic in batch.end})),
     )
-
-
-def megabytes(text: str) -> int:
-    """Return a size of memory as Spark writes it, such as `1g`, in MiB."""
-    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", text.lower())
-    if match is None:
-        return 1024
-    return ceil(int(match.group(1)) * {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2}[match.group(2)])
 
 
 def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:

@@ -78,11 +78,11 @@ def memory_mb(role: str, heap_mb: int, conf: Mapping[str, str], *, python: bool)
     """Return the MiB that a pod asks for; `role` is `driver` or `executor`."""
     factor = conf.get(f"spark.{role}.memoryOverheadFactor", overhead_factor(conf, python=python))
     usual = max(_LEAST_OVERHEAD_MB, math.ceil(float(factor) * heap_mb))
-    workers = _mebibytes(conf.get("spark.executor.pyspark.memory"), 0) if python and role == "executor" else 0
-    return heap_mb + _mebibytes(conf.get(f"spark.{role}.memoryOverhead"), usual) + workers
+    workers = mebibytes(conf.get("spark.executor.pyspark.memory"), 0) if python and role == "executor" else 0
+    return heap_mb + mebibytes(conf.get(f"spark.{role}.memoryOverhead"), usual) + workers
 
 
-def _mebibytes(size: str | None, default: int) -> int:
+def mebibytes(size: str | None, default: int) -> int:
     """Return a size as Spark writes it, such as `1g`, in MiB; a plain number is MiB."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", (size or "").strip().lower())
     return default if match is None else math.ceil(int(match[1]) * _UNITS[match[2]])
