@@ -20,6 +20,7 @@ import yaml
 from tidegate.events.decision import Status
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState
+from tools.generated import write_or_check
 from tools.job_file import Untitled
 
 Schema = dict[str, Any]
@@ -324,14 +325,7 @@ def text() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the file, or check it; return the exit code."""
-    if FILE.is_file() and FILE.read_text("utf-8") == text():
-        return 0
-    if "--check" in arguments:
-        print(f"{FILE.name} is not as `python -m tools.crd` writes it", file=sys.stderr)
-        return 1
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(text(), "utf-8")
-    return 0
+    return write_or_check({FILE: text()}, arguments)
 
 
 if __name__ == "__main__":

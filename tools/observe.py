@@ -15,6 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from tidegate.runtime.metrics import TABLE, Metric
 from tools.alerts import ALERTS, rules
 from tools.dashboards import dashboards
+from tools.generated import write_or_check
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = "# Written by `python -m tools.observe`; change tools/alerts.py instead.\n"
@@ -105,19 +106,7 @@ def _row(metric: Metric) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the files, or check them; return the exit code."""
-    wrong = []
-    for path, text in files().items():
-        place = ROOT / path
-        if place.exists() and place.read_text("utf-8") == text:
-            continue
-        wrong.append(str(path))
-        if "--check" not in arguments:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, "utf-8")
-    if wrong and "--check" in arguments:
-        print(f"not as `python -m tools.observe` writes them: {', '.join(wrong)}", file=sys.stderr)
-        return 1
-    return 0
+    return write_or_check({ROOT / path: text for path, text in files().items()}, arguments)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.installed import engine
 from tidegate.policies import behaviour
 from tools import policy_texts as texts
+from tools.generated import write_or_check
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "policies"
 
@@ -223,34 +224,9 @@ def _doc(of: Any) -> tuple[str, str]:
     return first, rest.strip("\n")
 
 
-def differences() -> list[str]:
-    """Return what is wrong with the folder: stale, missing and extra pages."""
-    made = pages()
-    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*")}
-    return sorted(
-        [f"{name} is missing" for name in made.keys() - found.keys()]
-        + [f"{name} is extra" for name in found.keys() - made.keys()]
-        + [f"{name} is stale" for name in made.keys() & found.keys() if made[name] != found[name]]
-    )
-
-
 def main(arguments: list[str]) -> int:
-    """Write or check the pages; return the exit code."""
-    if "--check" in arguments:
-        problems = differences()
-        for problem in problems:
-            print(f"docs/policies/{problem}", file=sys.stderr)
-        if problems:
-            print("run `python -m tools.policy_pages`, or `make schemas`", file=sys.stderr)
-        return 1 if problems else 0
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    made = pages()
-    for path in FOLDER.glob("*"):
-        if path.name not in made:
-            path.unlink()
-    for name, text in made.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    return 0
+    """Write the pages, or check them; return the exit code."""
+    return write_or_check({FOLDER / name: text for name, text in pages().items()}, arguments, FOLDER)
 
 
 if __name__ == "__main__":

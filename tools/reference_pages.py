@@ -26,6 +26,7 @@ from tidegate.events.topics import TOPICS
 from tidegate.replay.audit.checks import Hop, all_checks
 from tidegate.runtime.settings import PREFIX, ServiceSettings
 from tidegate.stack.versions import SPARK_VERSIONS
+from tools.generated import write_or_check
 from tools.schemas import json_schema
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -228,24 +229,9 @@ def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
 
 
-def differences() -> list[str]:
-    """Return what is wrong with the folder: stale, missing and extra pages."""
-    made = pages()
-    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
-    return [f"{name} is stale" for name in sorted(made.keys() | found.keys()) if made.get(name) != found.get(name)]
-
-
 def main(arguments: list[str]) -> int:
-    """Write or check the pages; return the exit code."""
-    if "--check" in arguments:
-        problems = differences()
-        for problem in problems:
-            print(f"docs/reference/{problem}: run `make schemas`", file=sys.stderr)
-        return 1 if problems else 0
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    return 0
+    """Write the pages, or check them; return the exit code."""
+    return write_or_check({FOLDER / name: text for name, text in pages().items()}, arguments, FOLDER)
 
 
 if __name__ == "__main__":

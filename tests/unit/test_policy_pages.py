@@ -24,7 +24,6 @@ pytestmark = pytest.mark.skipif(
 
 def test_the_pages_are_up_to_date() -> None:
     """Whoever changes a policy, guard or reason code writes the pages again: `python -m tools.policy_pages`."""
-    assert policy_pages.differences() == []
     assert policy_pages.main(["--check"]) == 0
 
 
@@ -40,10 +39,9 @@ def test_stale_missing_and_extra_pages_are_refused(
     (folder / "gone.md").write_text("a policy that was removed")
     assert policy_pages.main(["--check"]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "docs/policies/gone.md is extra",
-        "docs/policies/hpa.md is stale",
-        "docs/policies/keda.md is missing",
-        "run `python -m tools.policy_pages`, or `make schemas`",
+        "policies/gone.md is extra: run `make schemas`",
+        "policies/hpa.md is stale: run `make schemas`",
+        "policies/keda.md is missing: run `make schemas`",
     ]
     assert policy_pages.main([]) == 0
     assert policy_pages.main(["--check"]) == 0
