@@ -75,6 +75,8 @@ class Schedule:
         """Drop jobs that no longer exist."""
         for job_id in self._newest.keys() - present.keys():
             del self._newest[job_id]
+        self._fresh.intersection_update(present)
+        self._stepped_back.intersection_update(present)
 
     def _warn_of_step(self, spec: JobSpec, newest: int, sequence: int, now: datetime) -> None:
         if sequence < newest - spec.interval_seconds and spec.job_id not in self._stepped_back:

@@ -142,10 +142,14 @@ class Sources:
         return result
 
     def keep(self, places: Collection[str]) -> None:
-        """Forget the metrics of masters and directories that no job has any more."""
+        """Forget masters and directories that no job has any more: their metrics, and the threads that read there."""
         for kind, place in [asked for asked in self._asked if asked[1] and asked[1] not in places]:
             self._asked.discard((kind, place))
             self.metrics.source_at.remove(kind, place)
+        for where in self._directories.keys() - set(places):
+            self._directories.pop(where).worker.close()
+        for where in self._checkpoint_workers.keys() - set(places):
+            self._checkpoint_workers.pop(where).close()
 
     def close(self) -> None:
         """End the threads."""

@@ -505,7 +505,7 @@ def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_jobs_come_and_go(tmp_path: Path) -> None:
-    """A new job is measured from its next interval on; a removed job is no longer measured."""
+    """A new job is measured from its next interval on; a removed job is no longer measured, and its threads end."""
 
     async def play() -> list[MetricSnapshot]:
         world = World()
@@ -514,7 +514,8 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
         await world.turn(1)
         await world.turn(2)
         await world.turn(10)
-        world.jobs.specs, world.jobs.changed = [spec(tmp_path, "b")], ["a", "b"]
+        (tmp_path / "b").mkdir()
+        world.jobs.specs, world.jobs.changed = [spec(tmp_path / "b", "b")], ["a", "b"]
         await world.turn(11)
         await world.turn(12)
         await world.turn(20)
@@ -522,6 +523,10 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
 
     made = asyncio.run(play())
     assert [(snapshot.job_id, snapshot.sequence - EPOCH) for snapshot in made] == [("a", 10), ("b", 20)]
+    of_a = [thread for thread in threading.enumerate() if thread.name == f"collector-logs {tmp_path}"]
+    for thread in of_a:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in of_a)
 
 
 def test_an_unreadable_spec_goes_to_the_dead_letters(tmp_path: Path) -> None:
