@@ -133,7 +133,7 @@ class ActionResult(Wire):
     parallelism: Count
     """The size this phase aims at or has reached; 0 while the job is meant to be stopped."""
     code: str = "OK"
-    """Reason code of a rejection, failure or rollback; `OK` otherwise."""
+    """`OK`, or why the command was rejected, failed, was taken back, or ended in another way than ordered."""
     sentence: str = ""
     incarnation: str | None = None
     """Spark application id, once known."""
@@ -152,9 +152,9 @@ class ActionResult(Wire):
     details: dict[str, Scalar] = Field(default_factory=dict)
     """Measured figures of the phase, such as `stop_seconds` or `last_batch_id`. Nothing is read back from them."""
     checkpoint: CheckpointMark | None = None
-    """With `stopped`."""
+    """With `stopped`, and with `running` in a handover."""
     run: Count | None = None
-    """With `starting` and `running`: the number of the new run under the command's epoch."""
+    """The number of the new run under the command's epoch, from the phase in which there is one."""
 
 
 def result_id(command_id: str, phase: Phase, attempt: int = 1) -> str:
