@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import faust
+from confluent_kafka import KafkaException
 from redis import Redis
 
 from services.decider.faust_app import RAW, drop, new_app, prepare_topics, still_assigned
@@ -116,11 +117,14 @@ def build(
     @app.task  # type: ignore[untyped-decorator]
     async def maintain() -> None:
         """Every second: signal health, refresh the cached views, and rebuild the reservations if Redis lost them."""
-        while True:
-            beat()
-            metrics.jobs.follow(specs, clock.now())
-            await rebuild_reservations(settings, specs, reservations, clock, metrics)
-            await asyncio.sleep(1.0)
+        try:
+            while True:
+                beat()
+                metrics.jobs.follow(specs, clock.now())
+                await rebuild_reservations(settings, specs, reservations, clock, metrics)
+                await asyncio.sleep(1.0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
+            exit_at_once("the upkeep failed", error)
 
     return app
 
@@ -145,7 +149,7 @@ async def rebuild_reservations(
         return
     try:
         holds = await asyncio.to_thread(read_holds, settings, specs, clock.now())
-    except Exception as error:  # noqa: BLE001 - nothing is granted until a later attempt succeeds
+    except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
         log.warning("cannot read the topics to rebuild redis: %s", error)
         return
     if await reservations.restore(holds):

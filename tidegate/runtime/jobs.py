@@ -35,9 +35,9 @@ class JobsView:
         self._check = check
         self._specs: dict[str, JobSpec] = {}
 
-    def load(self, timeout_seconds: float = 60.0) -> None:
-        """Read the topic to its end."""
-        for message in self._reader.read_to_end(timeout_seconds):
+    def load(self, silence_seconds: float = 60.0) -> None:
+        """Read the topic to its end; raise `TimeoutError` if for so long nothing more comes."""
+        for message in self._reader.read_to_end(silence_seconds):
             self._take(record_of(message))
 
     def poll(self) -> list[str]:

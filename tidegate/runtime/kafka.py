@@ -228,15 +228,16 @@ class TopicReader:
             if self.at_end and seconds == 0.0:
                 return None
 
-    def read_to_end(self, timeout_seconds: float = 60.0) -> Iterator[Message]:
-        """Yield every record up to the end; raise `TimeoutError` if the end cannot be reached in time."""
-        deadline = time.monotonic() + timeout_seconds
+    def read_to_end(self, silence_seconds: float = 60.0) -> Iterator[Message]:
+        """Yield every record up to the end; raise `TimeoutError` if for so long nothing more comes."""
+        deadline = time.monotonic() + silence_seconds
         while not self.at_end:
             message = self.poll(0.1)
             if message is not None:
                 yield message
+                deadline = time.monotonic() + silence_seconds
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"could not read {sorted(self._unread)} to the end in {timeout_seconds:g} s")
+                raise TimeoutError(f"{sorted(self._unread)}: nothing came for {silence_seconds:g} s before the end")
 
     def close(self) -> None:
         """Close the connection."""
