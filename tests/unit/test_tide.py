@@ -78,6 +78,16 @@ def test_only_useful_sizes_are_considered() -> None:
     assert useful_sizes(1, 5, ()) == (1, 2, 3, 4, 5)
 
 
+def test_a_spec_that_allows_very_many_slots_costs_no_more() -> None:
+    """No size above the widest stage is tried, and none that was only tried is remembered: each shape is kept long."""
+    shape = ((200, 0.7, 5.0, 17), (64, 0.3, 1.0, -1))
+    assert useful_sizes(1, 1_000_000, shape) == useful_sizes(1, 200, shape)
+    assert useful_sizes(3, 999_999, even(200), step=3)[-1] == 201
+    assert useful_sizes(300, 1_000_000, shape) == (300,)
+    assert len(work_of(shape).found) == 0
+
+
+
 @pytest.mark.parametrize(("place", "sizes"), [(0, (1, 2)), (3, (1, 2, 4)), (5, (1, 2, 3, 6))])
 def test_more_slots_help_until_the_slowest_task_begins_at_once(place: int, sizes: tuple[int, ...]) -> None:
     """Of six tasks, one takes as long as the others together, so its stage ends with it."""

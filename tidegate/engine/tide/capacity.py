@@ -108,9 +108,14 @@ class Work:
         """Return e(p) of a size."""
         slots = self.found.get(size)
         if slots is None:
-            spans = [share * makespan(tasks, size, ratio, place) / tasks for tasks, share, ratio, place in self.shape]
-            slots = self.found[size] = 1.0 / sum(spans) if spans else float(size)
+            slots = self.found[size] = _useful_slots(self.shape, size)
         return slots
+
+
+def _useful_slots(shape: Shape, size: int) -> float:
+    """Return e(p) of a size, which `Work` remembers."""
+    spans = [share * makespan(tasks, size, ratio, place) / tasks for tasks, share, ratio, place in shape]
+    return 1.0 / sum(spans) if spans else float(size)
 
 
 def makespan(tasks: int, size: int, ratio: float, place: int) -> float:
@@ -144,11 +149,16 @@ def work_of(shape: Shape) -> Work:
 
 @lru_cache(maxsize=4096)
 def useful_sizes(low: int, high: int, shape: Shape, step: int = 1) -> tuple[int, ...]:
-    """Return the sizes in [low, high], multiples of `step`, that do more work than the next smaller one."""
+    """Return the sizes in [low, high], multiples of `step`, that do more work than the next smaller one.
+
+    Once each task has its slot, no larger size does. Nothing is remembered of sizes that nobody may ask about again:
+    a shape with skew is new with almost every snapshot, and a spec may allow a million slots.
+    """
     sizes: list[int] = []
-    work, best = work_of(shape), 0.0
-    for size in range(-(-low // step) * step, high + 1, step):
-        slots = work.slots(size)
+    first, best = -(-low // step) * step, 0.0
+    widest = max([tasks for tasks, *_ in shape], default=high)
+    for size in range(first, min(high, max(first, widest + step - 1)) + 1, step):
+        slots = _useful_slots(shape, size)
         if slots > best * (1 + 1e-9):
             sizes.append(size)
             best = slots
