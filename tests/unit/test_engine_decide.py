@@ -442,6 +442,18 @@ def test_state_stays_small() -> None:
     assert len(json.dumps(to_wire(state), separators=(",", ":"))) <= 4096
 
 
+@pytest.mark.parametrize("bounds", [{"min_parallelism": 8}, {"max_parallelism": 2}])
+def test_a_command_while_less_has_arrived_than_was_committed(bounds: dict[str, int]) -> None:
+    """A topic was made again, so nothing waits for the committed offsets: the command expects no time below zero."""
+    spec, before = job(policy="tide", policy_options={}), steady(12, rate=100, capacity=101)
+    state, _ = run(spec, before)
+    again = snapshot(14, arrived=3000, committed=1_012_000, slots=4)
+    state = state._replace(in_flight=None)
+    _, decisions = run(job(policy="tide", policy_options={}, version=2, **bounds), [again], state)
+    assert decisions[-1].command is not None
+    assert decisions[-1].command.first_batch_seconds == 0.0
+
+
 def test_idle_long_enough_is_scaled_down() -> None:
     """An idle job is scaled down: zero traffic that was measured is a zero."""
     spec = job(min_parallelism=1)
