@@ -195,6 +195,12 @@ def test_the_policy_sizes_by_pending() -> None:
     assert propose("numaflow", case(lagging(12_000)), replicas_per_scale_up=9).size == 8
 
 
+def test_two_measurements_at_one_instant_are_no_rate() -> None:
+    """The clock went back between two snapshots, so that they were taken at the same time: nothing is divided by it."""
+    window = [Slice(AT, 5, 4), Slice(AT, 9, 6)]
+    assert propose("numaflow", case(window=window)).size == 4
+
+
 def test_the_policy_waits_for_its_cooldowns() -> None:
     """Up and down wait 90 s after the last change."""
     assert propose("numaflow", case(lagging(12_000), last_action_at=AT - 89)).code == "NUMAFLOW_COOLDOWN"

@@ -218,7 +218,8 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         waiting = [lag for piece in inside if (lag := piece.lag) is not None]
         if not inside or inside[-1].lag is None:
             return None, None
-        rate = None if len(counts) < 2 else (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
+        seconds = counts[-1][0] - counts[0][0] if counts else 0.0
+        rate = (counts[-1][1] - counts[0][1]) / seconds if seconds > 0 else None  # a clock may go back
         return rate, max(0, sum(waiting) // len(waiting))
 
     def _lookback(self, case: Case, memory: NumaflowMemory) -> tuple[NumaflowMemory, float]:
