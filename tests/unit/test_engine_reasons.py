@@ -22,3 +22,20 @@ def test_one_slot_is_no_plural(clause: str, size: int, said: str) -> None:
     """A clause is written for many slots and reads well for one."""
     entry = explained({"CODE": Reason(clause)}, "tide", "CODE", 1, 1, {"size": size})
     assert entry.sentence == said
+
+
+@pytest.mark.parametrize(
+    ("clause", "value", "said"),
+    [
+        ("a lag trend of {value:.0f} records/s", -0.3, "a lag trend of 0 records/s"),
+        ("{value:.0%} of the gain", -0.001, "0% of the gain"),
+        ("worth {value:.2f}, not more", -0.001, "worth 0.00, not more"),
+        ("worth {value:.2f}.", -0.01, "worth -0.01."),
+        ("worth {value:.0f}.", -3.0, "worth -3."),
+        ("the topic {value}", "orders-0", "the topic orders-0"),
+        ("the period {value}", "0:00:00-0:30:00", "the period 0:00:00-0:30:00"),
+    ],
+)
+def test_nothing_is_minus_zero(clause: str, value: float | str, said: str) -> None:
+    """A small negative number that is rounded to zero reads as zero."""
+    assert explained({"CODE": Reason(clause)}, "varga", "CODE", 1, 1, {"value": value}).sentence == said

@@ -39,6 +39,8 @@ def explained(
     if None in values.values():
         shown = {name: _UNKNOWN if value is None else value for name, value in values.items()}
     sentence = reasons[code].explanation.format_map(shown)
+    if "-0" in sentence:
+        sentence = _MINUS_ZERO.sub(r"\1", sentence)
     if "1 slots" in sentence:
         sentence = _ONE_SLOT.sub(lambda found: "1 slot" + _ONE_DOES[found[1] or ""], sentence)
     return TrailEntry(by, code, before, after, sentence, dict(values))
@@ -46,6 +48,10 @@ def explained(
 
 _ONE_DOES = {"": "", " are": " is", " have": " has", " keep": " keeps", " process": " processes", " were": " was"}
 _ONE_SLOT = re.compile(r"\b1 slots( are\b| have\b| keep\b| process\b| were\b)?")
+
+
+_MINUS_ZERO = re.compile(r"(?<![\w.:-])-(0(?:\.0+)?)(?![\w:-]|\.\d)")
+"""A small negative number that was rounded to zero."""
 
 
 class _Unknown:
