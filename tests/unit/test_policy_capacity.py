@@ -130,6 +130,13 @@ def test_smoothing_follows_a_trend() -> None:
     assert 690 < coming < 740
 
 
+def test_a_forecast_has_at_most_a_thousand_steps() -> None:
+    """All steps are computed at each snapshot, so steps of a millisecond would stop the decider."""
+    assert policy("forecast", step_seconds=86.4, horizon_seconds=86_400.0).options.step_seconds == 86.4
+    with pytest.raises(BadOption, match=r"step_seconds: must be at least 0\.3, a 1000th"):
+        policy("forecast", step_seconds=0.001)
+
+
 def test_smoothing_learns_a_season() -> None:
     """A profile of four buckets repeats: the forecast distinguishes the high bucket from the low ones."""
     profile, model = (100.0, 500.0, 100.0, 100.0), None

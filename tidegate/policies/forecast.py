@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.options import option
@@ -34,6 +34,9 @@ from tidegate.events.decision import Figure
 from tidegate.policies.forecast_rules import Model, Smoothing, ahead, learn
 from tidegate.policies.rule import Rule
 from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, ceil_at, clamp, measure
+
+MOST_STEPS: Final = 1000
+"""How many steps a forecast may look ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,15 @@ class ForecastOptions:
     drain_seconds: float = option(300.0, "time to work off the lag in", unit="s", gt=0)
     shrink_margin: float = option(0.1, "how much more load a smaller size must be able to carry", unit="share", ge=0)
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
+
+    def __post_init__(self) -> None:
+        """Refuse more steps than a decision has time for: all of them are computed at each snapshot."""
+        if self.horizon_seconds > MOST_STEPS * self.step_seconds:
+            least = self.horizon_seconds / MOST_STEPS
+            raise ValueError(
+                f"step_seconds: must be at least {least:g}, a {MOST_STEPS}th of horizon_seconds,"
+                f" found {self.step_seconds:g}"
+            )
 
 
 class ForecastMemory(NamedTuple):
