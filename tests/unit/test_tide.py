@@ -87,7 +87,6 @@ def test_a_spec_that_allows_very_many_slots_costs_no_more() -> None:
     assert len(work_of(shape).found) == 0
 
 
-
 @pytest.mark.parametrize(("place", "sizes"), [(0, (1, 2)), (3, (1, 2, 4)), (5, (1, 2, 3, 6))])
 def test_more_slots_help_until_the_slowest_task_begins_at_once(place: int, sizes: tuple[int, ...]) -> None:
     """Of six tasks, one takes as long as the others together, so its stage ends with it."""
@@ -714,6 +713,22 @@ def test_after_two_ineffective_scale_ups_no_more_is_added() -> None:
         sizes += plant.run([96.0 + 10 * (plant.number % 3)], capacity=100.0 / work_of(even(8)).slots(plant.slots))
     assert sizes == [2, 4]
     assert plant.decisions[-1].trail[-1].code == "SCALE_UP_INEFFECTIVE"
+
+
+def test_the_commit_of_a_long_batch_is_no_rate_that_was_kept_up_with() -> None:
+    """Batches of 200 s at 100 records/s: the window of 120 s in which one commits shows 167/s, and it can do 100/s."""
+    spec, state, said = job(policy="tide", policy_options={}, lag_objective_seconds=600.0), JobState.new(), []
+    arrived = committed = 1_000_000
+    for n in range(1, 161):
+        arrived += 1000
+        ended = () if n % 20 else (batch(n, n // 20, 20_000, 200.0),)
+        committed += 20_000 * len(ended)
+        shot = snapshot(n, arrived=arrived, committed=committed, batches=ended)
+        state, decision = step(state, shot, spec, observed(shot))
+        if n > 80 and "capacity" in decision.trail[0].numbers:
+            said.append(float(decision.trail[0].numbers["capacity"] or 0.0))
+    assert said
+    assert max(said) < 110.0
 
 
 def test_less_than_nothing_does_not_wait() -> None:

@@ -81,6 +81,9 @@ SHORT_LEVEL_SECONDS: Final = 50.0
 WINDOW_SECONDS = 120.0
 """Window of the measurements."""
 
+LONG_SHARE: Final = 0.5
+"""Share of the window from which a batch is too long for the window to show a rate that the job has kept up with."""
+
 MIN_BATCHES = 3
 """Micro-batches to see before the first decision; one counts once per 20 s that it lasts."""
 
@@ -222,6 +225,9 @@ class Tide:
         evidence = case.evidence
         if evidence.lag_trend is None or evidence.arrival_rate is None or evidence.lag_trend > 0:
             return None
+        batch = evidence.batch_seconds
+        if batch is not None and batch > LONG_SHARE * WINDOW_SECONDS:
+            return None  # the window shows the commit of a batch, and not all of the time that it took
         return evidence.processing_rate
 
     def _learning(self, case: Case, memory: TideMemory) -> Proposal[TideMemory]:
