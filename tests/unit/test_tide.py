@@ -635,6 +635,13 @@ def test_in_place_a_size_that_is_too_small_is_used_for_a_while() -> None:
     assert set(codes) == {"TIDE_SHRINK_BRIEFLY", "TIDE_GROW"}
 
 
+def test_by_handover_no_size_that_is_too_small_is_used_for_a_while() -> None:
+    """A handover whose outage was measured as none is still no change in place: the job does not alternate."""
+    plant = Plant(slots=4, way=Way.HANDOVER)
+    assert plant.run([110.0] * 360) == [2]
+    assert [cost.outage for cost in plant.state.changes.costs] == [0.0]
+
+
 def test_a_size_that_is_too_small_lasts_until_half_of_the_objective_is_used() -> None:
     """Of 60 s, 30 s are kept free, and what arrives too much until the job has grown again.
 

@@ -54,6 +54,7 @@ from typing import Final, NamedTuple
 
 from tidegate.engine.tide.capacity import CapacityModel
 from tidegate.engine.ways import PlannedChange
+from tidegate.events.way import Way
 
 Segment = tuple[float, float]
 """(seconds, records/s)."""
@@ -190,13 +191,15 @@ class Rollout:
         """Return the smaller sizes that are enough, rising; none while the job is late.
 
         They hold the sustained demand; a size that is not among `sizes_seen` must do so with `EXTRAPOLATION_MARGIN` of
-        its capacity taken off. Where a change has no outage, those that are enough for a while come first.
+        its capacity taken off. In place, those that are enough for a while come first. A handover or a restart may have
+        been measured without an outage, as behind a long trigger interval, and is still no change to make twice.
         """
         model = self.model
         if self.lag_at_stop > model.rate * self.objective_seconds:
             return []
         sizes = self.sizes[self.smallest_sufficient : bisect_left(self.sizes, model.size)]
-        found = [] if self.outage else self._brief(sizes[0] if sizes else model.size)
+        is_in_place = self.change.way is Way.IN_PLACE and not self.outage
+        found = self._brief(sizes[0] if sizes else model.size) if is_in_place else []
         trusted = 1.0 - self.headroom - EXTRAPOLATION_MARGIN
         for place, size in enumerate(sizes):
             if trusted * model.capacity(size) >= self.sustained:
