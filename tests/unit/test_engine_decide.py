@@ -14,11 +14,12 @@ from tests.support.engine import step
 from tests.support.events import START, job, observed, result, snapshot, steady
 from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
 from tidegate.engine.memory import Recorded
-from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.results import take_results
+from tidegate.engine.state import InFlight, JobState, from_wire, to_wire
 from tidegate.engine.supervisor import MAX_FAILURES
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.command import CommandKind
-from tidegate.events.decision import Decision, RedisView, Status
+from tidegate.events.decision import Decision, Observed, RedisView, Status
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.job import JobSpec, ManualScale, Mode
 from tidegate.events.result import ActionResult, Phase
@@ -452,6 +453,17 @@ def test_a_command_while_less_has_arrived_than_was_committed(bounds: dict[str, i
     _, decisions = run(job(policy="tide", policy_options={}, version=2, **bounds), [again], state)
     assert decisions[-1].command is not None
     assert decisions[-1].command.first_batch_seconds == 0.0
+
+
+@pytest.mark.parametrize(("phase", "after", "kept"), [
+    ("ordered", 3600.0, True), ("ordered", 3640.0, False), ("stopping", 1790.0, True), ("stopping", 1810.0, False),
+])  # fmt: skip
+def test_a_command_that_may_still_be_started_is_not_forgotten(phase: str, after: float, kept: bool) -> None:
+    """A command counts as lost half an hour after its order only if it was started; until then it may expire later."""
+    at = START.timestamp()
+    state = JobState.new()._replace(in_flight=InFlight("c", "rescale", 8, at, at + 3600.0, phase))
+    state = take_results(state, Observed(at=START + timedelta(seconds=after)), job())
+    assert (state.in_flight is not None) is kept
 
 
 def test_idle_long_enough_is_scaled_down() -> None:

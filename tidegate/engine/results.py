@@ -37,8 +37,8 @@ def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState
     command = state.in_flight
     if command is not None:
         now = observed.at.timestamp()
-        unstarted = command.phase == "ordered" and now > command.expires_at + GRACE_SECONDS
-        if unstarted or now > command.issued_at + LOST_SECONDS:
+        is_unstarted = command.phase == "ordered"  # until it expires, it may still be started
+        if now > (command.expires_at + GRACE_SECONDS if is_unstarted else command.issued_at + LOST_SECONDS):
             state = note_lost(state._replace(in_flight=None), command.kind)
     return state
 
