@@ -292,7 +292,7 @@ def _first_batch_seconds(case: Case, proposal: Proposal[Any], size: int) -> floa
     """
     expected, evidence = proposal.expectation, case.evidence
     if expected is not None and expected.lag_seconds is not None:
-        return max(0.0, expected.lag_seconds * proposal.size / size)
+        return expected.lag_seconds * proposal.size / size
     capacity = proposal.capacity or evidence.true_processing_rate
     if not capacity or evidence.lag_records is None:
         return None

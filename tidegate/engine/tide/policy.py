@@ -144,8 +144,7 @@ class Tide:
         model = self._model(case, memory)
         if model is None or lag is None or memory.forecast.at is None:
             return Proposal(case.current, "TIDE_CAPACITY_UNKNOWN", memory=memory)
-        # Less than nothing waits while a topic is being made again.
-        return self._weigh(case, memory, model, max(0.0, float(lag)))
+        return self._weigh(case, memory, model, float(lag))
 
     def ordered(self, case: Case, memory: TideMemory, proposal: Proposal[TideMemory], final: int) -> TideMemory:
         """Return the memory of a job whose size changes: batches and sizes that are enough start from zero."""
@@ -198,7 +197,7 @@ class Tide:
             return None
         if lag is None or memory.forecast.at is None:
             return None
-        proposal = self._unproved_growth(case, memory, max(0.0, float(lag)))
+        proposal = self._unproved_growth(case, memory, float(lag))
         if proposal is None or prior is None:
             return proposal
         jobs: dict[str, Figure] = {"jobs": ", ".join(prior.learned_from[:3])}
