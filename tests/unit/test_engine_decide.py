@@ -450,7 +450,8 @@ def test_a_command_while_less_has_arrived_than_was_committed(bounds: dict[str, i
     state, _ = run(spec, before)
     again = snapshot(14, arrived=3000, committed=1_012_000, slots=4)
     state = state._replace(in_flight=None)
-    _, decisions = run(job(policy="tide", policy_options={}, version=2, **bounds), [again], state)
+    changed = spec.model_copy(update={"version": 2, "scaling": spec.scaling.model_copy(update=bounds)})
+    _, decisions = run(changed, [again], state)
     assert decisions[-1].command is not None
     assert decisions[-1].command.first_batch_seconds == 0.0
 

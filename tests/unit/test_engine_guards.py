@@ -139,6 +139,22 @@ def test_sizes_are_whole_executors() -> None:
     assert decision.final_parallelism >= decision.proposed_parallelism
 
 
+WITHOUT_WAITING = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
+
+
+def test_a_step_is_at_least_one_executor() -> None:
+    """With executors of four slots, a step of two slots would never be possible, so it is one of four."""
+    spec = job(executor_cores=4, min_parallelism=4, guards=WITHOUT_WAITING | {"steps": {"up": 2, "down": 2}})
+    grown = overloaded(spec, partitions=64)
+    assert (grown.proposed_parallelism, grown.final_parallelism) == (16, 8)
+    assert entry(grown, "STEP_UP_LIMIT") == "at most 4 slots may be added at a time"
+    shots = steady(7, rate=40, capacity=400, slots=16)
+    shrunk = decide(spec, shots)[1]
+    assert shrunk.proposed_parallelism < 12
+    assert shrunk.final_parallelism == 12
+    assert entry(shrunk, "STEP_DOWN_LIMIT") == "at most 4 slots may be removed at a time"
+
+
 def test_cooldown_held_in_redis_counts() -> None:
     """A cooldown that another decider holds stops the change, although the state does not know it."""
     spec = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 60}, "stabilization": {"seconds": 0}})

@@ -14,7 +14,7 @@ from tidegate.engine.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Steps(Guard):
-    """Cuts a change to the largest step."""
+    """Cuts a change to the largest step, which is at least one executor: less could never be changed."""
 
     name: ClassVar = "steps"
     waits: ClassVar = True
@@ -28,10 +28,11 @@ class Steps(Guard):
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Clamp the difference."""
-        if self.up is not None and size > case.current + self.up:
-            return Verdict(case.current + self.up, "STEP_UP_LIMIT", {"limit": self.up})
-        if self.down is not None and size < case.current - self.down:
-            return Verdict(case.current - self.down, "STEP_DOWN_LIMIT", {"limit": self.down})
+        least = case.spec.application.executor_cores
+        if self.up is not None and size > case.current + (up := max(self.up, least)):
+            return Verdict(case.current + up, "STEP_UP_LIMIT", {"limit": up})
+        if self.down is not None and size < case.current - (down := max(self.down, least)):
+            return Verdict(case.current - down, "STEP_DOWN_LIMIT", {"limit": down})
         return None
 
 
