@@ -28,6 +28,8 @@ class JobHistory:
     incarnation: str | None = None
     submissions: list[str] = field(default_factory=list)
     """Driver ids submitted since the job was last known to be stopped or handed over, oldest first."""
+    stopped: ActionResult | None = None
+    """The newest result of phase `stopped`, until another driver is submitted."""
 
 
 class CommandLog:
@@ -55,8 +57,10 @@ class CommandLog:
             job.epoch = max(job.epoch, result.epoch)
         if result.phase is Phase.STOPPED:
             job.submissions.clear()
+            job.stopped = result
         elif result.phase in _SUBMITTED and result.submission_id and result.submission_id not in job.submissions:
             job.submissions.append(result.submission_id)
+            job.stopped = None
         elif result.phase in _GOOD and result.way is Way.HANDOVER and result.submission_id:
             job.submissions[:] = [result.submission_id]  # the other one has ended
         if result.phase in _GOOD and result.kind is not CommandKind.STOP:

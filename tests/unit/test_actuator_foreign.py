@@ -119,6 +119,32 @@ def test_a_checkpoint_that_changes_is_somebody_elses(world: WrittenWorld) -> Non
     assert len(world.sizes) == 1
 
 
+def test_a_job_that_was_scaled_to_zero_starts_without_a_watch(world: WrittenWorld) -> None:
+    """The checkpoint stands where the stop left it, and would have moved in all that time."""
+    world.start()
+    world.commit()
+    world.seconds += 300
+    world.commit()
+    late = world.now().replace(year=2099)
+    assert world.carry(command(CommandKind.STOP, to=0, expires_at=late)) is Phase.VERIFIED
+    world.seconds += 60
+    asked_at = world.seconds
+    assert world.carry(command(CommandKind.START, epoch=8, command_id="d", expires_at=late)) is Phase.VERIFIED
+    assert world.asked_at["driver-1-1"] - asked_at < 1.0
+
+
+@pytest.mark.parametrize("idle_seconds", [0, 60])
+def test_a_writer_at_a_job_that_was_scaled_to_zero_is_seen(world: WrittenWorld, idle_seconds: int) -> None:
+    """Somebody started the stopped job by hand: the checkpoint moves, now or since the stop."""
+    world.start()
+    assert world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
+    world.written_until = world.seconds + 1000
+    world.seconds += idle_seconds
+    world.commit()
+    assert world.carry(command(CommandKind.START, epoch=8, command_id="d")) is Phase.REJECTED
+    assert world.topic[-1].code == "FOREIGN_DRIVER"
+
+
 def test_the_last_words_of_our_own_driver_are_not_foreign(world: WrittenWorld) -> None:
     """A JVM that lives on for some seconds after the cluster has given it up delays the start, no more."""
     world.start()
