@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.actuator.actions.foreign import LONGEST_WATCH_SECONDS, refuse_foreign, refuse_writer
+from services.actuator.actions.foreign import refuse_foreign, refuse_writer
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -38,9 +38,8 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     if not (live and kind is CommandKind.STOP):
         # a driver of ours that has not named its application yet looks foreign
         refused = refuse_foreign(task, drivers, allowed=sum("application_id" not in driver.facts for driver in live))
-        starts = not live and kind is not CommandKind.STOP
-        if refused is None and starts and not _rests(task, drivers, mark, clean=clean):
-            refused = refuse_writer(task)
+        if refused is None and not live and kind is not CommandKind.STOP:
+            refused = refuse_writer(task, watched=_rested_seconds(task, drivers, mark) if clean else 0.0)
         if refused is not None:
             return refused
     if live and kind is CommandKind.RESCALE:
@@ -50,13 +49,12 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     return ActionOutcome(ActionEvent.NOTHING_RUNS, "The job does not run.", details={"clean": clean}, checkpoint=mark)
 
 
-def _rests(task: Task, drivers: JobDrivers, mark: CheckpointMark, *, clean: bool) -> bool:
-    """Whether the checkpoint has not moved since our last driver had ended, for as long as it would be watched.
+def _rested_seconds(task: Task, drivers: JobDrivers, mark: CheckpointMark) -> float:
+    """Return for how long the checkpoint has stood where it stood when our last driver had ended; 0 if it has moved.
 
     So a job that was scaled to zero starts at once.
     """
     stopped = drivers.log.job(task.spec.job_id).stopped
-    if stopped is None or stopped.checkpoint is None or not clean:
-        return False
-    since = (task.clock.now() - stopped.at).total_seconds()
-    return since >= LONGEST_WATCH_SECONDS and mark.queries == stopped.checkpoint.queries
+    if stopped is None or stopped.checkpoint is None or mark.queries != stopped.checkpoint.queries:
+        return 0.0
+    return (task.clock.now() - stopped.at).total_seconds()

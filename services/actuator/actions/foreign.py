@@ -33,13 +33,15 @@ def refuse_foreign(task: Task, drivers: JobDrivers, *, allowed: int = 0) -> Acti
     return _refused(task, f"The job runs as {', '.join(found)}, which Tidegate did not start")
 
 
-def refuse_writer(task: Task) -> ActionOutcome | None:
+def refuse_writer(task: Task, *, watched: float = 0.0) -> ActionOutcome | None:
     """Return Refused if the job's checkpoint changes; no driver of ours may be alive.
+
+    It is known that nothing has changed for the last `watched` seconds.
 
     A driver of ours that has just been killed may live on for a moment. So a change counts only if there is another one
     `LINGER_SECONDS` later. A foreign driver that is idle, or whose batches are longer than the watch, is not seen.
     """
-    if not _changes(task):
+    if not _changes(task, watched):
         return None
     task.wait(LINGER_SECONDS)
     if not _changes(task):
@@ -48,14 +50,16 @@ def refuse_writer(task: Task) -> ActionOutcome | None:
     return _refused(task, f"The checkpoint {location} changes, although no driver that Tidegate started is alive")
 
 
-def _changes(task: Task) -> bool:
+def _changes(task: Task, watched: float = 0.0) -> bool:
     """Return whether somebody works on the checkpoint, by two looks at its newest batches."""
     location = task.spec.application.checkpoint_location
     before = read_checkpoints(location, task.files)
     if not before:
         return False
     pace = max(checkpoint.pace() for checkpoint in before)
-    seconds = min(max(2 * pace, SHORTEST_WATCH_SECONDS), LONGEST_WATCH_SECONDS)
+    seconds = min(max(2 * pace, SHORTEST_WATCH_SECONDS), LONGEST_WATCH_SECONDS) - watched
+    if seconds <= 0.0:
+        return False
     positions = [checkpoint.position for checkpoint in before]
     return task.until(
         lambda: [c.position for c in read_checkpoints(location, task.files)] != positions, seconds, ASK_SECONDS
