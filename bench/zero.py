@@ -35,6 +35,8 @@ from tidegate.runtime.kafka import Publisher
 ROUNDS = 3
 INTERVAL_SECONDS = 2
 SILENCE_SECONDS = 6.0
+SLEEP_SECONDS = 10.0
+"""Before the record comes: after a shorter sleep, the checkpoint would still be watched for foreign writers."""
 WAIT_SECONDS = 240.0
 
 
@@ -174,6 +176,7 @@ def main() -> list[BenchRow]:
         first = next(result for result in rig.results() if _is_started(result))
         for number in range(ROUNDS):
             rig.put_to_sleep(number, forget=number == ROUNDS - 1)
+            time.sleep(SLEEP_SECONDS)
             at = rig.send(1)
             rig.take(1)
             wakes.append(_wake(rig, at, time.time()))
