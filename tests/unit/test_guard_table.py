@@ -609,6 +609,13 @@ def test_a_job_further_downstream_that_is_behind_holds_nothing() -> None:
     assert growth(neighbours=(further,)).final_parallelism == 16
 
 
+def test_in_a_circle_no_job_waits_for_another() -> None:
+    """Two jobs that feed each other are both behind: if each waited for the other, none would ever grow."""
+    fed_by = Neighbour("reports", upstream=True, topics=("in",))
+    assert held(growth(neighbours=(behind(),)))
+    assert growth(neighbours=(behind(), fed_by)).final_parallelism == 16
+
+
 def reader(ceiling: float | None, job_id: str = "reports", **more: Any) -> Neighbour:
     """Return a job that reads our output and can process so many records/s at most."""
     return Neighbour(job_id, upstream=False, topics=("out",), ceiling=ceiling, **more)

@@ -78,10 +78,13 @@ def best_reader(neighbours: Sequence[Neighbour], spec: JobSpec) -> Neighbour | N
     readers = [each for each in neighbours if not each.upstream and each.distance is None]
     if not readers or len(spec.sinks) != 1 or None in [each.ceiling for each in readers]:
         return None
+    return None if in_circle(neighbours) else max(readers, key=lambda reader: reader.ceiling or 0.0)
+
+
+def in_circle(neighbours: Sequence[Neighbour]) -> bool:
+    """Whether a job upstream also reads what comes of the job's own output."""
     downstream = {each.job_id for each in neighbours if not each.upstream}
-    if any(each.upstream and each.job_id in downstream for each in neighbours):
-        return None
-    return max(readers, key=lambda reader: reader.ceiling or 0.0)
+    return any(each.upstream and each.job_id in downstream for each in neighbours)
 
 
 @dataclass(frozen=True, slots=True)

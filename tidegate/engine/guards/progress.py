@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from tidegate.engine.case import Case
 from tidegate.engine.guard import Guard, Verdict
-from tidegate.engine.links import best_reader
+from tidegate.engine.links import best_reader, in_circle
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 
@@ -120,6 +120,7 @@ class Downstream(Guard):
         limit = n · max(ceilings) / (r · C)        n: slots, r: output ratio, C: capacity, records/s
 
     One reader that can follow is enough. Where a ceiling, the ratio or the capacity is not known, nothing is limited.
+    Nor is a job in a circle: each would wait for another, and none would ever grow.
     """
 
     name: ClassVar = "downstream"
@@ -143,7 +144,7 @@ class Downstream(Guard):
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Look for a reader whose lag is long and growing, then for what all of them can process."""
-        if size <= case.current:
+        if size <= case.current or in_circle(case.observed.neighbours):
             return None
         for neighbour in case.observed.neighbours:
             seen = neighbour.evidence
