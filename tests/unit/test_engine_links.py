@@ -106,7 +106,7 @@ def decision(**changes: Any) -> Decision:
     """Return a decision on a job of 4 slots that can process 400 records/s."""
     _, made = decide(job(max_parallelism=16), steady(7, rate=300, capacity=400))
     expectation = Expectation(processing_rate=400.0)
-    return made.model_copy(update={"expectation": expectation, "final_parallelism": 4} | changes)
+    return made.model_copy(update={"policy": "tide", "expectation": expectation, "final_parallelism": 4} | changes)
 
 
 def followed(*readers: Neighbour, expected: float | None = 400.0, ratio: float | None = 2.0) -> Decision:
@@ -135,6 +135,11 @@ def test_a_ceiling_lasts_while_the_capacity_is_not_known() -> None:
     assert Outlook(ceiling=900.0).after(unknown, job()).ceiling == 900.0
 
 
+def test_a_ceiling_ends_once_the_job_keeps_up() -> None:
+    """A job of another policy than `tide` that was full, and now is not, has shown only what arrives: no limit."""
+    assert Outlook(ceiling=900.0).after(decision(policy="hpa"), job()).ceiling is None
+
+
 PLAN = Emission((EmissionStep(START, 100.0),), "out", 90.0)
 
 
@@ -156,17 +161,26 @@ def test_a_stopped_job_has_no_plan() -> None:
     assert Outlook(emits=PLAN).after(stop, job()).emits is None
 
 
+SATURATED = Evidence(utilization=0.95, true_processing_rate=300.0, lag_seconds=60.0)
+
+
 @pytest.mark.parametrize(
     ("changes", "ceiling"),
     [
         ({}, 1600.0),
         ({"status": Status.POOL_EXHAUSTED}, 400.0),
         ({"expectation": None}, None),
-        ({"expectation": None, "evidence": Evidence(utilization=0.95, true_processing_rate=300.0)}, 1200.0),
+        ({"expectation": None, "evidence": SATURATED}, 1200.0),
+        ({"expectation": None, "evidence": replace(SATURATED, lag_seconds=20.0)}, None),
+        ({"policy": "hpa"}, None),
+        ({"policy": "hpa", "evidence": SATURATED}, 1200.0),
         ({"expectation": None, "evidence": Evidence(utilization=0.95)}, None),
         ({"final_parallelism": 0, "current_parallelism": 0}, None),
     ],
 )
 def test_a_ceiling_is_the_capacity_of_the_largest_size(changes: dict[str, Any], ceiling: float | None) -> None:
-    """16 slots at most, or the 4 it has if it cannot get more. A busy job alone shows its capacity by itself."""
+    """16 slots at most, or the 4 it has if it cannot get more. Only a busy job that is behind shows it by itself.
+
+    The batches of one that keeps up may be small and mostly overhead: it could process far more than it does.
+    """
     assert ceiling_of(decision(**changes), job(max_parallelism=16)) == ceiling

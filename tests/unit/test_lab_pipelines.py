@@ -87,6 +87,27 @@ def test_a_chain_grows_no_further_than_its_last_job_can_follow() -> None:
     assert any("stored downstream can process at most" in sentence for sentence in said)
 
 
+def test_a_reader_that_keeps_up_with_small_batches_limits_nobody() -> None:
+    """The next batch starts at once, and lasts a second however little it reads: always busy, and far from full.
+
+    Its rate within batches is what arrives. Taken for all it can process, it would hold the first job at its size.
+    """
+    first = JobModel("a", ("in",), (StageModel("work", 0.002),), "two", sink="out", trigger_interval_seconds=2.0)
+    reader = JobModel("b", ("out",), (StageModel("work", 0.002),), "two", overhead_seconds=1.0)
+    specs = []
+    for model, policy in ((first, "tide"), (reader, "hpa")):
+        spec = spec_for(model)
+        least = 16 if policy == "hpa" else 1
+        scaling = spec.scaling.model_copy(update={"policy": policy, "min_parallelism": least})
+        specs.append(spec.model_copy(update={"scaling": scaling}))
+    load = Load([300.0 if place < 120 else 3000.0 for place in range(240)])
+    topics = {"in": TopicPlan(even(24), load), "out": TopicPlan(even(24))}
+    recordings = simulate(Scenario((first, reader), tuple(specs), topics, {"default": 64}, {"a": 1, "b": 16}, 1200.0))
+    said = [entry.code for decision in recordings["a"].decisions for entry in decision.trail]
+    assert "DOWNSTREAM_FULL" not in said
+    assert recordings["a"].ticks[-1].age_seconds < 60.0
+
+
 def test_jobs_in_a_circle_raise_nobody_s_demand() -> None:
     """A job reads what comes of its own output. All three are decided, on what arrives alone, and none grows."""
     sources = {"x": ("in", "c"), "y": ("a",), "z": ("b",)}

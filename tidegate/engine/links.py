@@ -18,7 +18,10 @@ from tidegate.events.decision import Decision, Emission, Evidence, Neighbour, St
 from tidegate.events.job import JobSpec
 
 SATURATED: Final = 0.9
-"""Utilization from which the processing rate within batches is the capacity."""
+"""Utilization from which the processing rate within batches may be the capacity."""
+
+MODELLED: Final = "tide"
+"""The policy whose capacity has the overhead of the batches apart."""
 
 
 class Outlook(NamedTuple):
@@ -40,9 +43,9 @@ class Outlook(NamedTuple):
         elif emits is not None and not emits.steps and self.emits is not None:
             emits = replace(emits, steps=self.emits.steps, topic=self.emits.topic)
         ceiling = ceiling_of(decision, spec)
-        return Outlook(
-            decision.current_parallelism, decision.evidence, emits, self.ceiling if ceiling is None else ceiling
-        )
+        if ceiling is None and decision.expectation is None:
+            ceiling = self.ceiling
+        return Outlook(decision.current_parallelism, decision.evidence, emits, ceiling)
 
 
 NO_OUTLOOK = Outlook()
@@ -52,12 +55,14 @@ NO_OUTLOOK = Outlook()
 def ceiling_of(decision: Decision, spec: JobSpec) -> float | None:
     """Return what a job could process at most, records/s; None if it is not known, or unlimited.
 
-    Capacity is taken as linear in the slots, so the job may in fact process less, but not more. A job that the pool
-    keeps from growing has its size for a limit; none needs more than what makes as much as its readers can process.
+    Capacity is taken as linear in the slots, so the job may in fact process less, but not more. `tide` knows it from
+    its model; other policies take the rate within batches for it, which counts only once the job is saturated. A job
+    that the pool keeps from growing has its size for a limit; none needs more than what makes as much as its readers
+    can process.
     """
     size, seen, expected = decision.final_parallelism, decision.evidence, decision.expectation
-    capacity = None if expected is None else expected.processing_rate
-    if capacity is None and (seen.utilization or 0.0) >= SATURATED:
+    capacity = None if expected is None or decision.policy != MODELLED else expected.processing_rate
+    if capacity is None and is_saturated(seen, spec):
         capacity, size = seen.true_processing_rate, decision.current_parallelism
     limits = []
     if capacity and size:
@@ -67,6 +72,16 @@ def ceiling_of(decision: Decision, spec: JobSpec) -> float | None:
     if best is not None and best.ceiling is not None and seen.output_ratio:
         limits.append(best.ceiling / seen.output_ratio)
     return min(limits, default=None)
+
+
+def is_saturated(seen: Evidence, spec: JobSpec) -> bool:
+    """Whether the rate within batches is the capacity: the job is always busy, and behind by its lag objective.
+
+    Small batches are mostly overhead. A job whose next batch starts at once is always busy with them, and processes
+    only what arrives; with larger ones it could process many times that.
+    """
+    behind = seen.lag_seconds is not None and seen.lag_seconds >= spec.scaling.lag_objective_seconds
+    return behind and (seen.utilization or 0.0) >= SATURATED
 
 
 def best_reader(neighbours: Sequence[Neighbour], spec: JobSpec) -> Neighbour | None:
