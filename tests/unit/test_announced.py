@@ -100,6 +100,19 @@ def test_of_several_sinks_the_arrivals_show_the_share() -> None:
     assert found.steps == ((0.0, 40.0), (30.0, 100.0))
 
 
+def test_beside_another_source_the_share_of_several_sinks_is_not_known() -> None:
+    """Of the 440/s that arrive nobody knows how many the job upstream wrote: its growth is not theirs."""
+    found = told(upstream(plan((0, 100), (30, 250), topic=None)), sources=("in", "clicks"), arrival=440.0)
+    assert found is None
+
+
+def test_a_share_is_at_most_all_of_it() -> None:
+    """The job upstream has just started and has written 1/s so far: its 250/s do not become 25,000."""
+    found = told(upstream(plan((0, 100), (30, 250), topic=None), processing_rate=1.0), arrival=100.0)
+    assert found is not None
+    assert found.steps == ((0.0, 100.0), (30.0, 250.0))
+
+
 def test_the_plan_of_a_job_in_a_circle_is_ignored() -> None:
     """The job upstream also reads what comes of ours: each would raise the other's demand forever."""
     down = Neighbour("up", False, ("out",), distance=3)

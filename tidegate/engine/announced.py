@@ -108,7 +108,7 @@ def announced(
     neighbours: Sequence[Neighbour], sources: Iterable[str], evidence: Evidence, at: float
 ) -> Announced | None:
     """Return what the jobs upstream announce to a job that reads `sources`, at epoch second `at`; None if nothing."""
-    plans = _plans(neighbours, evidence, at)
+    plans = _plans(neighbours, set(sources), evidence, at)
     if not plans:
         return None
     arriving, others = evidence.arrival_rate, 0.0
@@ -123,7 +123,7 @@ def announced(
     return Announced(steps, arriving or 0.0, is_complete, _cause(plans, at))
 
 
-def _plans(neighbours: Sequence[Neighbour], evidence: Evidence, at: float) -> list[_Plan]:
+def _plans(neighbours: Sequence[Neighbour], sources: set[str], evidence: Evidence, at: float) -> list[_Plan]:
     """Return the plans that count."""
     upstream = [each for each in neighbours if each.upstream]
     downstream = {each.job_id for each in neighbours if not each.upstream}
@@ -137,9 +137,9 @@ def _plans(neighbours: Sequence[Neighbour], evidence: Evidence, at: float) -> li
         emitted, share = _emitted(each), 1.0
         if emits.topic is None:
             # Of several sinks this job reads some; its arrivals show their share if they have no other source.
-            if len(upstream) > 1 or not emitted or evidence.arrival_rate is None:
+            if len(upstream) > 1 or not sources <= set(each.topics) or not emitted or evidence.arrival_rate is None:
                 continue
-            share, emitted = evidence.arrival_rate / emitted, evidence.arrival_rate
+            share, emitted = min(1.0, evidence.arrival_rate / emitted), evidence.arrival_rate
         found.append(_Plan(each, _path(emits, share, at), emitted))
     return found
 
