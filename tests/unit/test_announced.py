@@ -66,6 +66,16 @@ def test_an_old_plan_is_forgotten() -> None:
     assert told(upstream(plan((-SETTLED_SECONDS - 1, 250)))) is None
 
 
+def test_the_cause_of_a_growth_is_the_plan_that_grows() -> None:
+    """A restart emits nothing for a while, and the other job falls by more than this one grows: neither is a cause."""
+    found = told(
+        upstream(plan((0, 100), (5, 0), (40, 180)), "grows"),
+        upstream(plan((0, 500), (90, 50)), "falls", processing_rate=500.0),
+    )
+    assert found is not None
+    assert found.values == {"upstream": "grows", "announced": 180.0, "announced_at": "12:00:40", "emitted": 100.0}
+
+
 def test_plans_add_up() -> None:
     """A job that reads two others gets what both emit."""
     found = told(

@@ -59,8 +59,8 @@ class Announced(NamedTuple):
     is_complete: bool
     """Whether every source of the job has a plan, so that nothing else is expected to arrive."""
     values: Mapping[str, Figure]
-    """The plan that differs most from what its job emits now, for a reason: `upstream`, `announced` (records/s),
-    `announced_at` (UTC) and `emitted` (records/s)."""
+    """The plan that grows most above what its job emits now, for the reason of a growth: `upstream`, `announced`
+    (records/s), `announced_at` (UTC) and `emitted` (records/s)."""
 
     @property
     def highest(self) -> float:
@@ -165,13 +165,13 @@ def rate_at(path: Path, time: float) -> float:
 
 
 def _cause(plans: Sequence[_Plan], at: float) -> dict[str, Figure]:
-    """Return the plan that differs most from what its job emits now."""
-    most, values = -1.0, dict[str, Figure]()
+    """Return the plan that grows most above what its job emits now."""
+    most, values = -math.inf, dict[str, Figure]()
     for neighbour, path, emitted in plans:
         now = path[0][1] if emitted is None else emitted
-        since, rate = max(path, key=lambda step: abs(step[1] - now))
-        if abs(rate - now) > most:
-            most = abs(rate - now)
+        since, rate = max(path, key=lambda step: step[1])
+        if rate - now > most:
+            most = rate - now
             values = {
                 "upstream": neighbour.job_id,
                 "announced": rate,
