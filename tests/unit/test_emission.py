@@ -66,6 +66,13 @@ def test_a_restart_emits_nothing_while_it_lasts() -> None:
     assert [rate for _, rate in found] == [600.0, 0.0, 1600.0, 600.0]
 
 
+def test_each_second_has_one_step() -> None:
+    """The outage begins a third of a second after the snapshot: the rate before it is of no use."""
+    found = steps(planned_emission(busy(), proposal(8, outage=30.0, delay=30.3), 8, withheld=False))
+    assert [at for at, _ in found] == [0.0, 30.0, 48.0]
+    assert found[0][1] == 0.0
+
+
 def test_what_the_policy_expects_to_arrive_counts() -> None:
     """The evidence's rate is that of a window; the policy may know better."""
     assert steps(planned_emission(busy(), proposal(arrival_rate=200.0), 4, withheld=False)) == [(0.0, 400.0)]

@@ -80,7 +80,8 @@ def _steps(case: Case, proposal: Proposal[Any], size: int) -> tuple[EmissionStep
     arrivals = ((0.0, own),) if announced is None else announced.path(own)
     path = reads(arrivals, capacities, max(0.0, (evidence.lag_records or 0) - usual))
     since = case.snapshot.observed_at
-    return tuple([EmissionStep(since + timedelta(seconds=round(at)), round(rate * ratio, 1)) for at, rate in path])
+    whole = {round(at): round(rate * ratio, 1) for at, rate in path}  # of several in one second the last one holds
+    return tuple([EmissionStep(since + timedelta(seconds=at), rate) for at, rate in whole.items()])
 
 
 def _cost(case: Case, proposal: Proposal[Any], size: int) -> tuple[float, float]:
