@@ -161,6 +161,16 @@ def test_a_stopped_job_has_no_plan() -> None:
     assert Outlook(emits=PLAN).after(stop, job()).emits is None
 
 
+@pytest.mark.parametrize(
+    ("status", "kept"),
+    [(Status.LATE, None), (Status.FINE, None), (Status.PENDING_SCALE_UP, PLAN), (Status.PENDING_SCALE_DOWN, PLAN)],
+)
+def test_a_job_that_stays_down_has_no_plan(status: Status, kept: Emission | None) -> None:
+    """It failed too often, or its spec was stopped while it was down. During a restart the plan goes on."""
+    down = decision(status=status, final_parallelism=0, current_parallelism=0, command=None, emits=None)
+    assert Outlook(emits=PLAN).after(down, job()).emits == kept
+
+
 SATURATED = Evidence(utilization=0.95, true_processing_rate=300.0, lag_seconds=60.0)
 
 

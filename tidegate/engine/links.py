@@ -35,10 +35,10 @@ class Outlook(NamedTuple):
     def after(self, decision: Decision, spec: JobSpec) -> Outlook:
         """Return the outlook after a decision; what it does not tell is still known from the ones before.
 
-        The plan of a job that is stopped is over.
+        The plan of a job that is stopped, or stays down, is over.
         """
-        emits, command = decision.emits, decision.command
-        if emits is None and not (command is not None and command.kind is CommandKind.STOP):
+        emits = decision.emits
+        if emits is None and not _is_over(decision):
             emits = self.emits
         elif emits is not None and not emits.steps and self.emits is not None:
             emits = replace(emits, steps=self.emits.steps, topic=self.emits.topic)
@@ -46,6 +46,15 @@ class Outlook(NamedTuple):
         if ceiling is None and decision.expectation is None:
             ceiling = self.ceiling
         return Outlook(decision.current_parallelism, decision.evidence, emits, ceiling)
+
+
+def _is_over(decision: Decision) -> bool:
+    """Whether a job is stopped, or is down and no start is ordered or under way."""
+    command = decision.command
+    if command is not None:
+        return command.kind is CommandKind.STOP
+    is_down = not decision.current_parallelism and not decision.final_parallelism
+    return is_down and decision.status not in (Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN)
 
 
 NO_OUTLOOK = Outlook()
