@@ -36,7 +36,7 @@ from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.rollout import Rollout, SlotPrices
 from tidegate.engine.ways import PlannedChange
-from tidegate.events.decision import Decision
+from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import StageTasks
 from tidegate.events.way import Way
@@ -367,6 +367,7 @@ class Plant:
         self.incarnation = 1
         self.decisions: list[Decision] = []
         self.results: tuple[ActionResult, ...] = ()
+        self.neighbours: tuple[Neighbour, ...] = ()
 
     def run(self, rates: list[float], capacity: float = 100.0) -> list[int]:
         """Return the sizes ordered while `rates` arrive, one per ten seconds."""
@@ -386,7 +387,8 @@ class Plant:
                 batches=took,
                 incarnation=f"app-{self.incarnation}",
             )
-            self.state, decision = step(self.state, shot, self.spec, observed(shot, results=self.results))
+            seen = observed(shot, results=self.results, neighbours=self.neighbours)
+            self.state, decision = step(self.state, shot, self.spec, seen)
             self.decisions.append(decision)
             self.results = ()
             if decision.command is not None:
@@ -766,6 +768,21 @@ def test_an_idle_job_shrinks_to_its_minimum() -> None:
     """Nothing arriving for a whole window is enough to release slots; no batch is needed."""
     plant = Plant(slots=8)
     assert plant.run([0.0] * 40) == [1]
+
+
+@pytest.mark.parametrize(
+    ("lag", "rate", "is_awaited"), [(5000, 300.0, True), (None, 300.0, True), (0, 300.0, False), (5000, 0.0, False)]
+)
+def test_silence_while_the_job_upstream_restarts_is_not_idleness(
+    lag: int | None, rate: float, is_awaited: bool
+) -> None:
+    """It has announced its output, and records wait for it, or nobody knows: the job keeps its slots for them."""
+    feeder = Neighbour(
+        "feeder", True, ("in",), 4, Evidence(lag_records=lag), emits=Emission((EmissionStep(START, rate),), "in")
+    )
+    plant = Plant(slots=8)
+    plant.neighbours = (feeder,)
+    assert plant.run([0.0] * 40) == ([] if is_awaited else [1])
 
 
 def test_the_explanation_says_why() -> None:
