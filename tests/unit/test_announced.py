@@ -98,6 +98,15 @@ def test_arrivals_of_other_sources_stay() -> None:
     assert not found.is_complete
 
 
+@pytest.mark.parametrize("other", [upstream(None, "other"), upstream(plan((-300, 80)), "other")])
+def test_what_another_writer_of_the_topic_emits_stays(other: Neighbour) -> None:
+    """It has no plan, or an old one, and makes 80 of the 180/s: they stay when the first job grows to 300/s."""
+    found = told(upstream(plan((0, 300))), other, arrival=180.0)
+    assert found is not None
+    assert found.steps == ((0.0, 380.0),)
+    assert not found.is_complete
+
+
 def test_without_what_the_upstream_job_emits_now_other_arrivals_are_not_known() -> None:
     """A missing figure is not taken for zero: nothing is announced."""
     assert told(upstream(plan((0, 300)), output_ratio=None), sources=("in", "clicks"), arrival=180.0) is None

@@ -3,7 +3,7 @@
 Every decision on a job that others read says what the job will emit (`tidegate.engine.emission`). The plans of the jobs
 upstream, with times from this snapshot on and rates in records/s, add up to
 
-    announced(t) = Σ plan(t) + others         others = max(0, arrivals - Σ emitted), 0 if all sources have a plan
+    announced(t) = Σ plan(t) + others         others = max(0, arrivals - Σ emitted), 0 if the plans are complete
     fall(t)      = max(0, announced(0) - announced(t))
 
 and a forecast made from the job's own arrivals becomes
@@ -14,7 +14,7 @@ So a growth upstream counts in full, however late the forecast is. A fall, such 
 subtracted from the forecast: if the plan is wrong about the rate, measured arrivals still count. A plan without any
 step counts too: a job upstream writes whole micro-batches, which look like bursts and silences from here.
 
-If the plans are *complete*, because every source of the job has one, they say how its arrivals will change. Then the
+If the plans are *complete*, because every job that writes a source of the job has one, they say how its arrivals will change. Then the
 forecast should be a constant, the level of the arrivals: a trend would count a growth twice, once as announced and
 once as it arrives.
 
@@ -57,7 +57,7 @@ class Announced(NamedTuple):
     arriving: float
     """What arrives now, records/s, as far as it is known."""
     is_complete: bool
-    """Whether every source of the job has a plan, so that nothing else is expected to arrive."""
+    """Whether all jobs that write the sources have a plan, so that nothing else is expected to arrive."""
     values: Mapping[str, Figure]
     """The plan that grows most above what its job emits now, for the reason of a growth: `upstream`, `announced`
     (records/s), `announced_at` (UTC) and `emitted` (records/s)."""
@@ -112,7 +112,10 @@ def announced(
     if not plans:
         return None
     arriving, others = evidence.arrival_rate, 0.0
-    is_complete = set(sources) <= {topic for plan in plans for topic in plan.neighbour.topics}
+    planned = {plan.neighbour.job_id for plan in plans}
+    told = {topic for plan in plans for topic in plan.neighbour.topics}
+    untold = {topic for each in neighbours if each.upstream and each.job_id not in planned for topic in each.topics}
+    is_complete = set(sources) <= told - untold
     if not is_complete:
         emitted = [plan.emitted for plan in plans]
         if arriving is None or None in emitted:
