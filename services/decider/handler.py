@@ -181,8 +181,11 @@ class Handler:
         return cached or await self.reservations.view(request.job_id, request.pool_id)
 
     def _neighbour(self, spec: JobSpec, link: Link) -> Neighbour:
-        found = self._live.get(key_of(spec.pipeline_id, link.job_id))
-        return link.neighbour(found[1].outlook if found else NO_OUTLOOK)
+        """Return a linked job as its newest decision shows it; unknown if another decider has decided since."""
+        key = key_of(spec.pipeline_id, link.job_id)
+        found = self._live.get(key)
+        is_newest = found is not None and found[0] is self.outbox.kept(key)
+        return link.neighbour(found[1].outlook if found is not None and is_newest else NO_OUTLOOK)
 
     def _memory_of(self, key: bytes) -> JobMemory:
         """Return the job's memory: the live object if the outbox still has its bytes."""

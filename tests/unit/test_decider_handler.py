@@ -393,6 +393,17 @@ def test_a_decision_sees_its_neighbours() -> None:
     assert (seen.job_id, seen.upstream, seen.parallelism, seen.evidence) == ("down", False, 4, down.evidence)
 
 
+def test_what_another_decider_has_decided_since_is_unknown() -> None:
+    """A rebalance took the pipeline away and brought it back: what was known of its jobs before is hours old."""
+    bench = Bench(*linked())
+    bench.take(*steady(1, rate=300, capacity=400, job_id="down", pipeline_id="shop"))
+    key = key_of("shop", "down")
+    bench.outbox.table[key] = bytes(bytearray(bench.outbox.table[key]))
+    bench.take(*steady(1, rate=300, capacity=400, job_id="up", pipeline_id="shop"))
+    (seen,) = bench.decisions()[-1].observed.neighbours
+    assert (seen.job_id, seen.parallelism, seen.evidence) == ("down", None, None)
+
+
 def test_a_decision_sees_the_plan_of_the_job_upstream() -> None:
     """The job upstream of 400/s is decided first and grows for 800/s; the other sees in the same interval what comes.
 
