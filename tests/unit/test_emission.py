@@ -78,6 +78,14 @@ def test_what_the_policy_expects_to_arrive_counts() -> None:
     assert steps(planned_emission(busy(), proposal(arrival_rate=200.0), 4, withheld=False)) == [(0.0, 400.0)]
 
 
+def test_a_target_is_no_arrival() -> None:
+    """`flip271` wants to process 900/s because the jobs upstream should send so many; 300/s arrive and are emitted."""
+    emits = planned_emission(busy(), proposal(12, target_rate=900.0), 12, withheld=False)
+    assert emits is not None
+    assert emits.target_rate == 900.0
+    assert max(rate for _, rate in steps(emits)) == 600.0
+
+
 def test_announced_demand_is_passed_on() -> None:
     """The job upstream will emit 350/s from second 30 on, so this one will emit 700/s."""
     plan = Emission((EmissionStep(START, 300.0), EmissionStep(START + timedelta(seconds=30), 350.0)), "in")

@@ -57,6 +57,8 @@ class Proposal(NamedTuple, Generic[M]):
     """Records/s that the policy expects to arrive, for the jobs downstream; None: what the evidence says."""
     catch_up_rate: float | None = None
     """Records/s that the policy wants to process besides, to work off the backlog; None if it has no such figure."""
+    target_rate: float | None = None
+    """Records/s that the policy wants to process in the long run, even if fewer arrive; None: what it expects to."""
 
 
 class Policy(Protocol[M]):

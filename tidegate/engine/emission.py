@@ -50,10 +50,11 @@ def planned_emission(case: Case, proposal: Proposal[Any], final: int, *, withhel
         return None
     sinks, size = case.spec.sinks, case.current if withheld else final
     steps = _steps(case, proposal, size)
-    if not steps and proposal.arrival_rate is None:
+    target = proposal.arrival_rate if proposal.target_rate is None else proposal.target_rate
+    if not steps and target is None:
         return None
     topic = sinks[0] if len(sinks) == 1 else None
-    return Emission(steps, topic, proposal.arrival_rate, proposal.catch_up_rate)
+    return Emission(steps, topic, target, proposal.catch_up_rate)
 
 
 def _steps(case: Case, proposal: Proposal[Any], size: int) -> tuple[EmissionStep, ...]:

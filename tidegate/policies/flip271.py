@@ -255,7 +255,16 @@ class Flip271:
         if math.isfinite(m.tpr) and case.current:
             change = change_to(case, size, m.restart_seconds)
             expectation = effect(case.current, size, m.tpr, m.target, m.lag, change)
-        return Proposal(size, code, numbers, expectation, memory, _figure(m.tpr), m.target, m.catch_up)
+        return Proposal(
+            size,
+            code,
+            numbers,
+            expectation,
+            memory,
+            _figure(m.tpr),
+            catch_up_rate=m.catch_up,
+            target_rate=m.target,
+        )
 
 
 def _figure(value: float) -> float | None:
