@@ -14,9 +14,9 @@ So a growth upstream counts in full, however late the forecast is. A fall, such 
 subtracted from the forecast: if the plan is wrong about the rate, measured arrivals still count. A plan without any
 step counts too: a job upstream writes whole micro-batches, which look like bursts and silences from here.
 
-If the plans are *complete*, because every job that writes a source of the job has one, they say how its arrivals will change. Then the
-forecast should be a constant, the level of the arrivals: a trend would count a growth twice, once as announced and
-once as it arrives.
+If the plans are *complete*, because every job that writes a source of the job has one, they say how its arrivals will
+change. Then the forecast should be a constant, the level of the arrivals: a trend would count a growth twice, once as
+announced and once as it arrives.
 
 A plan is ignored
 
