@@ -2,10 +2,11 @@
 
 A restart takes longer than a consumer may go without polling, so each command runs in a worker thread, and the main
 loop goes on polling. All jobs of a pipeline share a partition, and a chain of jobs must be able to grow at once. So a
-partition has a lane for each job. The offset of a command is stored when its last result and those of all commands
-before it in the partition are acknowledged. If the process crashes, is stopped or loses the partition before that, the
-commands stay on the topic; whoever gets the partition next finds in the results how far each one came. No command of a
-partition is carried out before the results topic has been read to its end.
+partition has a lane for each job. A job whose last command still runs waits for that, also if that one came from
+another partition, or from this one before it was lost and came back. The offset of a command is stored when its last
+result and those of all commands before it in the partition are acknowledged. If the process crashes, is stopped or
+loses the partition before that, the commands stay on the topic; whoever gets the partition next finds in the results
+how far each one came. No command of a partition is carried out before the results topic has been read to its end.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ class _Partition:
     """True at first as well: librdkafka keeps a partition paused that is taken away and comes back."""
 
     @property
-    def running(self) -> list[Future[Any]]:
-        """The commands that are being carried out."""
-        return [lane[0].future for lane in self.lanes.values() if lane[0].future is not None]
+    def next(self) -> list[_Order]:
+        """The orders that may start, as far as this partition is concerned."""
+        return [lane[0] for lane in self.lanes.values() if lane[0].future is None]
 
     @property
     def waiting(self) -> int:
-        """Number of the other commands."""
-        return sum(map(len, self.lanes.values())) - len(self.running)
+        """Number of the commands that have not started."""
+        return sum(order.future is None for lane in self.lanes.values() for order in lane)
 
 
 @dataclass
@@ -104,6 +105,8 @@ class Actuator:
 
     def __post_init__(self) -> None:
         self._partitions: dict[int, _Partition] = {}
+        self._running: dict[str, Future[Any]] = {}
+        """By job, whatever partition the command came from: it may have been lost, and come back, since."""
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(self.settings.concurrent_commands, thread_name_prefix="command")
         self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
@@ -134,9 +137,9 @@ class Actuator:
                     self._take(message)
                 for number, partition in list(self._partitions.items()):
                     self._serve(number, partition)
-                partitions = self._partitions.values()
-                self.metrics.running.set(sum(len(partition.running) for partition in partitions))
-                self.metrics.waiting.set(sum(partition.waiting for partition in partitions))
+                self._start_next()
+                self.metrics.running.set(len(self._running))
+                self.metrics.waiting.set(sum(partition.waiting for partition in self._partitions.values()))
         except Abandoned as overtaken:
             log.warning("%s; this process ends, and its successor reads the results again", overtaken)
             return os.EX_TEMPFAIL
@@ -196,11 +199,19 @@ class Actuator:
                 self._end(partition, lane.popleft().message)
             if not lane:
                 del partition.lanes[job_id]
-            elif lane[0].future is None and not self._stopping.is_set():
-                self._start(lane[0], partition.cancelled)
         if partition.paused and len(partition.open) < MOST_OPEN:
             partition.paused = False
             self.consumer.resume([TopicPartition(self._topic, number)])
+
+    def _start_next(self) -> None:
+        """Start commands in the order in which they came, of each job one, while there are threads for them."""
+        self._running = {job_id: future for job_id, future in self._running.items() if not future.done()}
+        ready = [(order, partition) for partition in self._partitions.values() for order in partition.next]
+        for order, partition in sorted(ready, key=lambda pair: pair[0].spec_by):
+            if self._stopping.is_set() or len(self._running) >= self.settings.concurrent_commands:
+                return
+            if order.command.job_id not in self._running:
+                self._start(order, partition.cancelled)
 
     def _start(self, order: _Order, cancelled: threading.Event) -> None:
         """Start the command, unless its spec may still arrive; only its own job waits for that."""
@@ -209,6 +220,7 @@ class Actuator:
             return
         trace_id = trace_from(headers_of(order.message))
         order.future = self._pool.submit(self.runner.run, order.command, spec, cancelled, trace_id)
+        self._running[order.command.job_id] = order.future
 
     def _dead_letter(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
@@ -227,8 +239,7 @@ class Actuator:
     def _leave(self) -> None:
         for partition in self._partitions.values():
             partition.cancelled.set()
-        running = [future for partition in self._partitions.values() for future in partition.running]
-        done, late = wait(running, timeout=self.settings.leave_seconds)
+        done, late = wait(self._running.values(), timeout=self.settings.leave_seconds)
         for future in done:
             error = future.exception()
             if error is not None and not isinstance(error, Abandoned):

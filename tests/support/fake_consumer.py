@@ -1,0 +1,203 @@
+"""A consumer of the commands topic whose test says what is assigned, revoked and read, and a runner that it holds."""
+
+# ruff: noqa: D102 - they implement ports
+
+from __future__ import annotations
+
+import threading
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Self, cast
+
+from confluent_kafka import Consumer, TopicPartition
+from prometheus_client import CollectorRegistry
+
+from services.actuator.consumer import Actuator
+from services.actuator.execute import CommandRunner
+from services.actuator.metrics import ActuatorMetrics
+from services.actuator.settings import ActuatorSettings
+from tests.support.command_log import command_log
+from tests.support.events import job
+from tests.support.wait import wait_until
+from tidegate.events.command import ScalingCommand
+from tidegate.events.envelope import encode
+from tidegate.events.job import JobSpec
+from tidegate.events.result import Phase
+from tidegate.runtime.clock import SystemClock
+
+TOPIC = "tidegate.commands"
+
+
+class FakeMessage:
+    """A record of the commands topic."""
+
+    def __init__(self, partition: int, offset: int, event: ScalingCommand | bytes) -> None:
+        record = None if isinstance(event, bytes) else encode(event)
+        self._place = (partition, offset)
+        self._value = event if isinstance(event, bytes) else cast(Any, record).value
+        self._key = b"k" if record is None else record.key
+        self._headers = [] if record is None else list(record.headers)
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return TOPIC
+
+    def partition(self) -> int:
+        return self._place[0]
+
+    def offset(self) -> int:
+        return self._place[1]
+
+    def key(self) -> bytes:
+        return self._key
+
+    def value(self) -> bytes:
+        return cast(bytes, self._value)
+
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return self._headers
+
+
+class FakeConsumer:
+    """What the broker does, one step for each poll; afterwards nothing comes."""
+
+    def __init__(self) -> None:
+        self.steps: deque[Callable[[], Any]] = deque()
+        self.stored: dict[int, int] = {}
+        self.paused: set[int] = set()
+        self._calls: dict[str, Callable[..., None]] = {}
+
+    def subscribe(self, _topics: list[str], **calls: Callable[..., None]) -> None:
+        self._calls = calls
+
+    def assign(self, *numbers: int) -> None:
+        """Have partitions assigned."""
+        self.steps.append(lambda: self._calls["on_assign"](self, _places(numbers)))
+
+    def revoke(self, *numbers: int) -> None:
+        """Have partitions taken away."""
+        self.steps.append(lambda: self._calls["on_revoke"](self, _places(numbers)))
+
+    def deliver(self, partition: int, offset: int, event: ScalingCommand | bytes) -> None:
+        """Have a record read."""
+        self.steps.append(lambda: FakeMessage(partition, offset, event))
+
+    def poll(self, _seconds: float) -> FakeMessage | None:
+        if not self.steps:
+            threading.Event().wait(0.002)
+            return None
+        found = self.steps.popleft()()
+        return found if isinstance(found, FakeMessage) else None
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused |= {place.partition for place in places}
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused -= {place.partition for place in places}
+
+    def store_offsets(self, *, offsets: list[TopicPartition]) -> None:
+        self.stored |= {place.partition: place.offset for place in offsets}
+
+    def close(self) -> None:
+        pass
+
+
+class HeldRunner:
+    """Takes commands, and ends each when the test says so, whatever else happens."""
+
+    def __init__(self) -> None:
+        self.log = command_log()
+        self.begun: list[str] = []
+        self.running: list[str] = []
+        self.most: dict[str, int] = {}
+        """How many commands of a job were carried out at once."""
+        self._ends: dict[str, threading.Event] = {}
+        self._lock = threading.Lock()
+
+    def end(self, command_id: str) -> None:
+        """Let a command end."""
+        self._event(command_id).set()
+
+    def run(self, command: ScalingCommand, _spec: JobSpec | None, _gone: threading.Event, _trace: str | None) -> Phase:
+        with self._lock:
+            self.begun.append(command.command_id)
+            self.running.append(command.job_id)
+            at_once = self.running.count(command.job_id)
+            self.most[command.job_id] = max(self.most.get(command.job_id, 0), at_once)
+        self._event(command.command_id).wait(20)
+        with self._lock:
+            self.running.remove(command.job_id)
+        return Phase.VERIFIED
+
+    def _event(self, command_id: str) -> threading.Event:
+        return self._ends.setdefault(command_id, threading.Event())
+
+
+class ActuatorRun:
+    """An actuator that runs in a thread, on a fake consumer."""
+
+    def __init__(self, runner: Any, **settings: Any) -> None:
+        self.consumer = FakeConsumer()
+        self.runner = runner
+        self.letters: list[Any] = []
+        nothing = types.SimpleNamespace(
+            serve=_nothing, beat=_nothing, close=_nothing, start=_nothing, stop=_nothing, load=_nothing, poll=_nothing
+        )
+        jobs = types.SimpleNamespace(load=_nothing, poll=_nothing, close=_nothing, get=job)
+        producer = types.SimpleNamespace(publish=lambda event, **_: self.letters.append(event))
+        self.actuator = Actuator(
+            ActuatorSettings(leave_seconds=0.5, **settings),
+            SystemClock(),
+            cast(Consumer, self.consumer),
+            cast(Any, producer),
+            cast(Any, jobs),
+            cast(CommandRunner, runner),
+            cast(Any, nothing),
+            ActuatorMetrics(CollectorRegistry()),
+            cast(Any, nothing),
+        )
+        self.code: list[int | BaseException] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.actuator.stop()
+        self._thread.join(10)
+
+    def settle(self) -> None:
+        """Wait until the actuator has taken all steps, and looked at its commands once more."""
+        assert wait_until(lambda: not self.consumer.steps, 10, 0.005)
+        threading.Event().wait(0.1)
+
+    def _run(self) -> None:
+        try:
+            self.code.append(self.actuator.run())
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.code.append(error)
+
+
+class NoResults:
+    """A results topic in which nothing is."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def read_to_end(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def _places(numbers: tuple[int, ...]) -> list[TopicPartition]:
+    return [TopicPartition(TOPIC, number) for number in numbers]
+
+
+def _nothing(*_: object) -> None:
+    pass

@@ -1,0 +1,93 @@
+"""The actuator's loop: which commands run side by side, in rebalances and shutdowns too."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.actuator.consumer import MOST_OPEN
+from tests.support.fake_consumer import ActuatorRun, HeldRunner, NoResults
+from tests.unit.test_actuator_rules import command
+
+
+@pytest.fixture(autouse=True)
+def _no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", NoResults)
+
+
+def test_a_partition_that_comes_back_waits_for_the_command_that_still_runs() -> None:
+    """A partition is lost and assigned again while a command's thread is busy: the command is not run beside itself."""
+    runner = HeldRunner()
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0)
+        run.consumer.deliver(0, 5, command(command_id="a"))
+        run.settle()
+        run.consumer.revoke(0)
+        run.consumer.assign(0)
+        run.consumer.deliver(0, 5, command(command_id="a"))
+        run.settle()
+        assert runner.begun == ["a"]
+        runner.end("a")
+        run.settle()
+        assert runner.begun == ["a", "a"]
+        assert runner.most == {"rates": 1}
+        assert run.consumer.stored == {0: 6}
+
+
+def test_commands_of_a_job_in_two_partitions_are_carried_out_one_after_the_other() -> None:
+    """A job that moves to another pipeline has commands in two partitions; the later one waits."""
+    runner = HeldRunner()
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0, 1)
+        run.consumer.deliver(0, 5, command(command_id="a", pipeline_id="old"))
+        run.settle()
+        run.consumer.deliver(1, 9, command(command_id="b", epoch=8, pipeline_id="new"))
+        run.settle()
+        assert runner.begun == ["a"]
+        runner.end("a")
+        runner.end("b")
+        run.settle()
+        assert runner.begun == ["a", "b"]
+        assert runner.most == {"rates": 1}
+        assert run.consumer.stored == {0: 6, 1: 10}
+
+
+def test_more_commands_than_threads_start_in_the_order_in_which_they_came() -> None:
+    """Those that wait count as waiting; after a stop none of them starts."""
+    runner = HeldRunner()
+    with ActuatorRun(runner, concurrent_commands=2) as run:
+        run.consumer.assign(0, 1)
+        for number in range(6):
+            order = command(command_id=f"c{number}", job_id=f"job-{number}", pipeline_id="p")
+            run.consumer.deliver(number % 2, number, order)
+        run.settle()
+        metrics = run.actuator.metrics
+        assert (metrics.running._value.get(), metrics.waiting._value.get()) == (2, 4)
+        runner.end("c0")
+        run.settle()
+        runner.end("c1")
+        run.settle()
+        assert runner.begun == ["c0", "c1", "c2", "c3"]
+        run.actuator.stop()
+        runner.end("c2")
+    assert runner.begun == ["c0", "c1", "c2", "c3"]
+
+
+def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:
+    """Its first command holds the offsets back; a dead letter in between counts as ended."""
+    runner = HeldRunner()
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0)
+        run.consumer.deliver(0, 0, command(command_id="c0", job_id="job-0"))
+        for number in range(1, MOST_OPEN):
+            runner.end(f"c{number}")
+            letter = number % 50 == 0
+            order = command(command_id=f"c{number}", job_id=f"job-{number}")
+            run.consumer.deliver(0, number, b"garbage" if letter else order)
+        run.settle()
+        assert run.consumer.paused == {0}
+        assert run.consumer.stored == {}
+        assert len(run.letters) == (MOST_OPEN - 1) // 50
+        runner.end("c0")
+        run.settle()
+        assert run.consumer.paused == set()
+        assert run.consumer.stored == {0: MOST_OPEN}
