@@ -25,7 +25,7 @@ from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from services.actuator.fence import Fence, JobFence, Outfenced
 from services.actuator.machine import Action, ActionEvent, CommandState, advance, next_action, resume
-from services.actuator.task import ActionOutcome, Task
+from services.actuator.task import Abandoned, ActionOutcome, Task
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_id
@@ -81,6 +81,8 @@ class CommandRunner:
 
         Returns None if the command had ended before. Raises `Abandoned` if another actuator must go on with it.
         """
+        if cancelled.is_set():  # it waited for a thread, and somebody else may have ended it since
+            raise Abandoned(f"command {command.command_id} is left to the next actuator")
         with about(job_id=command.job_id, decision_id=command.command_id):
             return self._carry_out(command, spec, cancelled, trace_id)
 

@@ -188,6 +188,20 @@ def test_a_command_is_done_once(world: FakeWorld) -> None:
     assert (len(world.topic), len(world.drivers)) == (told, drivers)
 
 
+@pytest.mark.parametrize("late", [0.0, 1e6], ids=["in time", "expired"])
+def test_a_command_that_was_taken_away_before_it_began_says_nothing(world: FakeWorld, late: float) -> None:
+    """Whoever has its partition now may have ended it; a second last result would contradict that (I2)."""
+    world.start()
+    told, gone = len(world.topic), Waiting(world)
+    gone.set()
+    world.seconds += late
+    log = command_log(world.topic)
+    runner = CommandRunner(world, log, world, {"standalone": world}, world.publish, owner="a")
+    with pytest.raises(Abandoned):
+        runner.run(command(), world.spec, gone)
+    assert len(world.topic) == told
+
+
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
