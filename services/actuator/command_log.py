@@ -5,6 +5,7 @@ Of a command that has ended, only the id is kept: its results are not needed any
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from tidegate.events.command import CommandKind
@@ -33,39 +34,20 @@ class JobHistory:
 
 
 class CommandLog:
-    """Results by command and by job. Adding a result twice changes nothing."""
+    """Results by command and by job. Adding a result twice changes nothing. Thread-safe."""
 
     def __init__(self) -> None:
         self._commands: dict[str, dict[str, ActionResult]] = {}
         self._ended: dict[str, None] = {}
         """Command ids, newest last."""
         self._jobs: dict[str, JobHistory] = {}
+        self._lock = threading.Lock()
+        """Held by whoever adds: a command's thread, and the main loop that reads the topic again."""
 
     def add(self, result: ActionResult) -> None:
         """Add a result, read from the topic or just published."""
-        if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
-            return
-        if result.phase.terminal:
-            self._commands.pop(result.command_id, None)
-            self._ended[result.command_id] = None
-            if len(self._ended) > ENDED_KEPT:
-                del self._ended[next(iter(self._ended))]
-        else:
-            self._commands.setdefault(result.command_id, {})[result.result_id] = result
-        job = self._jobs.setdefault(result.job_id, JobHistory())
-        if result.phase is not Phase.REJECTED:
-            job.epoch = max(job.epoch, result.epoch)
-        if result.phase is Phase.STOPPED:
-            job.submissions.clear()
-            job.stopped = result
-        elif result.phase in _SUBMITTED and result.submission_id and result.submission_id not in job.submissions:
-            job.submissions.append(result.submission_id)
-            job.stopped = None
-        elif result.phase in _GOOD and result.way is Way.HANDOVER and result.submission_id:
-            job.submissions[:] = [result.submission_id]  # the other one has ended
-        if result.phase in _GOOD and result.kind is not CommandKind.STOP:
-            job.last_good = result.parallelism
-            job.incarnation = result.incarnation or job.incarnation
+        with self._lock:
+            self._add(result)
 
     def results(self, command_id: str) -> list[ActionResult]:
         """Return the results of a command that has not ended, oldest first; none if nothing was done yet."""
@@ -93,3 +75,28 @@ class CommandLog:
     def incarnations(self) -> frozenset[str]:
         """Return the ids of the applications in which jobs were last verified to run."""
         return frozenset(job.incarnation for job in list(self._jobs.values()) if job.incarnation is not None)
+
+    def _add(self, result: ActionResult) -> None:
+        if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
+            return
+        if result.phase.terminal:
+            self._commands.pop(result.command_id, None)
+            self._ended[result.command_id] = None
+            if len(self._ended) > ENDED_KEPT:
+                del self._ended[next(iter(self._ended))]
+        else:
+            self._commands.setdefault(result.command_id, {})[result.result_id] = result
+        job = self._jobs.setdefault(result.job_id, JobHistory())
+        if result.phase is not Phase.REJECTED:
+            job.epoch = max(job.epoch, result.epoch)
+        if result.phase is Phase.STOPPED:
+            job.submissions.clear()
+            job.stopped = result
+        elif result.phase in _SUBMITTED and result.submission_id and result.submission_id not in job.submissions:
+            job.submissions.append(result.submission_id)
+            job.stopped = None
+        elif result.phase in _GOOD and result.way is Way.HANDOVER and result.submission_id:
+            job.submissions[:] = [result.submission_id]  # the other one has ended
+        if result.phase in _GOOD and result.kind is not CommandKind.STOP:
+            job.last_good = result.parallelism
+            job.incarnation = result.incarnation or job.incarnation

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -333,3 +335,40 @@ def test_an_application_is_another_one_if_it_needs_a_new_run() -> None:
     assert app.model_copy(update={"conf": one}).digest == app.model_copy(update={"conf": two}).digest
     conf = Submission(job(), Token(1), 2).spark_conf()
     assert conf["spark.tidegate.application"] == app.digest
+
+
+def test_threads_may_add_results_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of several jobs end at the same time, while the oldest ended ones are forgotten."""
+    monkeypatch.setattr("services.actuator.command_log.ENDED_KEPT", 10)
+    log, errors = command_log(), list[Exception]()
+    ended = ActionResult(
+        result_id="r",
+        command_id="c",
+        job_id="rates",
+        pipeline_id="rates",
+        kind=CommandKind.STOP,
+        phase=Phase.VERIFIED,
+        epoch=1,
+        at=START,
+        parallelism=0,
+    )
+
+    def end_many(thread: int) -> None:
+        try:
+            for number in range(5_000):
+                name = f"{thread}-{number}"
+                log.add(ended.model_copy(update={"command_id": name, "result_id": name}))
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=end_many, args=(thread,)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
