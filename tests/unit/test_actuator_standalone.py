@@ -62,6 +62,8 @@ def test_a_driver_the_master_does_not_know() -> None:
     [
         {"action": "SubmissionStatusResponse", "success": False, "message": "Current state is not alive: RECOVERING."},
         {"action": "ErrorResponse", "message": "boom"},
+        {"action": "SubmissionStatusResponse", "success": True},
+        {"action": "SubmissionStatusResponse", "success": True, "driverState": None},
         {},
         ["?"],
         httpx.ConnectError("refused"),
@@ -87,6 +89,23 @@ def test_a_standby_master_knows_nothing() -> None:
         ],
     }
     assert _answering(alive).applications(_spec()) == {"app-1": "rates", "app-3": "orders"}
+
+
+@pytest.mark.parametrize(
+    "listed", [{}, {"activeapps": None}, {"activeapps": [None]}, {"activeapps": [{"name": "rates"}]}, {"activeapps": 7}]
+)
+def test_a_master_that_tells_half_of_it_does_not_mean_that_nothing_runs(listed: dict[str, Any]) -> None:
+    """What is not in its answer would count as ended (I4); and an answer of another kind must not end the actuator."""
+    whole = {"activedrivers": [{}], "completeddrivers": [], "workers": []}
+    half = _answering({"status": "ALIVE", **whole, **listed})
+    for ask in (
+        lambda: half.applications(_spec()),
+        lambda: half.granted(_spec(), "app-1"),
+        lambda: half.live_drivers(_spec()),
+        lambda: half.log_tail(_spec(), "driver-1-1", Token(1)),
+    ):
+        with pytest.raises(BackendUnreachable):
+            ask()
 
 
 def test_a_master_says_what_it_has_granted() -> None:
@@ -164,6 +183,7 @@ def test_a_worker_that_does_not_answer_has_no_log() -> None:
         "status": "ALIVE",
         "workers": [{"id": "worker-1", "webuiaddress": "http://w1:8081"}],
         "activedrivers": [{"id": "driver-1-1", "worker": "worker-1"}],
+        "completeddrivers": [],
     }
 
     def handle(request: httpx.Request) -> httpx.Response:

@@ -9,11 +9,12 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
-from services.actuator.backends import BackendRefused, DriverState, Submission
-from services.actuator.backends.yarn import launcher_code
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.backends.yarn import Yarn, launcher_code
 from services.collector.clusters import Clusters
 from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster, MasterView
@@ -24,7 +25,7 @@ from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
 from tidegate.launcher.kubernetes import Api
-from tidegate.remote.yarn import ENDED
+from tidegate.remote.yarn import ENDED, ResourceManager
 
 SPEC = on_yarn(job("rates"))
 
@@ -205,3 +206,30 @@ def test_a_kill_is_the_submitters(cluster: YarnCluster) -> None:
     assert wait_until(lambda: cluster.backend.state(cluster.spec, tag).alive, 5)
     cluster.backend.kill(cluster.spec, tag)
     assert cluster.backend.state(cluster.spec, tag) is DriverState.ENDED
+
+
+@pytest.mark.parametrize("apps", [[1], {"app": [None]}, {"app": [{}]}, {"app": "x"}, {"app": {"id": "a"}}])
+def test_an_answer_of_another_kind_is_no_answer(tmp_path: Path, apps: object) -> None:
+    """It must not end the actuator, and not mean that nothing runs."""
+    transport = httpx.MockTransport(lambda _request: httpx.Response(200, json={"apps": apps}))
+    yarn = Yarn(tmp_path, ResourceManager(transport=transport))
+    for ask in (lambda: yarn.state(SPEC, "t"), lambda: yarn.applications(SPEC), lambda: yarn.granted(SPEC, "a")):
+        with pytest.raises(BackendUnreachable):
+            ask()
+
+
+@pytest.mark.parametrize("said", ["<html>log in</html>", "[]", '{"container": null}', '{"container": {"state": []}}'])
+def test_a_node_that_says_something_else_has_not_answered(tmp_path: Path, said: str) -> None:
+    """Such as the page of a proxy: then the ResourceManager's word counts."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith("/ws/v1/node/"):
+            return httpx.Response(200, text=said)
+        if request.url.path.endswith("/appattempts"):
+            attempt = {"nodeHttpAddress": "nm:8042", "containerId": "c"}
+            return httpx.Response(200, json={"appAttempts": {"appAttempt": [attempt]}})
+        app = {"id": "a", "name": "rates", "state": "FINISHED", "user": "ann", "applicationTags": "t"}
+        return httpx.Response(200, json={"apps": {"app": [app]}})
+
+    yarn = Yarn(tmp_path, ResourceManager(transport=httpx.MockTransport(answer)))
+    assert yarn.state(SPEC, "t") is DriverState.ENDED

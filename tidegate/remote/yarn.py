@@ -36,12 +36,15 @@ class ResourceManager:
 
     def applications(self, url: str, **query: str) -> list[dict[str, Any]]:
         """Return the Spark applications that the ResourceManager knows; `query` is as in its API."""
-        found = self.get(url, "apps", applicationTypes=_SPARK, **query).get("apps")
-        return list((found or {}).get("app", []))
+        found = self.get(url, "apps", applicationTypes=_SPARK, **query).get("apps") or {}
+        listed = (found.get("app") or []) if isinstance(found, dict) else found
+        if not isinstance(listed, list) or not all(map(_is_application, listed)):
+            raise RmUnreachable(f"{url}: a list of applications is expected, found {str(found)[:80]!r}")
+        return listed
 
     def tagged(self, url: str, tag: str) -> list[dict[str, Any]]:
         """Return the applications with a tag, the newest last."""
-        return sorted(self.applications(url, applicationTags=tag), key=lambda app: int(app.get("startedTime", 0)))
+        return sorted(self.applications(url, applicationTags=tag), key=lambda app: int(app.get("startedTime") or 0))
 
     def kill(self, url: str, application: dict[str, Any]) -> None:
         """End an application by force, as the user who has submitted it."""
@@ -84,6 +87,10 @@ def containers(application: Mapping[str, Any]) -> int | None:
     """Return how many containers an application has besides its driver's; None if the ResourceManager hides it."""
     running = int(application.get("runningContainers", -1))
     return None if running < 0 else max(0, running - 1)
+
+
+def _is_application(found: Any) -> bool:
+    return isinstance(found, dict) and all(isinstance(found.get(field), str) for field in ("id", "name", "state"))
 
 
 def tags(application: dict[str, Any]) -> list[str]:

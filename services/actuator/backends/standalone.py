@@ -17,6 +17,7 @@ from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
+_OVER = frozenset({"FINISHED", "KILLED", "FAILED", "ERROR"})
 _ALIVE_APPLICATION = frozenset({"WAITING", "RUNNING"})
 _OF_THE_DRIVERS_JVM = ("extraClassPath", "extraLibraryPath", "defaultJavaOptions", "extraJavaOptions")
 """Settings that take effect when a JVM starts. The worker starts the driver's: the inner `spark-submit` is too late."""
@@ -89,6 +90,8 @@ class Standalone:
         said = str(answer.get("driverState"))
         if said == "RUNNING":
             return DriverState.RUNNING
+        if said not in _PENDING | _OVER:
+            raise BackendUnreachable(f"{spec.application.rest_url}: driver {submission_id} is said to be {said[:80]}")
         return DriverState.PENDING if said in _PENDING else DriverState.ENDED
 
     def reason(self, spec: JobSpec, submission_id: str) -> str:
@@ -105,17 +108,17 @@ class Standalone:
 
         A driver that has not registered its application yet is not among them: the master does not know its name.
         """
-        listed = self._master(spec).get("activeapps", [])
-        return {str(app["id"]): str(app["name"]) for app in listed if app.get("state") in _ALIVE_APPLICATION}
+        listed = _listed(spec, self._master(spec), "activeapps", "id", "name", "state")
+        return {str(app["id"]): str(app["name"]) for app in listed if app["state"] in _ALIVE_APPLICATION}
 
     def granted(self, spec: JobSpec, application_id: str) -> int | None:
         """Return how many task slots the cluster has granted to an application; None if it does not know it."""
-        listed = self._master(spec).get("activeapps", [])
+        listed = _listed(spec, self._master(spec), "activeapps", "id", "cores")
         return next((int(app["cores"]) for app in listed if app["id"] == application_id), None)
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the ids of all drivers that the master counts as active."""
-        return frozenset(str(driver["id"]) for driver in self._master(spec).get("activedrivers", []))
+        return frozenset(str(driver["id"]) for driver in _listed(spec, self._master(spec), "activedrivers", "id"))
 
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
         """Return the end of a driver's log from the worker that runs or ran it; empty if the master does not know it.
@@ -125,9 +128,10 @@ class Standalone:
         """
         del token
         master = self._master(spec)
-        drivers = [*master.get("activedrivers", []), *master.get("completeddrivers", [])]
-        on = next((driver.get("worker") for driver in drivers if driver.get("id") == submission_id), None)
-        worker = next((worker for worker in master.get("workers", []) if worker.get("id") == on), None)
+        drivers = [one for kind in ("activedrivers", "completeddrivers") for one in _listed(spec, master, kind, "id")]
+        on = next((driver.get("worker") for driver in drivers if driver["id"] == submission_id), None)
+        workers = _listed(spec, master, "workers", "id", "webuiaddress")
+        worker = next((worker for worker in workers if worker["id"] == on), None)
         if on is None or worker is None:
             return ""
         return "\n".join(self._log(worker["webuiaddress"], submission_id, kind) for kind in ("stderr", "stdout"))
@@ -162,6 +166,18 @@ class Standalone:
         if not isinstance(answer, dict):
             raise BackendUnreachable(f"{method} {url}: a JSON object is expected, found {str(answer)[:80]!r}")
         return answer
+
+
+def _listed(spec: JobSpec, master: dict[str, Any], name: str, *fields: str) -> list[dict[str, Any]]:
+    """Return a list of a master's answer; raise if it is not all there: what is not listed would count as ended."""
+    found = master.get(name)
+    whole = isinstance(found, list) and all(
+        isinstance(one, dict) and all(one.get(field) is not None for field in fields) for one in found
+    )
+    if not whole:
+        url = spec.application.master_ui_url
+        raise BackendUnreachable(f"{url}: {name} with {', '.join(fields)} are expected, found {str(found)[:80]!r}")
+    return list(found or ())
 
 
 def _rest(spec: JobSpec) -> str:

@@ -169,17 +169,16 @@ class Yarn:
     def _has_process(self, spec: JobSpec, app: Mapping[str, Any]) -> bool:
         """Return whether a node still runs the driver of an application that has ended to the ResourceManager."""
         told = (self._manager.text(f"{node}/containers/{name}") for node, name in self._containers(spec, app))
-        states = (json.loads(text).get("container", {}).get("state") for text in told if text)
-        return any(state in _ALIVE for state in states)
+        return any(_state(text) in _ALIVE for text in told)
 
     def _containers(self, spec: JobSpec, app: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the containers of an application's driver: the address of the node's API, and the container's id."""
         found = _answer(lambda: self._manager.get(_url(spec), f"apps/{app['id']}/appattempts"))
-        attempts = (found.get("appAttempts") or {}).get("appAttempt", [])
+        attempts = _inside(found, "appAttempts", "appAttempt") or []
         return [
             (f"http://{attempt['nodeHttpAddress']}/ws/v1/node", str(attempt["containerId"]))
             for attempt in attempts
-            if attempt.get("nodeHttpAddress") and attempt.get("containerId")
+            if _inside(attempt, "nodeHttpAddress") and _inside(attempt, "containerId")
         ]
 
     def _of(self, spec: JobSpec, tag: str) -> list[dict[str, Any]]:
@@ -221,6 +220,22 @@ def _conf(submission: Submission, tag: str, code: Path) -> dict[str, str]:
         "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.submit.waitAppCompletion": "false",
     }
+
+
+def _state(text: str) -> str | None:
+    """Return the state of a container, as its node tells it; None if that says something else."""
+    try:
+        state = _inside(json.loads(text), "container", "state")
+    except ValueError:
+        return None
+    return state if isinstance(state, str) else None
+
+
+def _inside(found: Any, *names: str) -> Any:
+    """Return what is in an object of an object; None if there is no such thing."""
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def _tag(submission: Submission) -> str:
