@@ -202,6 +202,17 @@ def test_a_command_that_was_taken_away_before_it_began_says_nothing(world: FakeW
     assert len(world.topic) == told
 
 
+def test_a_successor_whose_clock_is_behind_ends_the_command(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A duration below zero is none: it cannot be published."""
+    world.start()
+    world.die_at = ("after", Phase.RUNNING)
+    with pytest.raises(Died):
+        world.carry(command())
+    monkeypatch.setattr(FakeWorld, "now", lambda self: START + timedelta(seconds=self.seconds - 3600))
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+    assert world.topic[-1].delay_seconds == 0.0
+
+
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

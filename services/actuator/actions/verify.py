@@ -219,4 +219,5 @@ class DriverCheck:
 
 
 def _seconds(start: datetime, end: datetime) -> float:
-    return round((end - start).total_seconds(), 3)
+    """Return the time between two instants; none if a clock that is behind has told the later one."""
+    return max(0.0, round((end - start).total_seconds(), 3))
