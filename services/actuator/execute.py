@@ -35,13 +35,14 @@ from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.logs import about
-from tidegate.runtime.poll import poll_until
 from tidegate.runtime.spans import Trace, no_trace, spans_of_result
 
 log = logging.getLogger(__name__)
 
 FILES_SECONDS = 1.0
 """Between two tries while the job's files cannot be used."""
+LONG_SECONDS = 60.0
+"""A try that took at least this long shows that the files could be used meanwhile."""
 
 _FILE_ERRORS = (ControlError, CheckpointError, OSError)
 
@@ -123,7 +124,8 @@ class CommandRunner:
     def _perform(self, state: CommandState, task: Task, drivers: JobDrivers, *, taken_over: bool) -> ActionOutcome:
         """Perform the next action; while the job's files cannot be used, try again for some time.
 
-        One job's files must not end the commands of all jobs.
+        That time begins with the first failure: the action itself may take hours. One job's files must not end the
+        commands of all jobs.
         """
         action = next_action(state)
         maybe_submitted = taken_over
@@ -141,13 +143,23 @@ class CommandRunner:
                 raise
             return outcome
 
-        deadline = self.clock.monotonic() + task.spec.application.stop_deadline_seconds
-        try:
-            return poll_until(attempt, deadline, FILES_SECONDS, self.clock, wait=task.pause, retry_on=_FILE_ERRORS)
-        except Outfenced:
-            return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
-        except _FILE_ERRORS as error:
-            return ActionOutcome(ActionEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
+        patience = task.spec.application.stop_deadline_seconds
+        give_up_at: float | None = None
+        while True:
+            began = self.clock.monotonic()
+            try:
+                return attempt()
+            except Outfenced:
+                return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
+            except _FILE_ERRORS as error:
+                now = self.clock.monotonic()
+                if give_up_at is None or now - began > max(patience, LONG_SECONDS):
+                    give_up_at = now + patience
+                if now > give_up_at:
+                    return ActionOutcome(
+                        ActionEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES"
+                    )
+            task.pause(FILES_SECONDS)
 
     def _actions(
         self, task: Task, drivers: JobDrivers, state: CommandState, *, maybe_submitted: bool

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from services.actuator.actions import verify
 from services.actuator.backends import DriverState
+from services.actuator.checkpoint import QueryCheckpoint
 from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
 from tests.support.command_log import command_log
@@ -29,6 +31,7 @@ from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.sizing import SizeKeeper
+from tidegate.remote.files import Files
 from tidegate.runtime.spans import Trace, no_trace
 
 
@@ -211,6 +214,30 @@ def test_a_successor_whose_clock_is_behind_ends_the_command(world: FakeWorld, mo
     monkeypatch.setattr(FakeWorld, "now", lambda self: START + timedelta(seconds=self.seconds - 3600))
     assert world.carry(command(), owner="b") is Phase.VERIFIED
     assert world.topic[-1].delay_seconds == 0.0
+
+
+def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time for another try begins with the failure, not with the action: a first batch may take hours."""
+    world.start()
+    known, failures = verify.read_checkpoints, [45.0, 130.0]
+
+    def ends_tasks(_size: int) -> bool:
+        world.control.write_progress(max(world.tokens.values()), {"finished_tasks": int(world.seconds)})
+        return world.seconds > 180
+
+    world.works = ends_tasks
+
+    def fails_at_times(location: str, files: Files) -> list[QueryCheckpoint]:
+        if failures and world.seconds > failures[0]:
+            failures.pop(0)
+            raise OSError(errno.EIO, "the disk does not answer")
+        return known(location, files)
+
+    monkeypatch.setattr(verify, "read_checkpoints", fails_at_times)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert not failures
 
 
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
