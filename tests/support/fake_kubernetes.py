@@ -46,6 +46,8 @@ class FakeKubernetes:
         """Every connection is closed without an answer."""
         self.broken: int | None = None
         """Every request is answered with this status."""
+        self.outrun = 0
+        """So many of the next pods are refused, because others have used the same quota meanwhile."""
         self.loses_answers = 0
         """So many of the next writes are done, but not answered."""
         self.before_patch: list[Any] = []
@@ -90,8 +92,12 @@ class FakeKubernetes:
     def _create(self, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         made = copy.deepcopy(body or {})
         where = f"{path}/{made['metadata']['name']}"
+        if self.outrun and path.endswith("/pods"):
+            self.outrun -= 1
+            said = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+            return 409, self._status(said) | {"reason": "Conflict", "details": {"kind": "resourcequotas"}}
         if where in self.objects:
-            return 409, self._status(f"{where} already exists")
+            return 409, self._status(f"{where} already exists") | {"reason": "AlreadyExists"}
         made["metadata"] = _metadata(where) | made["metadata"]
         self.objects[where] = made
         if path.endswith("/pods"):

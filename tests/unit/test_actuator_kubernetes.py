@@ -285,6 +285,22 @@ def test_no_way_to_a_cluster_is_a_refusal(monkeypatch: pytest.MonkeyPatch, tmp_p
         Kubernetes(Api()).state(SPEC, ID)
 
 
+@pytest.mark.parametrize("outrun", [1, 100], ids=["once", "again and again"])
+def test_a_pod_that_others_outran_is_not_taken_for_one_that_is_there(
+    server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, outrun: int
+) -> None:
+    """Where pods share a quota, the API refuses some that come at the same time with a 409, as it does known names."""
+    monkeypatch.setattr("tidegate.launcher.kubernetes._OUTRUN_SECONDS", 0.0)
+    backend, run = Kubernetes(server.api), Submission(SPEC, Token(5), 2)
+    backend.submit(Submission(SPEC, Token(4), 2))  # so that the launcher's code is there
+    server.outrun = outrun
+    if outrun > 1:
+        with pytest.raises(BackendRefused, match="resourcequotas"):
+            backend.submit(run)
+        return
+    assert backend.state(SPEC, backend.submit(run)) is DriverState.PENDING
+
+
 def test_an_overloaded_server_is_silent(server: FakeKubernetes) -> None:
     """429 and 5xx say nothing about what was done."""
     for status in (429, 500, 503):

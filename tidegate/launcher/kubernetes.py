@@ -12,6 +12,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -22,6 +23,9 @@ TIMEOUT_SECONDS = 10.0
 """How long a connection or an answer may take."""
 NOT_FOUND, CONFLICT, FORBIDDEN = 404, 409, 403
 _UNAUTHORIZED, _TOO_MANY, _SERVER_ERROR = 401, 429, 500
+_OUTRUN = "Conflict"
+"""Why a new object may be refused with a 409 although none has its name: others have used the same quota meanwhile."""
+_OUTRUN_TRIES, _OUTRUN_SECONDS = 10, 0.2
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
 
@@ -37,9 +41,11 @@ class ApiUnreachable(ApiError):
 class ApiRefused(ApiError):
     """The API server says no."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, reason: str | None = None) -> None:
         super().__init__(text)
         self.status = status
+        self.reason = reason
+        """The server's word for it, if it has said one."""
 
 
 class Api:
@@ -77,13 +83,19 @@ class Api:
 
     def create(self, path: str, body: Mapping[str, Any]) -> bool:
         """Create an object; return False if there is one of its name."""
-        try:
-            self._ask("POST", path, body=body)
-        except ApiRefused as error:
-            if error.status == CONFLICT:
-                return False
-            raise
-        return True
+        tries = 0
+        while True:
+            try:
+                self._ask("POST", path, body=body)
+            except ApiRefused as error:
+                tries += 1
+                if error.status != CONFLICT or (error.reason == _OUTRUN and tries == _OUTRUN_TRIES):
+                    raise
+                if error.reason != _OUTRUN:
+                    return False
+            else:
+                return True
+            time.sleep(_OUTRUN_SECONDS)
 
     def merge(self, path: str, body: Mapping[str, Any], **query: str) -> dict[str, Any]:
         """Merge `body` into an object, and return the whole object; with a resource version, only into that one."""
@@ -178,16 +190,17 @@ class Api:
         """Return an answer of success; raise for any other."""
         if status < 300:  # noqa: PLR2004 - HTTP
             return answer
-        said = answer[:500].decode("utf-8", "replace")
+        said, reason = answer[:500].decode("utf-8", "replace"), None
         with contextlib.suppress(ValueError, AttributeError):
-            said = str(json.loads(answer).get("message", said))
+            told = json.loads(answer)
+            said, reason = str(told.get("message", said)), told.get("reason")
         if status == _TOO_MANY or status >= _SERVER_ERROR:
             raise ApiUnreachable(f"{what}: {status}: {said}")
         if status == _UNAUTHORIZED:
             said += f"; the credentials of {self.access.found_in} are not accepted"
         if status == FORBIDDEN:
             said += "; docs/how-to/kubernetes.md lists the rights that each account needs"
-        raise ApiRefused(status, f"{what}: {status}: {said}")
+        raise ApiRefused(status, f"{what}: {status}: {said}", reason)
 
     def _connect(self) -> http.client.HTTPConnection:
         address = urlsplit(self.access.server)
