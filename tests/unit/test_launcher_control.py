@@ -274,6 +274,35 @@ def test_a_run_reports_its_queries_and_their_failures(tmp_path: Path) -> None:
     assert (control.running(Token(5, 1)) or {})["error"] == "[STREAM_FAILED] x.YException: no password=*****"
 
 
+def test_a_script_may_start_a_query_again_and_again(tmp_path: Path) -> None:
+    """What is kept of it does not grow: a ConfigMap holds 1 MiB, and a stop ends each query in a thread of its own."""
+    launch, control, _ = _launch(tmp_path, Token(5, 1))
+    sizes = []
+    for number in range(20):
+        query = FakeQuery("q-1")
+        query.runId = f"run-{number}"
+        launch.start_query(lambda _writer, query=query: query, FakeWriter("/ck"))
+        query.isActive = False
+        launch._report_failed_queries()
+        sizes.append(len((control.running(Token(5, 1)) or {})["queries"]))
+    assert sizes == [1] * 20
+    assert len(launch._queries) + len(launch.turn._started) <= 2
+
+
+def test_a_query_that_has_ended_does_not_keep_the_others_from_being_idle(tmp_path: Path) -> None:
+    """Such as one with an AvailableNow trigger that runs first; one that has failed does."""
+    launch, _control, _ = _launch(tmp_path, Token(5, 1))
+    first, second = FakeQuery("q-1"), FakeQuery("q-2", checkpoint="file:/ck/query-2")
+    for query in (first, second):
+        launch.start_query(lambda _writer, query=query: query, FakeWriter("/ck"))
+        query.status = {"message": "Waiting for data to arrive", "isTriggerActive": False}
+    first.isActive, first.status = False, {"message": "Stopped", "isTriggerActive": False}
+    launch._report_failed_queries()
+    assert launch._all_idle()
+    launch.report_failure("boom")
+    assert not launch._all_idle()
+
+
 def test_a_query_starts_even_if_nothing_can_be_told_about_it(tmp_path: Path) -> None:
     """A Spark whose inner parts are others than expected runs the script all the same."""
     launch, _, said = _launch(tmp_path, Token(5, 1))

@@ -109,8 +109,9 @@ class Turn:
         self._ends = True
 
     def remember(self, started: StartedQuery) -> None:
-        """Remember a query that was just started; the caller holds the lock."""
-        self._started.append(started)
+        """Remember a query that was just started, in place of an earlier run; the caller holds the lock."""
+        id_ = getattr(started.query, "id", None)
+        self._started = [other for other in self._started if id_ is None or other.query.id != id_] + [started]
 
     def look(self) -> None:
         """Obey new orders; to be called several times a second."""

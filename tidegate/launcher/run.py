@@ -54,8 +54,6 @@ class Launch:
         self._settings: list[tuple[str, str]] = []
         self._places = CheckpointPlaces()
         self._progress = RunProgress(control, token)
-        self._ended_queries: set[str] = set()
-        """The run ids of queries that have ended by themselves."""
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._complaint = ""
@@ -159,7 +157,9 @@ class Launch:
         self._try("report the query", self._report_query, query)
 
     def _report_query(self, query: Any) -> None:
-        self.report(queries=[*self._facts.get("queries"), *self._places.describe(query)])
+        told = self._places.describe(query)
+        again = {one["id"] for one in told}  # a script may stop a query and start it again, for ever
+        self.report(queries=[*(one for one in self._facts.get("queries") if one["id"] not in again), *told])
 
     def _see_new_queries(self) -> list[Any]:
         """Take in the queries that the program has started by itself; return them."""
@@ -284,17 +284,19 @@ class Launch:
         self._report_failed_queries()
         with self._lock:
             queries = list(self._queries)
-        self._progress.look(self._context, [query for query in queries if query.runId not in self._ended_queries])
+        self._progress.look(self._context, queries)
 
     def _report_failed_queries(self) -> None:
+        """Report why queries have ended that have failed, and forget all that have ended."""
         with self._lock:
             queries = list(self._queries)
-        for query in queries:
-            if query.runId not in self._ended_queries and not query.isActive:
-                self._ended_queries.add(query.runId)
-                failure = query.exception()
-                if failure is not None:
-                    self.report_failure(str(failure))
+        ended = [query for query in queries if not query.isActive]
+        for query in ended:
+            failure = query.exception()
+            if failure is not None:
+                self.report_failure(str(failure))
+        with self._lock:
+            self._queries = [query for query in self._queries if query not in ended]
 
     def _try(self, what: str, action: Callable[..., Any], *args: Any) -> Any:
         """Do something that the program does not depend on, and return its result; None, and say so, if it fails."""
@@ -311,7 +313,11 @@ class Launch:
         self._complaint = text
 
     def _all_idle(self) -> bool:
-        """Whether there are queries and all of them wait for data or for their next trigger."""
+        """Whether there are queries, none has failed, and all that run wait for data or for their next trigger."""
         with self._lock:
             queries = list(self._queries)
-        return bool(queries) and all(query.status["message"].startswith("Waiting for") for query in queries)
+        return (
+            bool(queries)
+            and self._facts.get("error") is None
+            and all(query.status["message"].startswith("Waiting for") for query in queries)
+        )
