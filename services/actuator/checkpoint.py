@@ -140,6 +140,8 @@ def _query_id(path: Place) -> str | None:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{file}: expected a JSON object with `id`, found no text: {error}") from None
     try:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError):

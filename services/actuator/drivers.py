@@ -33,7 +33,7 @@ from services.actuator.command_log import CommandLog
 from services.actuator.event_logs import runs_query
 from services.actuator.processes import command_line
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control import Control, ControlError, Token
 from tidegate.launcher.failure import explanation, last_errors, secrets_of
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 
@@ -147,8 +147,15 @@ class JobDrivers:
         return bool(queries) and runs_query(app.event_log_dir, application_id, queries, self.files)
 
     def _arrived(self) -> list[dict[str, Any]]:
-        """Return what each run wrote about itself, oldest first."""
-        return [facts for token in self.control.runs() if (facts := self.control.running(token)) is not None]
+        """Return what each run wrote about itself, oldest first; raise `ControlError` if it does not say who it is."""
+        found = []
+        for token in self.control.runs():
+            facts = self.control.running(token)
+            if facts is not None:
+                if not isinstance(facts.get("submission_id"), str):
+                    raise ControlError(f"{self.control.place}: running-{token}.json does not say who runs: {facts}")
+                found.append({**facts, "epoch": token.epoch, "run": token.run})
+        return found
 
     def _is_gone(self, driver: LiveDriver) -> bool:
         if self.backend.state(self.spec, driver.submission_id).alive or self._process_alive(driver.facts):

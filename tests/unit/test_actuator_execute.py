@@ -240,6 +240,26 @@ def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
     assert not failures
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("control/rates/fence", b"\xff"),
+        ("control/rates/stop", b'{"epoch": 1e999, "run": 1, "deadline_seconds": 1}'),
+        ("control/rates/running-1-1.json", b"{}"),
+        ("ck/metadata", b"\xff"),
+    ],
+)
+def test_files_of_another_kind_fail_the_command_and_not_the_actuator(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch, file: str, content: bytes
+) -> None:
+    """A disk may return anything, and another version of Tidegate may have written other fields."""
+    world.start()
+    monkeypatch.setattr(world, "tick", lambda: None)
+    (world.folder / file).write_bytes(content)
+    assert world.carry(command()) is Phase.FAILED
+    assert (world.folder / file).name in world.topic[-1].sentence
+
+
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

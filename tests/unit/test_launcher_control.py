@@ -52,13 +52,16 @@ def test_a_job_id_cannot_leave_its_directory(tmp_path: Path, job_id: str) -> Non
         ('{"epoch": -1, "run": 1}', "epoch must be a number of at least 0, found -1"),
         ('{"epoch": true, "run": 1}', "epoch must be a number"),
         ('{"epoch": 1}', "run must be a number of at least 0, found None"),
+        ('{"epoch": 1e999, "run": 1}', "epoch must be a number of at least 0, found inf"),
+        ('{"epoch": NaN, "run": 1}', "epoch must be a number of at least 0, found nan"),
+        ("\xff", "not text"),
     ],
 )
 def test_a_broken_control_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     """A broken control file is refused, with its path, the field and the value."""
     control = Control.at(tmp_path, "job")
     Path(control.place).mkdir()
-    (Path(control.place) / "fence").write_text(text)
+    (Path(control.place) / "fence").write_bytes(text.encode("latin-1"))
     with pytest.raises(ControlError, match=r"fence: .*" + said):
         control.fence()
 

@@ -36,6 +36,7 @@ Files are JSON, and a reader sees a whole file or none.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -306,7 +307,10 @@ class Control:
         return f"{self.place}/{name}"
 
     def _read(self, name: str, *, newest: bool = False) -> dict[str, Any] | None:
-        text = self._store.read(name, newest=newest)
+        try:
+            text = self._store.read(name, newest=newest)
+        except UnicodeDecodeError as error:
+            raise ControlError(f"{self._place_of(name)}: not text: {error}") from None
         if text is None:
             return None
         try:
@@ -328,6 +332,6 @@ def utc_now() -> str:
 
 def _number(place: str, data: dict[str, Any], field: str) -> float:
     value = data.get(field)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ControlError(f"{place}: {field} must be a number of at least 0, found {value!r}")
     return value
