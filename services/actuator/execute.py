@@ -174,7 +174,7 @@ class CommandRunner:
             Action.STOP: lambda: stop(
                 task, drivers, self._failed_from(task.command, state), may_refuse=state.attempt == 1
             ),
-            Action.ANNOUNCE: lambda: announce(task),
+            Action.ANNOUNCE: lambda: announce(task, drivers),
             Action.SUBMIT: lambda: submit(
                 task,
                 drivers,

@@ -240,6 +240,30 @@ def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
     assert not failures
 
 
+def test_a_driver_on_a_cluster_that_the_spec_no_longer_names_is_asked_to_stop(world: FakeWorld) -> None:
+    """Nobody can tell that it runs, if it is idle; it must end before the driver on the other cluster writes (I4)."""
+    world.start()
+    world.works = lambda _size: False
+    other = FakeCluster(world.folder)
+    moved = {"backend": "yarn", "master": "yarn", "rest_url": "http://rm:8088"}
+    spec = world.spec.model_copy(update={"application": world.spec.application.model_copy(update=moved)})
+    clusters = {"standalone": world, "yarn": other}
+    runner = CommandRunner(world, command_log(world.topic), world, clusters, world.publish, owner="a")
+    markers = []
+
+    def look(result: ActionResult) -> None:
+        if result.phase is Phase.STARTING:
+            markers.append(world.control.stop_marker())
+
+    world.on_result = look
+    runner.run(command(), spec, Waiting(world))
+    (first,) = world.drivers
+    assert other.drivers
+    assert markers[0] is not None
+    assert markers[0][0] > world.tokens[first], "it was asked before the other one was submitted"
+    assert world.drivers[first] is DriverState.ENDED
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [
