@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,6 +207,31 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
         "cannot report that the queries are idle",
     ]
     assert len(said) < 10
+
+
+def test_a_turn_that_could_not_be_written_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk a file can be created, and not be written."""
+    control = Control.at(tmp_path, "job")
+    control.raise_fence(Token(5, 1), "a")
+
+    class Full(io.StringIO):
+        def close(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", **more: Any) -> Any:
+        if mode != "x":
+            return opened(path, mode, **more)
+        path.touch(exist_ok=False)
+        return Full()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", full)
+        with pytest.raises(OSError, match="No space left"):
+            control.take_turn(Token(5, 2), "driver-2")
+    assert control.take_turn(Token(5, 2), "driver-1")
+    assert not control.take_turn(Token(5, 2), "driver-2")
 
 
 def test_files_are_json_for_people(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ A *place* names it: the path or the URI of a folder, or `configmap:NAMESPACE`. F
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import tempfile
@@ -94,10 +93,17 @@ class FolderStore:
             self.write(name, text)
             return True
         self.path.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), (self.path / name).open("x", encoding="utf-8") as file:
-            file.write(text)
-            return True
-        return False
+        try:
+            file = (self.path / name).open("x", encoding="utf-8")
+        except FileExistsError:
+            return False
+        try:
+            with file:
+                file.write(text)
+        except BaseException:  # such as a full disk: an empty file would be nobody's, for ever
+            (self.path / name).unlink(missing_ok=True)
+            raise
+        return True
 
     def names(self) -> list[str]:
         """Return the names of all files."""
