@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import sys
+import threading
 
 from services.actuator.app import build
+from services.actuator.consumer import THREADS
 from services.actuator.settings import ActuatorSettings
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.service import run_service
@@ -24,5 +28,15 @@ def main() -> int:
     return run_service("actuator", ActuatorSettings, run)
 
 
+def end(code: int) -> None:
+    """End the process. A command whose thread is still in a long call is left where it is, as after a crash."""
+    if any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # `sys.exit` would wait for the thread, for minutes, and nobody restarts the service meanwhile
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

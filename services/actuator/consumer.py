@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 SPEC_SECONDS = 5.0
 """How long a command waits for the spec version that it was decided on."""
 
+THREADS = "command"
+"""How the names of the commands' threads start."""
 MOST_OPEN = 200
 """No more is read of a partition while so many of its commands, from the first open one on, are kept."""
 
@@ -108,7 +110,7 @@ class Actuator:
         self._running: dict[str, Future[Any]] = {}
         """By job, whatever partition the command came from: it may have been lost, and come back, since."""
         self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(self.settings.concurrent_commands, thread_name_prefix="command")
+        self._pool = ThreadPoolExecutor(self.settings.concurrent_commands, thread_name_prefix=THREADS)
         self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
         self._topic = COMMANDS.named(self.settings.topic_prefix)
 

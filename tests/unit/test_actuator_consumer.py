@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import pytest
 
 from services.actuator.consumer import MOST_OPEN
@@ -91,3 +95,22 @@ def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:
         run.settle()
         assert run.consumer.paused == set()
         assert run.consumer.stored == {0: MOST_OPEN}
+
+
+_LATE = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from services.actuator.__main__ import end
+from services.actuator.consumer import THREADS
+
+ThreadPoolExecutor(1, thread_name_prefix=THREADS).submit(threading.Event().wait, 60)
+end(75)
+"""
+
+
+def test_the_process_does_not_wait_for_a_command_that_cannot_be_left() -> None:
+    """Its thread may be in a call that takes minutes; whoever restarts the service waits for the process."""
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", _LATE], timeout=30, check=False)
+    assert ended.returncode == 75
+    assert time.monotonic() - began < 20
