@@ -195,3 +195,18 @@ def test_tail_has_a_cell_for_each_column(event: Wire) -> None:
                 named = dict(zip((name for name, _ in topic.columns), cells, strict=True))
                 seen = {"in_place": ("9.2 s", "0.0 s"), "handover": ("38.5 s", "1.2 s")}[event.way]
                 assert (named["way"], named["delay"], named["outage"]) == (event.way.value, *seen)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["simulate", "--spec", "a" * 300, "--load", "flash_crowd"],
+        ["decide", "--spec", "a" * 300, "--snapshots", "-"],
+        ["backtest", "hdfs:///events", "--trials", "0"],
+    ],
+)
+def test_what_the_file_system_refuses_is_an_error_of_one_line(words: list[str]) -> None:
+    """A name that is too long, and a file system that nobody has set up, give an error and no traceback."""
+    ran = CliRunner().invoke(app, words)
+    assert (ran.exit_code, type(ran.exception)) == (2, SystemExit)
+    assert ran.stderr.startswith("error: ")

@@ -70,6 +70,9 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(str(error), "the broker is slow; try again, or use a shorter --since")
         case FileNotFoundError() | IsADirectoryError() | PermissionError() | NotADirectoryError():
             return Problem(f"{error.filename}: {error.strerror}")
+        case OSError():  # a name too long, a full disk, a file system elsewhere: what ends a command, and is no bug
+            what = error.strerror or str(error)
+            return Problem(what if error.filename is None else f"{error.filename}: {what}")
         case UsageError() if type(error).show is UsageError.show:  # the help itself comes as such an error too
             command = f"{error.ctx.command_path} --help" if error.ctx else "tidegate --help"
             return Problem(error.format_message().rstrip("."), f"`{command}` shows how to use it")
