@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 from tidegate.events.decision import Status
 
@@ -33,6 +35,14 @@ STYLES: dict[str, str] = {
 }
 
 
+class Console(RichConsole):
+    """A console that leaves a closed pipe to the command, which ends with success: Rich itself would exit with 1."""
+
+    @override
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     """Return a console on the current standard output."""
     return _console(stderr=False)
@@ -44,7 +54,7 @@ def stderr() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    terminal = _is_terminal(sys.stderr if stderr else sys.stdout)
     return Console(
         stderr=stderr,
         highlight=False,
@@ -55,6 +65,11 @@ def _console(*, stderr: bool) -> Console:
     )
 
 
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal; one that is closed from the start, which is None, is not."""
+    return stream is not None and stream.isatty()
+
+
 def styled(word: str) -> Text:
     """Return a status, phase or verdict in its colour."""
     return Text(word, style=STYLES.get(word, ""))
@@ -62,7 +77,7 @@ def styled(word: str) -> Text:
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
     """Return a table; cells are `Text` or anything with a `str`; columns in `right` are aligned to the right."""
-    terminal = sys.stdout.isatty()
+    terminal = _is_terminal(sys.stdout)
     shown = Table(
         title=title if terminal and title else None,
         title_justify="left",

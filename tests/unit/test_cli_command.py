@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -210,3 +211,26 @@ def test_what_the_file_system_refuses_is_an_error_of_one_line(words: list[str]) 
     ran = CliRunner().invoke(app, words)
     assert (ran.exit_code, type(ran.exception)) == (2, SystemExit)
     assert ran.stderr.startswith("error: ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """`tidegate … | head` ends with success: 1 would say that the answer is no."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        ran = subprocess.run(
+            [sys.executable, "-m", "tidegate", "version"], stdout=pipe, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_as_good_as_devnull(closed: str) -> None:
+    """A command that is started without standard output runs as with `/dev/null`."""
+    ran = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m tidegate version {closed}', sys.executable],
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")

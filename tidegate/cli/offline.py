@@ -94,7 +94,7 @@ def _opened(name: str) -> TextIO:
         return Path(name).open(encoding="utf-8", errors="surrogateescape")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-    return sys.stdin
+    return sys.stdin or io.StringIO()  # None if it is closed from the start
 
 
 def read_events(path: Path, model: type[W]) -> list[W]:
