@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.events import START
+from tidegate.cli import app
 from tidegate.cli.priors import prior_of
 from tidegate.cli.problems import Problem
 from tidegate.engine.batch_sums import one_batch
@@ -108,3 +111,10 @@ def test_a_job_that_has_shown_nothing_gives_no_prior() -> None:
     """Its first keyframe holds an empty state."""
     with pytest.raises(Problem, match="nothing learned yet"):
         prior_of([SPEC.job_id], past()[:1], "the past")
+
+
+def test_a_folder_that_is_no_recording_is_an_error_of_one_line(tmp_path: Path) -> None:
+    """`tidegate priors --from` says that a folder holds no recording, as every command with --from does."""
+    ran = CliRunner().invoke(app, ["priors", "rates", "--from", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: {tmp_path} is not a recording")

@@ -22,6 +22,7 @@ from tidegate.engine.tide.policy import Tide
 from tidegate.engine.tide.prior import learn_prior
 from tidegate.events.decision import Decision
 from tidegate.events.job import Prior
+from tidegate.replay.files import BadRecording
 from tidegate.terminal import figure, stdout, table
 
 LOOK_BACK = timedelta(hours=2)
@@ -50,7 +51,10 @@ def priors(
     Example:  tidegate priors rates clicks --yaml
     """
     if source is not None:
-        prior = prior_of(jobs, recorded(source, Decision), str(source))
+        try:
+            prior = prior_of(jobs, recorded(source, Decision), str(source))
+        except BadRecording as error:
+            raise Problem(str(error), "`tidegate replay record --to DIR` makes a recording") from None
     else:
         prior = published_prior(connect(bootstrap_servers, topic_prefix), jobs, instant_of(since))
     if as_yaml:
