@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -83,3 +84,34 @@ def test_anything_but_a_recording_is_rejected(tmp_path: Path, text: str | None, 
         (tmp_path / "manifest.json").write_text(text, "utf-8")
     with pytest.raises(BadRecording, match=said):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"key":"caf\xe9"}',
+        b'{"partition":0,"offset":1,"timestamp":2,"key":5,"value":"{}"}',
+        b'{"partition":0,"offset":1,"timestamp":2,"key":"k","value":{"a":1}}',
+        b'{"partition":1e999,"offset":1,"timestamp":2,"key":"k","value":"{}"}',
+        100_000 * b"[",
+    ],
+)
+def test_no_line_is_more_than_a_broken_line(recording: Path, line: bytes) -> None:
+    """Latin-1, a field of another type and endless brackets are named by file and line like any broken line."""
+    file = recording / "decisions.ndjson"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:3], line + b"\n", *lines[4:]]))
+    with pytest.raises(BadRecording, match=r"decisions\.ndjson, line 4: "):
+        list(read(recording, "decisions"))
+
+
+@pytest.mark.parametrize("cut", [0.5, 0.0])
+def test_a_compressed_file_that_is_cut_off_is_named(recording: Path, cut: float) -> None:
+    """The half of a compressed file, and one that is not compressed at all, are errors with the file's name."""
+    file = recording / "decisions.ndjson"
+    packed = gzip.compress(file.read_bytes())
+    (recording / "decisions.ndjson.gz").write_bytes(packed[: int(cut * len(packed))] or file.read_bytes())
+    manifest = recording / "manifest.json"
+    manifest.write_text(manifest.read_text("utf-8").replace("decisions.ndjson", "decisions.ndjson.gz"), "utf-8")
+    with pytest.raises(BadRecording, match=r"decisions\.ndjson\.gz, after line "):
+        list(read(recording, "decisions"))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def to_line(record: KafkaRecord) -> str:
 
 
 def from_line(line: str) -> KafkaRecord:
-    """Return the record in a line; raises `ValueError`, `KeyError` or `TypeError`."""
+    """Return the record in a line; raises one of the errors that `read` names."""
     fields = json.loads(line)
     return KafkaRecord(
         partition=int(fields["partition"]),
@@ -147,17 +148,21 @@ def read(directory: Path, topic: str) -> Iterator[KafkaRecord]:
         return
     path = directory / entry.file
     with _opened(path) as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield from_line(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise BadRecording(f"{path}, line {number}: {error!r}") from None
+        number = 0
+        try:
+            for number, line in enumerate(lines, 1):  # noqa: B007  (the errors name it)
+                try:
+                    record = from_line(line.decode("utf-8"))
+                except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+                    raise BadRecording(f"{path}, line {number}: {error!r:.300}") from None
+                yield record
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise BadRecording(f"{path}, after line {number}: {error}") from None
 
 
-def _opened(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
-    return path.open(encoding="utf-8", newline="\n")
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file of lines, as bytes: so that one which is not UTF-8 has its number."""
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
 def sha256(path: Path) -> str:
