@@ -140,3 +140,29 @@ def test_a_time_in_a_text_field_stays_text() -> None:
     """YAML's conversion of text to dates is off: the field keeps the text."""
     text = GOOD.replace("script: /jobs/rates.py", "script: /jobs/rates.py\n  env: {SINCE: 2026-01-01}")
     assert parse_specs(text, "job.yaml")[0].application.env == {"SINCE": "2026-01-01"}
+
+
+@pytest.mark.parametrize("indent", ["\t", 2, None])
+def test_any_json_is_read(indent: str | int | None) -> None:
+    """JSON may be indented by tabs, and has numbers such as 1e-05, as `tidegate jobs --json` prints them."""
+    fields = yaml.safe_load(GOOD)
+    fields["scaling"]["prices"] = {"currency": "EUR", "slot_hour": 1e-05, "late_minute": 1e16}
+    fields["application"]["args"] = ["1e5"]
+    (spec,) = parse_specs(json.dumps(fields, indent=indent), "job.json")
+    assert spec.scaling.prices is not None
+    assert (spec.scaling.prices.slot_hour, spec.scaling.prices.late_minute) == (1e-05, 1e16)
+    assert spec.application.args == ("1e5",)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (GOOD.replace("[in]", "[i\x00n]"), "job.yaml:2: the character U+0000"),
+        (GOOD.replace("_parallelism: 2", "_parallelism: 0x_"), "job.yaml:10: '0x_'"),
+        (GOOD.replace("_parallelism: 8", "_parallelism: " + 5000 * "9"), "job.yaml:11: '999"),
+        (GOOD.replace("_parallelism: 8", "_parallelism: !!bool maybe"), "job.yaml:11: 'maybe' is not a value of the"),
+    ],
+)
+def test_no_text_is_more_than_a_problem(text: str, named: str) -> None:
+    """A NUL, a number without digits or with too many of them, and a tag that does not fit are named with their line."""
+    assert rejected(text).startswith(named)

@@ -1,10 +1,13 @@
 """Reading JobSpecs from YAML or JSON. Every problem is reported with file, line, field and value.
 
-The text is YAML 1.1, which includes JSON, without two traps: times stay text, and a duplicate key is an error.
+The text is YAML 1.1 without two traps: times stay text, and a duplicate key is an error. JSON is read as such where
+YAML 1.1 does not include it: in its tabs, and in numbers such as 1e-05.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,15 @@ from tidegate.specfields import read_spec
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without implicit timestamps; a duplicate key is an error."""
+    """YAML without implicit timestamps; a duplicate key is an error, and so is a value that is none of its kind."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError):  # such as 0x_, or a number of thousands of digits
+            kind = node.tag.rpartition(":")[2]
+            text = f"{node.value!r:.80} is not a value of the kind {kind}"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -36,6 +47,22 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+class _JsonLoader(_Loader):
+    """The same, with the numbers of JSON."""
+
+
+_JsonLoader.yaml_implicit_resolvers = {
+    **_Loader.yaml_implicit_resolvers,
+    **{
+        first: [
+            ("tag:yaml.org,2002:float", re.compile(r"^-?\d+(\.\d+)?[eE][-+]?\d+$")),
+            *_Loader.yaml_implicit_resolvers.get(first, ()),
+        ]
+        for first in "-0123456789"
+    },
+}
+
+
 def load_specs(path: Path) -> list[JobSpec]:
     """Return the JobSpecs of a file, one per YAML document; raises `Problem` with everything that is wrong."""
     try:
@@ -47,7 +74,12 @@ def load_specs(path: Path) -> list[JobSpec]:
 
 def parse_specs(text: str, name: str) -> list[JobSpec]:
     """Return the JobSpecs in a text; problems are reported under `name`."""
-    loader = _Loader(text)
+    try:
+        loader = _JsonLoader(text.replace("\t", " ")) if _is_json(text) else _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        found = f"the character U+{error.character:04X} cannot be in a file"
+        raise Problem(f"{name}:{line}: {found}", "the file must be YAML or JSON in UTF-8") from None
     specs: list[JobSpec] = []
     problems: list[str] = []
     try:
@@ -76,6 +108,15 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
     if twice:
         raise Problem(f"{name}: job_id {twice[0]!r} appears more than once")
     return specs
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is one JSON value. In such a text, a tab is never part of a value."""
+    try:
+        json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _spec(data: object, node: yaml.Node) -> tuple[JobSpec | None, list[tuple[int, str]]]:
