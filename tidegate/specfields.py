@@ -18,6 +18,10 @@ LEAST_POD_MB = 466
 collector, and does not count the 1/30 of the heap that this one keeps free."""
 
 
+_FORMS = frozenset({"constrained-str", "str", "bool", "int", "float"})
+"""What pydantic calls the forms of a field that has several."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpecProblem:
     """What is wrong with a spec, and where."""
@@ -33,12 +37,43 @@ def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProbl
     try:
         spec = JobSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-        return None, [SpecProblem(d["loc"], _message(d["type"], d["loc"], d["msg"], d["input"])) for d in details]
+        return None, [
+            SpecProblem(loc, _message(kind, loc, text, value)) for kind, loc, text, value in problems_of(error, fields)
+        ]
     except (TypeError, ValueError) as error:  # YAML allows more than JSON, such as .nan or binary values
         return None, [SpecProblem((), f"not a JSON value: {error}")]
     texts = [*engine().check(spec), *_too_little_memory(spec)]
     return spec, [SpecProblem(tuple(text.partition(":")[0].split(".")), text) for text in texts]
+
+
+def problems_of(
+    error: ValidationError, fields: Mapping[str, Any]
+) -> list[tuple[str, tuple[int | str, ...], str, object]]:
+    """Return (kind, way to the field, what is wrong, value) of each problem, without what only follows from another.
+
+    Of a field with several forms, pydantic reports each form that the value does not have, under a name that is no
+    field. It also reports fields whose default depends on a bad one, and sequences that are short of a bad item.
+    """
+    found: dict[tuple[int | str, ...], tuple[str, tuple[int | str, ...], str, object]] = {}
+    details = error.errors(include_url=False, include_context=False)
+    for each in details:
+        kind, loc, text = each["type"], each["loc"], each["msg"]
+        follows = any(other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in details)
+        if kind == "default_factory_not_called" or (kind == "too_short" and follows):
+            continue
+        if loc and loc[-1] in _FORMS and not _has(fields, loc):
+            loc = loc[:-1]
+            text = f"{found[loc][2]}; or: {text}" if loc in found else text
+        found[loc] = kind, loc, text, each["input"]
+    return list(found.values())
+
+
+def _has(fields: object, loc: tuple[int | str, ...]) -> bool:
+    for part in loc:
+        if not isinstance(fields, Mapping) or part not in fields:
+            return False
+        fields = fields[part]
+    return True
 
 
 def _too_little_memory(spec: JobSpec) -> Iterator[str]:

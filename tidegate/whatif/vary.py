@@ -13,6 +13,7 @@ from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
+from tidegate.specfields import problems_of
 from tidegate.whatif.recorded import CannotTry
 
 Vary = Callable[[JobSpec], JobSpec]
@@ -37,8 +38,8 @@ def varied(
     try:
         return JobSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise CannotTry(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, found {first['input']!r:.80}") from None
+        _, loc, text, value = problems_of(error, fields)[0]
+        raise CannotTry(f"{'.'.join(map(str, loc))}: {text}, found {value!r:.80}") from None
 
 
 def _put(fields: dict[str, Any], path: str, value: Scalar) -> None:
