@@ -234,3 +234,33 @@ def test_closed_streams_are_as_good_as_devnull(closed: str) -> None:
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+SHORT_JOB = """\
+job_id: rates
+sources: [in]
+application: {backend: local, master: "local[2]", script: /a.py, checkpoint_location: /c, event_log_dir: /e, control_dir: /d}
+"""
+
+
+@pytest.mark.parametrize("command", ["simulate", "backtest"])
+def test_a_load_that_is_too_short_is_an_error_of_one_line(tmp_path: Path, command: str) -> None:
+    """A load of a second gives an error that says how long it must be."""
+    load, spec = tmp_path / "load.csv", tmp_path / "job.yaml"
+    load.write_text("seconds,records_per_second\n0,1\n1,2\n", "utf-8")
+    spec.write_text(SHORT_JOB, "utf-8")
+    words = {
+        "simulate": ["simulate", "--spec", str(spec), "--load", str(load)],
+        "backtest": ["backtest", str(load), "--trials", "0"],
+    }
+    ran = CliRunner().invoke(app, words[command])
+    assert ran.exit_code == 2
+    assert "it must last more than 10 s" in ran.stderr
+
+
+@pytest.mark.parametrize("option", ["--overhead", "--trigger", "--record-cost-ms", "--hours"])
+def test_infinite_figures_of_a_job_are_refused(tmp_path: Path, option: str) -> None:
+    """An option of the simulated job that is not finite is refused by its name."""
+    ran = CliRunner().invoke(app, ["simulate", "--spec", str(tmp_path / "a"), "--load", "step", option, "inf"])
+    assert ran.exit_code == 2
+    assert f"'{option}'" in ran.stderr

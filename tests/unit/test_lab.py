@@ -342,6 +342,8 @@ def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path)
         ("seconds,records_per_second\n5,1\n5,2\n", ":3: seconds: must rise, found 5 after 5"),
         ("# a note\n\nseconds,records_per_second\n0,1\n\n5,x\n", ":6: records_per_second: must be a number"),
         ("seconds,records_per_second\n5,1\n", "at least 2 points"),
+        (f"seconds,records_per_second\n0,{200_000 * '9'}\n", ":2: field larger than field limit"),
+        ("seconds,records_per_second\n1767225600000,1\n1767312000000,2\n", "are its seconds milliseconds?"),
     ],
 )
 def test_a_bad_trace_is_refused_with_its_place(tmp_path: Path, text: str, told: str) -> None:

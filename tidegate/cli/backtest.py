@@ -25,6 +25,7 @@ from tidegate.client import ClientSettings
 from tidegate.events.job import Tariff
 from tidegate.installed import engine
 from tidegate.interrupts import uninterrupted
+from tidegate.lab.score import TooShort
 from tidegate.lab.traces import read_trace
 from tidegate.remote.files import Files
 from tidegate.replay.source import start_session
@@ -78,11 +79,11 @@ def backtest_command(
         Path | None, typer.Option("--spec", help="With a CSV: the job's spec; its policy, sizes and prices hold.")
     ] = None,
     record_cost_ms: Annotated[
-        float, typer.Option("--record-cost-ms", min=0.0001, help="With a CSV: slot time per record, in ms.")
+        float, typer.Option("--record-cost-ms", min=0.0001, max=3_600_000.0, help="With a CSV: slot time per record, in ms.")
     ] = 2.0,
-    overhead: Annotated[float, typer.Option("--overhead", min=0.0, help="With a CSV: fixed seconds per batch.")] = 0.5,
+    overhead: Annotated[float, typer.Option("--overhead", min=0.0, max=86_400.0, help="With a CSV: fixed seconds per batch.")] = 0.5,
     trigger: Annotated[
-        float, typer.Option("--trigger", min=0.0, help="With a CSV: trigger interval in seconds.")
+        float, typer.Option("--trigger", min=0.0, max=86_400.0, help="With a CSV: trigger interval in seconds.")
     ] = 5.0,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="With a CSV: partitions of the source.")] = 16,
 ) -> None:
@@ -115,7 +116,10 @@ def backtest_command(
                 trigger_interval_seconds=trigger,
             )
             drawn = _of_load(Path(source), spec, model, even(partitions))
-            reports = [backtest_load(drawn, choices, searching)]
+            try:
+                reports = [backtest_load(drawn, choices, searching)]
+            except TooShort as error:
+                raise Problem(f"{source}: {error}") from None
         else:
             reports, left_out = _of_logs(source, job, choices, searching, bars)
     _write(reports, left_out, source, html, json_file, job_file)
@@ -148,7 +152,7 @@ def _of_logs(
             continue
         try:
             reports.append(backtest_runs(name, runs, choices, searching))
-        except CannotBacktest as error:
+        except (CannotBacktest, TooShort) as error:
             left_out.append(LeftOut(name, str(error)))
     return reports, left_out
 

@@ -17,9 +17,9 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
 from tidegate.lab.bill import bill_in_words, monthly_bill
 from tidegate.lab.jobs import batch_bound, sizes_of
-from tidegate.lab.score import Curve, Score, changes_in_words, curve, score
+from tidegate.lab.score import Curve, Score, TooShort, changes_in_words, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
-from tidegate.lab.traces import Playback, read_trace
+from tidegate.lab.traces import MOST_HOURS, Playback, read_trace
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
@@ -45,16 +45,16 @@ def simulate_command(
         Path | None, typer.Option("--snapshots", help="Recorded snapshots (NDJSON) to fit the simulated job to.")
     ] = None,
     record_cost_ms: Annotated[
-        float, typer.Option("--record-cost-ms", min=0.0001, help="Slot time per record, in ms.")
+        float, typer.Option("--record-cost-ms", min=0.0001, max=3_600_000.0, help="Slot time per record, in ms.")
     ] = 2.0,
-    overhead: Annotated[float, typer.Option("--overhead", min=0.0, help="Fixed seconds per micro-batch.")] = 0.5,
-    trigger: Annotated[float, typer.Option("--trigger", min=0.0, help="Trigger interval in seconds.")] = 5.0,
+    overhead: Annotated[float, typer.Option("--overhead", min=0.0, max=86_400.0, help="Fixed seconds per micro-batch.")] = 0.5,
+    trigger: Annotated[float, typer.Option("--trigger", min=0.0, max=86_400.0, help="Trigger interval in seconds.")] = 5.0,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the source.")] = 16,
     peak: Annotated[
         float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option("--hours", min=0.01, help="Hours to simulate. Default: the whole trace, or 3.")
+        float | None, typer.Option("--hours", min=0.01, max=MOST_HOURS, help="Hours to simulate. Default: the whole trace, or 3.")
     ] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play the trace this many times faster.")] = 1.0,
     since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of the trace.")] = 0.0,
@@ -81,7 +81,10 @@ def simulate_command(
         raise Problem(str(error)) from None
     scenarios = [_scenario(each, model, shares, arrivals, seed) for each in jobs]
     recordings = [_recording(scenario) for scenario in scenarios]
-    scores = [score(model, job, shares, each) for job, each in zip(jobs, recordings, strict=True)]
+    try:
+        scores = [score(model, job, shares, each) for job, each in zip(jobs, recordings, strict=True)]
+    except TooShort as error:
+        raise Problem(f"--load {load}: {error}") from None
     if len(jobs) > 1:
         _compare(jobs, scores)
         return

@@ -159,6 +159,10 @@ def curve(model: JobModel, spec: JobSpec, shares: tuple[float, ...], ticks: Sequ
     )
 
 
+class TooShort(ValueError):
+    """A run that is too short for a score; the text says how long it must be."""
+
+
 def score(
     model: JobModel, spec: JobSpec, shares: tuple[float, ...], recording: JobRecording, prices: Prices | None = None
 ) -> Score:
@@ -166,7 +170,10 @@ def score(
     prices = prices or Prices()
     ticks = recording.ticks
     if len(ticks) < 2:
-        raise ValueError(f"job {spec.job_id}: a score needs at least 2 ticks, found {len(ticks)}")
+        raise TooShort(
+            f"job {spec.job_id}: a score needs at least 2 ticks, found {len(ticks)}: with interval_seconds"
+            f" {spec.interval_seconds}, it must last more than {spec.interval_seconds} s"
+        )
     line = curve(model, spec, shares, ticks)
     objective = spec.scaling.lag_objective_seconds
     under = over = under_time = over_time = 0.0

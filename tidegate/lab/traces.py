@@ -13,6 +13,9 @@ from tidegate.twin.load import BadLoad, Load, from_points, seconds_of
 
 HEADER = ["seconds", "records_per_second"]
 
+MOST_HOURS = 366 * 24.0
+"""The longest load that is played; a longer one takes memory and time without end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Playback:
@@ -56,6 +59,11 @@ def played(points: Sequence[tuple[float, float]], play: Playback) -> Load:
             f"it lasts {whole:.6g} h: from hour {play.since_hours:g} on, at speed {play.speed:g}, "
             f"{max(0.0, left):.6g} h are left" + ("" if play.hours is None else f", not {play.hours:g}")
         )
+    if asked > MOST_HOURS:
+        raise BadLoad(
+            f"it lasts {whole:.6g} h, and a load of more than {MOST_HOURS:,.0f} h, a year, is not played: are its"
+            " seconds milliseconds? To play a part, use --hours"
+        )
     first = max(0, bisect_right(points, (points[0][0] + play.since_hours * 3600, math.inf)) - 1)
     last = bisect_right(points, (points[0][0] + (play.since_hours + asked * play.speed) * 3600, math.inf)) + 1
     part = points[min(first, len(points) - 2) : last]
@@ -71,7 +79,7 @@ def read_points(path: Path) -> list[tuple[float, float]]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadLoad(f"{path}: cannot be read: {error}") from None
     rows = [
-        (number, [cell.strip() for cell in next(csv.reader([line]))])
+        (number, _cells(line, path, number))
         for number, line in enumerate(text.splitlines(), start=1)
         if line.strip() and not line.startswith("#")
     ]
@@ -87,6 +95,13 @@ def read_points(path: Path) -> list[tuple[float, float]]:
             raise BadLoad(f"{path}:{number}: seconds: must rise, found {second:g} after {points[-1][0]:g}")
         points.append((second, rate))
     return points
+
+
+def _cells(line: str, path: Path, number: int) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]))]
+    except csv.Error as error:
+        raise BadLoad(f"{path}:{number}: {error}") from None
 
 
 def _number(text: str, path: Path, line: int, field: str) -> float:
