@@ -459,3 +459,35 @@ def test_the_vendored_libraries_are_unchanged() -> None:
     noted = {name: digest for digest, name in (line.split() for line in lines)}
     found = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in VENDOR.glob("*.min.*")}
     assert noted == found
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/?page=²", 200),
+        ("/?page=" + 5000 * "9", 200),
+        ("/jobs/rates/decisions/" + 5000 * "9", 404),
+        ("/jobs/rates/decisions/now", 404),
+        ("/jobs/rates/what-if?policy=tide&hours=" + 400 * "9", 422),
+        ("/jobs/rates/what-if?policy=tide&lag_objective_seconds=" + 400 * "9", 422),
+    ],
+)
+def test_no_number_in_an_address_is_too_much(topics: SimulatedTopics, path: str, status: int) -> None:
+    """Digits that are none, and numbers that are too long for any, get a page and not an error of the server."""
+    assert client(topics).get(path).status_code == status
+
+
+@pytest.mark.parametrize("slots", ["²", "٣", 5000 * "9"])
+def test_a_size_in_other_digits_is_said_to_be_none(ada: TestClient, slots: str) -> None:
+    """What is wrong with a size is said in our words, not in Python's."""
+    form = {"form": form_token(ada), "action": "scale", "reason": "r", "slots": slots}
+    answer = ada.post("/jobs/rates/change", data=form)
+    assert answer.status_code == 422
+    assert "is not a number of slots" in answer.text
+
+
+def test_an_origin_that_is_no_address_is_another_site(topics: SimulatedTopics) -> None:
+    """A browser never sends one; it is refused like any other site."""
+    answer = client(topics).post("/sign-in", data={"token": ADA}, headers={"origin": "http://["})
+    assert answer.status_code == 401
+    assert "comes from another site" in answer.text

@@ -113,7 +113,11 @@ def check_origin(request: Request) -> None:
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     foreign = site not in {None, "same-origin", "none"}
-    if foreign or (origin is not None and urlsplit(origin).netloc != request.headers.get("host")):
+    try:
+        elsewhere = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    except ValueError:  # such as http://[
+        elsewhere = True
+    if foreign or elsewhere:
         raise Forbidden("This request comes from another site.")
 
 

@@ -27,6 +27,7 @@ from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.console.access import ANYBODY, Access, Forbidden
 from tidegate.console.changes import asked_version
 from tidegate.console.headers import SafeHeaders
+from tidegate.console.numbers import whole_number
 from tidegate.console.pages import decision_page, fleet_page, job_page, pools_page, what_if_page
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.topics import ConsoleTopics
@@ -57,7 +58,7 @@ def build(settings: ConsoleSettings, topics: ConsoleTopics, access: Access, key:
             Route("/", console.fleet),
             Route("/pools", console.pools),
             Route("/jobs/{job_id}", console.job),
-            Route("/jobs/{job_id}/decisions/{sequence:int}", console.decision),
+            Route("/jobs/{job_id}/decisions/{sequence}", console.decision),
             Route("/jobs/{job_id}/what-if", console.what_if),
             Route("/jobs/{job_id}/change", console.change, methods=["POST"]),
             Route("/events", console.events),
@@ -120,10 +121,13 @@ class Console:
         self._reader(request)
         with self._topics.reading() as fleet:
             job = self._job(fleet, request)
-        sequence: int = request.path_params["sequence"]
-        found = await run_in_threadpool(self._topics.decision, job.spec.job_id, sequence)
+        asked = request.path_params["sequence"]
+        sequence = whole_number(asked)
+        found = None
+        if sequence is not None:
+            found = await run_in_threadpool(self._topics.decision, job.spec.job_id, sequence)
         if found is None:
-            raise HTTPException(404, f"There is no decision on {job.spec.job_id} with sequence {sequence}.")
+            raise HTTPException(404, f"There is no decision on {job.spec.job_id} with sequence {asked:.40}.")
         results = await run_in_threadpool(self._topics.results, found)
         changes: list[NearestChange] | str | None = None
         if "change" in request.query_params:

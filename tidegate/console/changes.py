@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from tidegate.console.access import Person
+from tidegate.console.numbers import whole_number
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import with_mode, with_size
 from tidegate.terminal import size
@@ -37,11 +38,12 @@ def asked_version(spec: JobSpec, form: Mapping[str, str], person: Person, at: da
         return with_mode(spec, MODES[action], change), f"{spec.job_id} {IN_WORDS[action]}."
     if action != "scale":
         raise ValueError(f"{action!r} is not something to do with a job.")
-    slots = form.get("slots", "").strip()
-    if not slots.isdigit():
-        raise ValueError(f"{slots!r} is not a number of slots.")
+    given = form.get("slots", "").strip()
+    slots = whole_number(given)
+    if slots is None:
+        raise ValueError(f"{given!r:.40} is not a number of slots.")
     lowest, highest = spec.scaling.min_parallelism, spec.scaling.max_parallelism
-    done = f"Asked for {size(int(slots))}. The guards still apply: the next decisions say what comes of it."
-    if not lowest <= int(slots) <= highest:
+    done = f"Asked for {size(slots)}. The guards still apply: the next decisions say what comes of it."
+    if not lowest <= slots <= highest:
         done += f" The spec limits {spec.job_id} to {lowest} to {highest} slots."
-    return with_size(spec, int(slots), reason, at, change), done
+    return with_size(spec, slots, reason, at, change), done

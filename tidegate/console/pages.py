@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidegate.console.charts import Chart, charts_of, table_of
+from tidegate.console.numbers import whole_number
 from tidegate.console.whatif import asked_change, hours_of, try_out
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
@@ -45,7 +46,7 @@ def fleet_page(query: Mapping[str, str], now: datetime, fleet: Fleet) -> Values:
     jobs = ranked((job for job in fleet if text in job.spec.job_id), now)
     if state:
         jobs = [job for job in jobs if badge_of(job, now).word == state]
-    number = int(query["page"]) if query.get("page", "").isdigit() else 1
+    number = whole_number(query.get("page", "")) or 1
     pages = max(1, -(-len(jobs) // PAGE_LENGTH))
     number = min(max(number, 1), pages)
     shown = jobs[(number - 1) * PAGE_LENGTH : number * PAGE_LENGTH]

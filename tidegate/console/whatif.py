@@ -54,7 +54,10 @@ def number_of(name: str, text: str) -> int | float:
     value = scalar_of(text.strip())
     if isinstance(value, bool | str):
         raise CannotTry(f"{name}: {text!r} is not a number")
-    return value if name.endswith("_parallelism") else float(value)
+    try:
+        return value if name.endswith("_parallelism") else float(value)
+    except OverflowError:
+        raise CannotTry(f"{name}: {text[:20]}… is too large") from None
 
 
 def hours_of(text: str) -> float:
