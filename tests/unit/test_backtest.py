@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -363,3 +365,62 @@ def test_mean_delays_are_exact() -> None:
     assert off.points == 2
     assert off.median == pytest.approx(0.3)
     assert Tuning({}, {}) == DEFAULTS
+
+
+def damaged_line(number: int) -> bytes:
+    """Return a line of a log that was damaged on disk, in one of several ways."""
+    query = {"id": "q", "batchId": 1, "timestamp": "9999-12-31T23:59:59Z", "sources": []}
+    progress = b'{"Event":"org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent","progress":%s}'
+    lines = [
+        b'{"Event":"SparkListenerTaskEnd","Task End Reason":{"Reason":"Success"},"Launch Time":1,"Executor ID":"\xe9",'
+        b'"Finish Time":2}',
+        b'{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","p":"checkpoint = /ck/\xe9/state"}',
+        progress % json.dumps({**query, "durationMs": {"triggerExecution": 10**6}}).encode(),
+        progress % json.dumps({**query, "durationMs": {"triggerExecution": 10**20}}).encode(),
+        progress % json.dumps({**query, "id": [1], "durationMs": {"triggerExecution": 1}}).encode(),
+        b'{"Event":"SparkListenerExecutorAdded","Timestamp":1,"Executor ID":[1],"Executor Info":{"Total Cores":1}}',
+        b'{"Event":"SparkListenerEnvironmentUpdate","Spark Properties":{"spark.jars":null}}',
+    ]
+    return lines[number]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_a_damaged_line_costs_the_other_logs_nothing(folder: Path, tmp_path: Path, number: int) -> None:
+    """A line that is damaged in any way is one broken line: the log is still read, and so are the others."""
+    lines = (folder / "app-1").read_bytes().split(b"\n")
+    (tmp_path / "app-1").write_bytes(b"\n".join(lines))
+    (tmp_path / "app-2").write_bytes(b"\n".join([*lines[:4], damaged_line(number), *lines[4:]]))
+    logs = read_logs(tmp_path)
+    assert len(logs.jobs["orders"]) == 2
+    assert logs.left_out == ()
+
+
+def test_settings_that_spark_has_hidden_are_taken_from_elsewhere(folder: Path, tmp_path: Path) -> None:
+    """With a wide `spark.redaction.regex`, cores are hidden in the log: then those of its executors count."""
+    hidden = b'"spark.task.cpus":"*********(redacted)","spark.executor.cores":"*********(redacted)"'
+    log = (folder / "app-1").read_bytes()
+    (tmp_path / "app-1").write_bytes(re.sub(rb'"spark\.executor\.cores": ?"1"', hidden, log))
+    (run,) = read_logs(tmp_path).jobs["orders"]
+    assert run.spark["spark.executor.cores"].startswith("***")
+    assert told_by(run).executor_cores == 1
+    assert run.slots()[-1][1] >= 0
+
+
+def test_links_to_nowhere_cost_the_other_logs_nothing(folder: Path, tmp_path: Path) -> None:
+    """A rolled log with a file that is gone, and a circle of links, are left out by name; the others go on."""
+    (tmp_path / "app-1").write_bytes((folder / "app-1").read_bytes())
+    (tmp_path / "eventlog_v2_app-2").mkdir()
+    (tmp_path / "eventlog_v2_app-2" / "events_1_app-2").symlink_to(tmp_path / "gone")
+    (tmp_path / "app-3").symlink_to(tmp_path / "app-3")
+    logs = read_logs(tmp_path)
+    assert list(logs.jobs) == ["orders"]
+    assert [each.name for each in logs.left_out] == ["app-3", "eventlog_v2_app-2"]
+
+
+def test_a_partition_that_is_new_in_the_last_batch_is_known(folder: Path) -> None:
+    """Such a partition has no start in the log, only an end."""
+    (run,) = read_logs(folder).jobs["orders"]
+    last = run.batches[-1]
+    grown = {topic: {**ends, 99: 5} for topic, ends in last.end.items()}
+    batches = [*run.batches[:-1], replace(last, end=grown, latest=grown)]
+    assert past_of("orders", [replace(run, batches=batches)]).commits[-1].offsets[-1] == 5.0

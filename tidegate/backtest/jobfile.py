@@ -99,7 +99,7 @@ def told_by(run: Run) -> Told:
         redacted=(*hidden_fields, *(f"conf.{name}" for name in hidden)),
         checkpoint=_checkpoint(run, args),
         event_log_dir=_path(spark["spark.eventLog.dir"]) if "spark.eventLog.dir" in spark else None,
-        executor_cores=int(spark.get("spark.executor.cores", 0)) or max(cores, default=1),
+        executor_cores=run.number("spark.executor.cores") or max(cores, default=1),
         executor_memory_mb=max(LEAST_MEMORY_MB, mebibytes(spark.get("spark.executor.memory"), 1024)),
         driver_memory_mb=max(LEAST_MEMORY_MB, mebibytes(spark.get("spark.driver.memory"), 1024)),
         topics=tuple(sorted({topic for batch in run.batches for topic in batch.end})),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tidegate.remote.files import Place, names, scan
+from tidegate.remote.files import Entry, Place, names, scan
 from tidegate.sparklog import events
 from tidegate.sparklog.event_log import ROLLING_PREFIX, ApplicationLog
 from tidegate.sparklog.events import PartitionOffsets
@@ -107,9 +107,14 @@ class Run:
     last_at: float = 0.0
     """The newest instant in the log."""
 
+    def number(self, setting: str) -> int | None:
+        """Return a setting that is a whole number; None if it is not set, or hidden."""
+        text = self.spark.get(setting, "").strip()
+        return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
     def slots(self) -> list[tuple[float, int]]:
         """Return (when, slots) at each change, oldest first; an executor's slots are its cores over a task's."""
-        per_task = max(1, int(self.spark.get("spark.task.cpus", "1")))
+        per_task = self.number("spark.task.cpus") or 1
         if self.local_cores is not None and not self.executors:
             return [(self.started_at, self.local_cores // per_task)]
         held: dict[str, int] = {}
@@ -164,12 +169,23 @@ def _logs_in(path: Place) -> list[tuple[Place, int]]:
     if path.is_file() or path.name.startswith(ROLLING_PREFIX):
         return [(path, _size(path))]
     entries = [entry for entry in scan(path) if not entry.name.startswith(".")]
-    logs = sorted(entry.name for entry in entries if entry.is_file() or entry.name.startswith(ROLLING_PREFIX))
+    logs = sorted(entry.name for entry in entries if entry.name.startswith(ROLLING_PREFIX) or _may_be_log(entry))
     return [(path / name, _size(path / name)) for name in logs]
 
 
+def _may_be_log(entry: Entry) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a circle of links: reading it says so
+        return True
+
+
 def _size(path: Place) -> int:
-    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in scan(path))
+    """Return the size of a log, 0 if it is not known: reading it says why."""
+    try:
+        return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in list(scan(path)))
+    except OSError:
+        return 0
 
 
 def _read(path: Place, progress: Callable[[int], None]) -> Run:
@@ -216,6 +232,14 @@ class _Reader:
 
     def take(self, line: bytes) -> None:
         """Add one line; raises `BrokenLine`."""
+        try:
+            self._take(line)
+        except BrokenLine:
+            raise
+        except (ValueError, OverflowError) as error:  # not UTF-8, or a number of thousands of digits
+            raise BrokenLine(str(error)[:200]) from None
+
+    def _take(self, line: bytes) -> None:
         if line.startswith(_PLAN):
             if self._run.checkpoint is None and (state := _STATE.search(line)):
                 self._run.checkpoint = state.group(1).decode()

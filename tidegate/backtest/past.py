@@ -294,9 +294,10 @@ def _commits(batches: Sequence[LogBatch]) -> tuple[Commit, ...]:
     keys = sorted({(topic, p) for batch in batches for topic, ends in batch.end.items() for p in ends})
     firsts: dict[Key, int] = {}
     for batch in batches:
-        for topic, ends in (batch.start or batch.end).items():
-            for partition, offset in ends.items():
-                firsts.setdefault((topic, partition), offset)
+        for offsets in (batch.start, batch.end):  # a partition that is new has no start
+            for topic, ends in offsets.items():
+                for partition, offset in ends.items():
+                    firsts.setdefault((topic, partition), offset)
     done: dict[str, dict[Key, int]] = {}
     found = []
     for batch in batches:

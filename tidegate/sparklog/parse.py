@@ -90,17 +90,35 @@ def _instant(value: str) -> datetime:
     return datetime.fromisoformat(value).astimezone(UTC)
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is not text")
+    return value
+
+
 def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.80} is not a count")
     return value
 
 
 def _executor_added(event: Any) -> events.SparkEvent:
     cores = _count(event["Executor Info"]["Total Cores"])
-    if event["Executor ID"] == "driver":
+    executor = _text(event["Executor ID"])
+    if executor == "driver":
         return events.LocalCores(cores)
-    return events.ExecutorAdded(event["Executor ID"], cores, _millis(event["Timestamp"]))
+    return events.ExecutorAdded(executor, cores, _millis(event["Timestamp"]))
+
+
+def _properties(event: Any) -> events.SparkEvent:
+    spark = {_text(name): _text(value) for name, value in event["Spark Properties"].items()}
+    command = event.get("System Properties", {}).get("sun.java.command")
+    return events.ApplicationProperties(
+        spark.get("spark.tidegate.job_id"),
+        spark.get("spark.app.name"),
+        spark,
+        None if command is None else _text(command),
+    )
 
 
 def _progress(event: Any) -> events.SparkEvent:
@@ -109,8 +127,8 @@ def _progress(event: Any) -> events.SparkEvent:
     add_batch = durations.get("addBatch")
     sources = progress["sources"]
     written = progress.get("sink", {}).get("numOutputRows", -1)
-    return events.QueryProgress(
-        query_id=progress["id"],
+    made = events.QueryProgress(
+        query_id=_text(progress["id"]),
         batch_id=_count(progress["batchId"]),
         started_at=_instant(progress["timestamp"]),
         duration_seconds=_count(durations["triggerExecution"]) / 1000,
@@ -131,6 +149,8 @@ def _progress(event: Any) -> events.SparkEvent:
         latest=offsets_of(sources, "latestOffset"),
         sources=tuple(str(source.get("description")) for source in sources),
     )
+    _ = made.finished_at  # a batch that ends after the year 9999 is a broken line
+    return made
 
 
 def _records(sources: Any) -> int:
@@ -246,21 +266,16 @@ def _stage_name(info: Any) -> str:
 
 
 _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
-    b"SparkListenerEnvironmentUpdate": lambda event: events.ApplicationProperties(
-        event["Spark Properties"].get("spark.tidegate.job_id"),
-        event["Spark Properties"].get("spark.app.name"),
-        event["Spark Properties"],
-        event.get("System Properties", {}).get("sun.java.command"),
-    ),
+    b"SparkListenerEnvironmentUpdate": _properties,
     b"SparkListenerApplicationStart": lambda event: events.ApplicationStarted(
-        event["App ID"], event["App Name"], _millis(event["Timestamp"])
+        _text(event["App ID"]), _text(event["App Name"]), _millis(event["Timestamp"])
     ),
     b"SparkListenerApplicationEnd": lambda event: events.ApplicationEnded(
         _millis(event["Timestamp"]), bool(event.get("ExitCode"))
     ),
     b"SparkListenerExecutorAdded": _executor_added,
     b"SparkListenerExecutorRemoved": lambda event: events.ExecutorRemoved(
-        event["Executor ID"], _millis(event["Timestamp"])
+        _text(event["Executor ID"]), _millis(event["Timestamp"])
     ),
     b"SparkListenerJobStart": _job_started,
     b"SparkListenerStageSubmitted": _stage_started,
