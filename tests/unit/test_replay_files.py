@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.streams import write_recording
-from tidegate.replay.files import BadRecording, KafkaRecord, damaged, from_line, read, read_manifest, to_line
+from tidegate.replay import record
+from tidegate.replay.files import BadRecording, KafkaRecord, Manifest, damaged, from_line, read, read_manifest, to_line
+from tidegate.replay.record import CannotRecord
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 raw = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))
 
@@ -115,3 +120,23 @@ def test_a_compressed_file_that_is_cut_off_is_named(recording: Path, cut: float)
     manifest.write_text(manifest.read_text("utf-8").replace("decisions.ndjson", "decisions.ndjson.gz"), "utf-8")
     with pytest.raises(BadRecording, match=r"decisions\.ndjson\.gz, after line "):
         list(read(recording, "decisions"))
+
+
+@pytest.mark.parametrize("name", ["noon.partial/mine.txt", "noon.partial"])
+def test_what_an_interrupted_recording_did_not_leave_is_kept(tmp_path: Path, name: str) -> None:
+    """A folder or file of the user's with the name of an unfinished recording stops the recording, and stays."""
+    mine = tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine", "utf-8")
+    with pytest.raises(CannotRecord, match=r"noon\.partial is in the way"):
+        record.write_recording(tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files))
+    assert mine.read_text("utf-8") == "mine"
+
+
+def test_what_an_interrupted_recording_left_is_replaced(tmp_path: Path) -> None:
+    """The files of an interrupted recording are in nobody's way."""
+    (tmp_path / "noon.partial").mkdir()
+    (tmp_path / "noon.partial" / "decisions.ndjson").write_text("{", "utf-8")
+    record.write_recording(tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files))
+    assert [each.name for each in tmp_path.iterdir()] == ["noon"]
+    assert [each.name for each in (tmp_path / "noon").iterdir()] == ["manifest.json"]

@@ -18,7 +18,7 @@ from typing import IO
 from confluent_kafka import KafkaException
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
-from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
+from tidegate.replay.files import MANIFEST, KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
 from tidegate.runtime.kafka import TopicReader, headers_of, offset_ranges
 from tidegate.runtime.settings import ServiceSettings
 
@@ -98,6 +98,8 @@ def write_recording(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise CannotRecord(f"{directory} already exists; a recording is never overwritten")
     partial = directory.with_name(directory.name + ".partial")
+    if partial.exists() and not _was_left(partial):
+        raise CannotRecord(f"{partial} is in the way: it was not left by an interrupted recording; move it away")
     shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
     partial.mkdir(parents=True)
     try:
@@ -110,6 +112,14 @@ def write_recording(
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return manifest
+
+
+def _was_left(partial: Path) -> bool:
+    """Whether a folder holds nothing but what a recording writes."""
+    return partial.is_dir() and all(
+        each.is_file() and (each.name == MANIFEST or each.name.endswith((".ndjson", ".ndjson.gz")))
+        for each in partial.iterdir()
+    )
 
 
 def _read(
