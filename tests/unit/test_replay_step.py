@@ -116,6 +116,7 @@ def test_only_one_job_is_gone_through(rec: Path) -> None:
     ("options", "says"),
     [
         (["--speed", "fast"], "neither a factor above 0 nor max"),
+        (["--speed", "1e-300"], "neither a factor above 0 nor max"),
         (["--to", "127.0.0.1:1"], "--topic-prefix is required with --to"),
         (["--topic-prefix", "try."], "name the broker with --to"),
     ],
@@ -160,3 +161,12 @@ def wait_for(pipe: int, text: bytes) -> None:
         ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
         assert ready, f"{text!r} did not come, only {seen!r}"
         seen += os.read(pipe, 65536)
+
+
+def test_a_record_with_a_forged_time_is_shown(rec: Path) -> None:
+    """The time of a Kafka record is its writer's: one after the year 9999 is shown as the number that it is."""
+    file = rec / "snapshots.ndjson"
+    first, *others = file.read_text("utf-8").splitlines(keepends=True)
+    fields = json.loads(first) | {"timestamp": 10**18}
+    file.write_text(json.dumps(fields) + "\n" + "".join(others), "utf-8")
+    assert "timestamp 1000000000000000000  " in run(rec, "--speed", "max")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ class Key(Enum):
 
 
 KEYS = {"\n": Key.EVENT, "\r": Key.EVENT, " ": Key.EVENT, "n": Key.DECISION, "j": Key.JOB, "q": Key.QUIT}
+SLOWEST = 0.001
+"""The smallest --speed: at this one a recorded minute lasts 17 hours."""
 NO_INPUT = ("", "\x04")
 """What a key press is when the input has ended; the second is Ctrl-D."""
 
@@ -102,7 +105,7 @@ def _go(
     for count, departure in enumerate(departures, 1):
         if pace is not None:
             due = started + (departure.due_ms - departures[0].due_ms) / 1000 / pace
-            time.sleep(max(0.0, due - time.monotonic()))
+            time.sleep(min(max(0.0, due - time.monotonic()), threading.TIMEOUT_MAX))
         if publish is not None:
             publish(departure)
         walked = walk.take(departure)
@@ -195,8 +198,8 @@ def speed_of(text: str) -> float | None:
         speed = float(text)
     except ValueError:
         speed = 0.0
-    if not 0 < speed < float("inf"):
+    if not SLOWEST <= speed < float("inf"):
         raise Problem(
-            f"--speed {text!r} is neither a factor above 0 nor max", "1 is the recorded pace, 10 is ten times as fast"
+            f"--speed {text!r} is neither a factor above 0 nor max", f"1 is the recorded pace, 10 is ten times as fast; at least {SLOWEST:g}"
         )
     return speed

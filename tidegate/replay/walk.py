@@ -103,8 +103,11 @@ class Walk:
 
 def heading(walked: WalkedEvent) -> str:
     """Return an event in a line."""
-    at = datetime.fromtimestamp(walked.departure.due_ms / 1000, UTC)
-    return f"{at:%H:%M:%S}  {walked.job_id}  {_said(walked.departure)}"
+    try:
+        at = f"{datetime.fromtimestamp(walked.departure.due_ms / 1000, UTC):%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):  # of a forged record
+        at = f"timestamp {walked.departure.due_ms}"
+    return f"{at}  {walked.job_id}  {_said(walked.departure)}"
 
 
 def _said(departure: Departure) -> str:
