@@ -264,3 +264,15 @@ def test_infinite_figures_of_a_job_are_refused(tmp_path: Path, option: str) -> N
     ran = CliRunner().invoke(app, ["simulate", "--spec", str(tmp_path / "a"), "--load", "step", option, "inf"])
     assert ran.exit_code == 2
     assert f"'{option}'" in ran.stderr
+
+
+def test_brackets_in_names_are_no_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path and a job's name with brackets are printed as they are."""
+    load, spec, picture = tmp_path / "load.csv", tmp_path / "job.yaml", tmp_path / "[run]x.png"
+    load.write_text("seconds,records_per_second\n0,1\n60,2\n", "utf-8")
+    spec.write_text(SHORT_JOB, "utf-8")
+    ran = CliRunner().invoke(app, ["simulate", "--spec", str(spec), "--load", str(load), "--out", str(picture)])
+    assert ran.stdout.endswith(f"picture: {picture}\n")
+    monkeypatch.setattr("tidegate.cli.tail.received", lambda *_args, **_more: iter(()))
+    ran = CliRunner().invoke(app, ["tail", "decisions", "--job", "[/x]", "-b", "127.0.0.1:1"])
+    assert (ran.exit_code, ran.stderr) == (0, "no decisions of [/x] yet\n")

@@ -90,7 +90,7 @@ def calibrate_command(
 
     title = f"{recorded.snapshots[0].job_id}: recorded and simulated"
     draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, out, title=title)
-    stdout().print(f"\npicture: {out}")
+    stdout().print(f"\npicture: {out}", markup=False)
 
 
 def calibrate_and_compare(recorded: RecordedJob) -> Calibrated:

@@ -92,7 +92,7 @@ def simulate_command(
     _show(job, recording, scores[0], epoch)
     if out is not None:
         _draw(job, recording, curve(model, job, shares, recording.ticks), epoch, out)
-        stdout().print(f"picture: {out}")
+        stdout().print(f"picture: {out}", markup=False)
 
 
 def _scenario(job: JobSpec, model: JobModel, shares: tuple[float, ...], load: Load, seed: int) -> Scenario:

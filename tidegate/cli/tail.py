@@ -145,7 +145,8 @@ def tail(
         rows = [shown.row(one.event) for one in newest]
         stdout().print(table("", [name for name, _ in shown.columns], rows, right=right))
     else:
-        stderr().print(f"no {topic.value} " + (f"of {job} " if job else "") + (f"since {since}" if since else "yet"))
+        what = f"no {topic.value} " + (f"of {job} " if job else "") + (f"since {since}" if since else "yet")
+        stderr().print(what, markup=False)
 
 
 def _newest(events: Iterator[Received[Any]], count: int | None) -> list[Received[Any]]:

@@ -114,7 +114,7 @@ def what_if(
         console.print(line, markup=False)
     for name, path in (("picture", out), ("page", html)):
         if path is not None:
-            console.print(f"{name}: {path}")
+            console.print(f"{name}: {path}", markup=False)
 
 
 def _recorded(
