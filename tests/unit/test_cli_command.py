@@ -276,3 +276,11 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("tidegate.cli.tail.received", lambda *_args, **_more: iter(()))
     ran = CliRunner().invoke(app, ["tail", "decisions", "--job", "[/x]", "-b", "127.0.0.1:1"])
     assert (ran.exit_code, ran.stderr) == (0, "no decisions of [/x] yet\n")
+
+
+@pytest.mark.parametrize("words", [["load.csv", "--job", "orders"], ["events", "--spec", "job.yaml"]])
+def test_backtest_ignores_no_option_that_does_not_fit(words: list[str]) -> None:
+    """An option for event logs with a CSV, and one for a CSV with event logs, are refused by name."""
+    ran = CliRunner().invoke(app, ["backtest", *words])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: {words[1]}: ")

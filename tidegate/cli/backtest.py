@@ -104,10 +104,15 @@ def backtest_command(
     """
     if policy not in engine().policies:
         raise Problem(f"--policy: unknown policy {policy!r}; choose from {', '.join(sorted(engine().policies))}")
+    drawn_load = source.endswith(".csv")
+    if drawn_load and job:
+        raise Problem("--job: a CSV is a load, and of no application", "leave it out, or give a folder of event logs")
+    if spec is not None and not drawn_load:
+        raise Problem(f"--spec: only for a CSV, and {source} is taken for event logs", "leave it out, or give a .csv")
     choices = Choices(objective, max_slots, policy, _tariff(slot_hour, late_minute, currency), held_out)
     left_out: list[LeftOut] = []
     with _bars() as bars, _searching(bars, spark, trials) as searching:
-        if source.endswith(".csv"):
+        if drawn_load:
             model = JobModel(
                 job_id="load",
                 sources=("source",),
