@@ -165,3 +165,35 @@ def test_damage_is_said_with_its_place() -> None:
     )
     forged = Damage(Kind.INSERTED, "results", 0, 7, 7, 0, 1, 2**62, 2**62)
     assert "timestamp 4611686018427387904" in said(forged)
+
+
+def test_trusted_keys_may_have_empty_lines_between_them(tmp_path: Path, key: SigningKey) -> None:
+    """Files that were joined by hand have such lines; a file that is no text is refused by its line."""
+    trust = tmp_path / "trust"
+    trust.write_bytes(b"\n" + public_path(tmp_path / "a.key").read_bytes() + b"\r\n\n")
+    assert read_trusted(trust) == [key.public]
+    trust.write_bytes(b"\xff\n")
+    with pytest.raises(BadKey, match="line 1: not a public key"):
+        read_trusted(trust)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"heads":[{"x":1}]}', 100_000 * "["])
+def test_expire_names_a_file_that_is_no_statement(tmp_path: Path, text: str) -> None:
+    """A damaged statement stops `archive expire` with an error that names it: nobody knows where a block ends."""
+    made = {"topic_prefix": "tidegate.", "created_at": "2026-01-01T00:00:00Z"}
+    (tmp_path / "archive.json").write_text(json.dumps(made), "utf-8")
+    (tmp_path / "chain").mkdir()
+    (tmp_path / "chain" / "00000000.json").write_text(text, "utf-8")
+    (tmp_path / "chain" / "²3.json").write_text("{}", "utf-8")
+    ran = CliRunner().invoke(app, ["archive", "expire", str(tmp_path), "--keep", "1d"])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: {tmp_path}/chain/00000000.json is not a statement")
+
+
+def test_no_archive_is_kept_for_longer_than_the_calendar_goes_back(tmp_path: Path) -> None:
+    """Such a time to keep is refused with its value."""
+    made = {"topic_prefix": "tidegate.", "created_at": "2026-01-01T00:00:00Z"}
+    (tmp_path / "archive.json").write_text(json.dumps(made), "utf-8")
+    ran = CliRunner().invoke(app, ["archive", "expire", str(tmp_path), "--keep", "999999d"])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: --keep '999999d'")

@@ -102,17 +102,19 @@ def read_key(path: Path) -> SigningKey:
         fields = json.loads(path.read_text(encoding="utf-8"))
         raw = b64decode(fields["private_key"], validate=True)
         return _signing_key(str(fields["service"]), Ed25519PrivateKey.from_private_bytes(raw))
-    except (ValueError, KeyError, TypeError):  # the text of the error might hold the key
+    except (ValueError, KeyError, TypeError, RecursionError):  # the text of the error might hold the key
         raise BadKey(f"{path} is not a private key: `tidegate chain new-key` makes one") from None
 
 
 def read_trusted(path: Path) -> list[PublicKey]:
     """Return the public keys in a file, one a line; raise `BadKey` with the line that is none."""
     keys = []
-    for line_number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for line_number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
         try:
             key = public_key(json.loads(line))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise BadKey(f"{path}, line {line_number}: not a public key") from None
         keys.append(key)
     if not keys:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ PURPOSE = b"tidegate chain statement 1\n"
 """In front of what is signed, so that no signature can be taken for one of something else."""
 FIRST = "0" * 64
 """In place of the hash of a statement before the first."""
+
+
+class BadStatement(ValueError):
+    """A file among the statements is none; the text says which, and why."""
 
 
 class StatementTaken(RuntimeError):
@@ -72,7 +77,7 @@ def state_new_key(folder: Path, key: SigningKey, successor: PublicKey) -> Path:
 def numbered(folder: Path) -> dict[int, Path]:
     """Return the paths of the statements in `folder` by number, sorted."""
     paths = folder.glob("*.json") if folder.is_dir() else ()
-    return dict(sorted((int(path.stem), path) for path in paths if path.stem.isdigit()))
+    return dict(sorted((int(path.stem), path) for path in paths if re.fullmatch("[0-9]+", path.stem)))
 
 
 def read_trusted_statements(folder: Path, keys: Sequence[PublicKey]) -> Trusted:
@@ -88,7 +93,7 @@ def read_trusted_statements(folder: Path, keys: Sequence[PublicKey]) -> Trusted:
         raw = path.read_bytes()
         try:
             statement = _checked(raw, number, before if number == following else None, trusted, retired)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             said = error if isinstance(error, Untrusted) else f"it is not a statement ({error!r})"
             problems.append(f"{path}: {said}")
         else:
@@ -103,12 +108,16 @@ def read_trusted_statements(folder: Path, keys: Sequence[PublicKey]) -> Trusted:
 def signed_blocks(folder: Path) -> dict[tuple[str, int], list[int]] | None:
     """Return the last offset of each block that heads state, by topic and partition, or None if there are no heads.
 
-    Signatures are not checked: whoever forges a block here changes only where `expire` cuts.
+    Signatures are not checked: whoever forges a block here changes only where `expire` cuts. Raises `BadStatement` for
+    a file that is no statement.
     """
     found: dict[tuple[str, int], set[int]] = {}
     for path in numbered(folder).values():
-        for each in json.loads(path.read_bytes()).get("heads", ()):
-            made = _head(each)
+        try:
+            heads = [_head(each) for each in json.loads(path.read_bytes()).get("heads", ())]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadStatement(f"{path} is not a statement ({error!r:.200}): `tidegate chain verify` says more") from None
+        for made in heads:
             found.setdefault((made.topic, made.partition), set()).update(mark.offset for mark in made.marks)
     return {place: sorted(offsets) for place, offsets in found.items()} or None
 

@@ -15,7 +15,7 @@ from tidegate.archive import store, stream, upkeep
 from tidegate.archive.keys import BadKey
 from tidegate.archive.manifest import ArchivedAlready
 from tidegate.archive.prove import NotTrusted
-from tidegate.archive.statements import StatementTaken, signed_blocks
+from tidegate.archive.statements import BadStatement, StatementTaken, signed_blocks
 from tidegate.archive.summary import TopicSummary, summary
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.help import register
@@ -217,6 +217,7 @@ def explained() -> Iterator[None]:
         CannotRecord,
         BadKey,
         NotTrusted,
+        BadStatement,
         StatementTaken,
     ) as error:
         raise Problem(str(error)) from None
@@ -233,6 +234,9 @@ def _row(topic: TopicSummary) -> list[str]:
 
 _KEEP = re.compile(r"^(?:([a-z-]+)=)?([1-9]\d{0,5})d$")
 
+MOST_DAYS = 365_000
+"""The calendar does not go further back."""
+
 
 def _policy(keep: list[str]) -> dict[str, timedelta]:
     """Return how long to keep each topic that expires, by its name without prefix."""
@@ -240,7 +244,7 @@ def _policy(keep: list[str]) -> dict[str, timedelta]:
     named: dict[str, timedelta] = {}
     for text in keep:
         matched = _KEEP.match(text)
-        if matched is None:
+        if matched is None or int(matched[2]) > MOST_DAYS:
             raise Problem(f"--keep {text!r} is no time to keep", "write 400d for all topics, or snapshots=30d for one")
         if matched[1] is None:
             every = timedelta(days=int(matched[2]))
