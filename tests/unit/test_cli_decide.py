@@ -135,3 +135,19 @@ def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["decide", "--spec", str(tmp_path / "no.yaml"), "--snapshots", "-"], input="")
     assert ran.exit_code == 2
     assert "no.yaml" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (100_000 * "[", "Invalid JSON"),
+        ('{"partition":0,"offset":1,"timestamp":2,"key":"k","headers":[],"value":null}', "no value"),
+        ('{"partition":0,"offset":1,"timestamp":2,"key":"k","headers":[],"value_base64":"/w=="}', "Invalid JSON"),
+    ],
+)
+def test_any_line_of_a_recording_is_at_most_a_bad_line(spec_file: Path, line: str, words: str) -> None:
+    """Endless brackets, a tombstone and bytes that are no text are named with their line, and what is wrong with them."""
+    code, _, said = run(spec_file, line + "\n")
+    assert code == 2
+    assert said.startswith("error: standard input:1: ")
+    assert words in said.partition("\n")[0]

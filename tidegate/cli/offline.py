@@ -23,6 +23,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import spans_of
 from tidegate.installed import engine
+from tidegate.replay.files import part_of
 from tidegate.terminal import clock, figure, stderr, stdout, styled, table
 
 W = TypeVar("W", bound=Wire)
@@ -115,15 +116,16 @@ def _events(lines: TextIO, name: str, model: type[W]) -> Iterator[W]:
             raise Problem(f"{name}:{number}: {error.detail}", hint) from None
 
 
-def _value(line: str) -> bytes:
+def _value(line: str) -> bytes | None:
     """Return the bytes of the event in a line: the line itself, or the value in a line of a recording."""
+    raw = line.encode(errors="surrogateescape")
     try:
         whole = json.loads(line)
-    except ValueError:
-        return line.encode(errors="surrogateescape")
-    if isinstance(whole, dict) and "offset" in whole and isinstance(whole.get("value"), str):
-        return str(whole["value"]).encode(errors="surrogateescape")
-    return line.encode(errors="surrogateescape")
+        if isinstance(whole, dict) and "offset" in whole and ("value" in whole or "value_base64" in whole):
+            return part_of(whole, "value")
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        pass  # what is wrong with it, decoding says
+    return raw
 
 
 def _summarize(decisions: list[Decision]) -> None:

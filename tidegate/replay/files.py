@@ -100,8 +100,8 @@ def from_line(line: str) -> KafkaRecord:
         partition=int(fields["partition"]),
         offset=int(fields["offset"]),
         timestamp_ms=int(fields["timestamp"]),
-        key=_bytes(fields, "key"),
-        value=_bytes(fields, "value"),
+        key=part_of(fields, "key"),
+        value=part_of(fields, "value"),
         headers=tuple(
             (name, b64decode(text["base64"]) if isinstance(text, dict) else text if text is None else text.encode())
             for name, text in fields.get("headers", ())
@@ -185,7 +185,8 @@ def _header(raw: bytes | None) -> object:
     return {"base64": kept["text_base64"]} if "text_base64" in kept else kept["text"]
 
 
-def _bytes(fields: dict[str, Any], name: str) -> bytes | None:
+def part_of(fields: dict[str, Any], name: str) -> bytes | None:
+    """Return the key or the value of a record by the fields of its line."""
     if f"{name}_base64" in fields:
         return b64decode(fields[f"{name}_base64"], validate=True)
     text = cast("str | None", fields[name])
