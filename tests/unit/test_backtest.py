@@ -371,10 +371,13 @@ def damaged_line(number: int) -> bytes:
     """Return a line of a log that was damaged on disk, in one of several ways."""
     query = {"id": "q", "batchId": 1, "timestamp": "9999-12-31T23:59:59Z", "sources": []}
     progress = b'{"Event":"org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent","progress":%s}'
+    task = (
+        b'{"Event":"SparkListenerTaskEnd","Task End Reason":{"Reason":"Success"},"Launch Time":1,"Executor ID":"\xe9"'
+    )
+    plan = b'{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"'
     lines = [
-        b'{"Event":"SparkListenerTaskEnd","Task End Reason":{"Reason":"Success"},"Launch Time":1,"Executor ID":"\xe9",'
-        b'"Finish Time":2}',
-        b'{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","p":"checkpoint = /ck/\xe9/state"}',
+        task + b',"Finish Time":2}',
+        plan + b',"p":"checkpoint = /ck/\xe9/state"}',
         progress % json.dumps({**query, "durationMs": {"triggerExecution": 10**6}}).encode(),
         progress % json.dumps({**query, "durationMs": {"triggerExecution": 10**20}}).encode(),
         progress % json.dumps({**query, "id": [1], "durationMs": {"triggerExecution": 1}}).encode(),

@@ -228,7 +228,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 def test_closed_streams_are_as_good_as_devnull(closed: str) -> None:
     """A command that is started without standard output runs as with `/dev/null`."""
     ran = subprocess.run(
-        ["sh", "-c", f'exec "$0" -m tidegate version {closed}', sys.executable],
+        ["/bin/sh", "-c", f'exec "$0" -m tidegate version {closed}', sys.executable],
         stderr=subprocess.PIPE,
         timeout=60,
         check=False,
@@ -239,7 +239,8 @@ def test_closed_streams_are_as_good_as_devnull(closed: str) -> None:
 SHORT_JOB = """\
 job_id: rates
 sources: [in]
-application: {backend: local, master: "local[2]", script: /a.py, checkpoint_location: /c, event_log_dir: /e, control_dir: /d}
+application:
+  {backend: local, master: "local[2]", script: /a.py, checkpoint_location: /c, event_log_dir: /e, control_dir: /d}
 """
 
 

@@ -146,7 +146,7 @@ def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_any_line_of_a_recording_is_at_most_a_bad_line(spec_file: Path, line: str, words: str) -> None:
-    """Endless brackets, a tombstone and bytes that are no text are named with their line, and what is wrong with them."""
+    """Endless brackets, a tombstone and bytes that are no text are named with their line and the fault."""
     code, _, said = run(spec_file, line + "\n")
     assert code == 2
     assert said.startswith("error: standard input:1: ")

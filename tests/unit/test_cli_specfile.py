@@ -164,7 +164,7 @@ def test_any_json_is_read(indent: str | int | None) -> None:
     ],
 )
 def test_no_text_is_more_than_a_problem(text: str, named: str) -> None:
-    """A NUL, a number without digits or with too many of them, and a tag that does not fit are named with their line."""
+    """A NUL, a number without digits or with too many of them, and a tag that does not fit are named."""
     assert rejected(text).startswith(named)
 
 
@@ -173,7 +173,10 @@ def test_no_text_is_more_than_a_problem(text: str, named: str) -> None:
     [
         (GOOD.replace("job_id: rates", "job_id: Rates!"), ["job.yaml:1: job_id: String should match pattern"]),
         (GOOD.replace("  script", "  args: [5]\n  script"), ["job.yaml:4: application.args.0: Input should be"]),
-        (GOOD.replace("  script", "  rescale: [inplace]\n  script"), ["job.yaml:4: application.rescale.0: Input should"]),
+        (
+            GOOD.replace("  script", "  rescale: [inplace]\n  script"),
+            ["job.yaml:4: application.rescale.0: Input should"],
+        ),
         (GOOD.replace("  script", "  master: mesos://a\n  script"), ["job.yaml:4: application.master: String should"]),
         (GOOD + "  policy_options: {scale_up: .nan}\n", ["job.yaml:13: scaling.policy_options.scale_up: Input should"]),
         (GOOD + "str: 1\n", ["job.yaml:13: str: unknown field"]),

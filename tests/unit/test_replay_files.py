@@ -129,7 +129,9 @@ def test_what_an_interrupted_recording_did_not_leave_is_kept(tmp_path: Path, nam
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine", "utf-8")
     with pytest.raises(CannotRecord, match=r"noon\.partial is in the way"):
-        record.write_recording(tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files))
+        record.write_recording(
+            tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files)
+        )
     assert mine.read_text("utf-8") == "mine"
 
 
@@ -137,6 +139,8 @@ def test_what_an_interrupted_recording_left_is_replaced(tmp_path: Path) -> None:
     """The files of an interrupted recording are in nobody's way."""
     (tmp_path / "noon.partial").mkdir()
     (tmp_path / "noon.partial" / "decisions.ndjson").write_text("{", "utf-8")
-    record.write_recording(tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files))
+    record.write_recording(
+        tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files)
+    )
     assert [each.name for each in tmp_path.iterdir()] == ["noon"]
     assert [each.name for each in (tmp_path / "noon").iterdir()] == ["manifest.json"]

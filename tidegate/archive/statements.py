@@ -116,7 +116,9 @@ def signed_blocks(folder: Path) -> dict[tuple[str, int], list[int]] | None:
         try:
             heads = [_head(each) for each in json.loads(path.read_bytes()).get("heads", ())]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise BadStatement(f"{path} is not a statement ({error!r:.200}): `tidegate chain verify` says more") from None
+            raise BadStatement(
+                f"{path} is not a statement ({error!r:.200}): `tidegate chain verify` says more"
+            ) from None
         for made in heads:
             found.setdefault((made.topic, made.partition), set()).update(mark.offset for mark in made.marks)
     return {place: sorted(offsets) for place, offsets in found.items()} or None

@@ -79,9 +79,12 @@ def backtest_command(
         Path | None, typer.Option("--spec", help="With a CSV: the job's spec; its policy, sizes and prices hold.")
     ] = None,
     record_cost_ms: Annotated[
-        float, typer.Option("--record-cost-ms", min=0.0001, max=3_600_000.0, help="With a CSV: slot time per record, in ms.")
+        float,
+        typer.Option("--record-cost-ms", min=0.0001, max=3_600_000.0, help="With a CSV: slot time per record, in ms."),
     ] = 2.0,
-    overhead: Annotated[float, typer.Option("--overhead", min=0.0, max=86_400.0, help="With a CSV: fixed seconds per batch.")] = 0.5,
+    overhead: Annotated[
+        float, typer.Option("--overhead", min=0.0, max=86_400.0, help="With a CSV: fixed seconds per batch.")
+    ] = 0.5,
     trigger: Annotated[
         float, typer.Option("--trigger", min=0.0, max=86_400.0, help="With a CSV: trigger interval in seconds.")
     ] = 5.0,

@@ -68,8 +68,6 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(f"setting {field}: {first['msg']}", "settings come from options and TIDEGATE_… variables")
         case TimeoutError():
             return Problem(str(error), "the broker is slow; try again, or use a shorter --since")
-        case FileNotFoundError() | IsADirectoryError() | PermissionError() | NotADirectoryError():
-            return Problem(f"{error.filename}: {error.strerror}")
         case OSError():  # a name too long, a full disk, a file system elsewhere: what ends a command, and is no bug
             what = error.strerror or str(error)
             return Problem(what if error.filename is None else f"{error.filename}: {what}")

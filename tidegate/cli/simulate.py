@@ -47,14 +47,19 @@ def simulate_command(
     record_cost_ms: Annotated[
         float, typer.Option("--record-cost-ms", min=0.0001, max=3_600_000.0, help="Slot time per record, in ms.")
     ] = 2.0,
-    overhead: Annotated[float, typer.Option("--overhead", min=0.0, max=86_400.0, help="Fixed seconds per micro-batch.")] = 0.5,
-    trigger: Annotated[float, typer.Option("--trigger", min=0.0, max=86_400.0, help="Trigger interval in seconds.")] = 5.0,
+    overhead: Annotated[
+        float, typer.Option("--overhead", min=0.0, max=86_400.0, help="Fixed seconds per micro-batch.")
+    ] = 0.5,
+    trigger: Annotated[
+        float, typer.Option("--trigger", min=0.0, max=86_400.0, help="Trigger interval in seconds.")
+    ] = 5.0,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the source.")] = 16,
     peak: Annotated[
         float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option("--hours", min=0.01, max=MOST_HOURS, help="Hours to simulate. Default: the whole trace, or 3.")
+        float | None,
+        typer.Option("--hours", min=0.01, max=MOST_HOURS, help="Hours to simulate. Default: the whole trace, or 3."),
     ] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play the trace this many times faster.")] = 1.0,
     since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of the trace.")] = 0.0,

@@ -78,8 +78,8 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
         loader = _JsonLoader(text.replace("\t", " ")) if _is_json(text) else _Loader(text)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        found = f"the character U+{error.character:04X} cannot be in a file"
-        raise Problem(f"{name}:{line}: {found}", "the file must be YAML or JSON in UTF-8") from None
+        what = f"the character U+{error.character:04X} cannot be in a file"
+        raise Problem(f"{name}:{line}: {what}", "the file must be YAML or JSON in UTF-8") from None
     specs: list[JobSpec] = []
     problems: list[str] = []
     try:

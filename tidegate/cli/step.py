@@ -200,6 +200,7 @@ def speed_of(text: str) -> float | None:
         speed = 0.0
     if not SLOWEST <= speed < float("inf"):
         raise Problem(
-            f"--speed {text!r} is neither a factor above 0 nor max", f"1 is the recorded pace, 10 is ten times as fast; at least {SLOWEST:g}"
+            f"--speed {text!r} is neither a factor above 0 nor max",
+            f"1 is the recorded pace, 10 is ten times as fast; at least {SLOWEST:g}",
         )
     return speed

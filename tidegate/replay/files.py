@@ -150,7 +150,7 @@ def read(directory: Path, topic: str) -> Iterator[KafkaRecord]:
     with _opened(path) as lines:
         number = 0
         try:
-            for number, line in enumerate(lines, 1):  # noqa: B007  (the errors name it)
+            for number, line in enumerate(lines, 1):
                 try:
                     record = from_line(line.decode("utf-8"))
                 except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

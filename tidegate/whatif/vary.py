@@ -38,8 +38,8 @@ def varied(
     try:
         return JobSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        _, loc, text, value = problems_of(error, fields)[0]
-        raise CannotTry(f"{'.'.join(map(str, loc))}: {text}, found {value!r:.80}") from None
+        _, loc, text, found = problems_of(error, fields)[0]
+        raise CannotTry(f"{'.'.join(map(str, loc))}: {text}, found {found!r:.80}") from None
 
 
 def _put(fields: dict[str, Any], path: str, value: Scalar) -> None:
