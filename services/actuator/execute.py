@@ -143,7 +143,7 @@ class CommandRunner:
                 raise
             return outcome
 
-        patience = task.spec.application.stop_deadline_seconds
+        longest = task.spec.application.stop_deadline_seconds
         give_up_at: float | None = None
         while True:
             began = self.clock.monotonic()
@@ -153,8 +153,8 @@ class CommandRunner:
                 return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
             except _FILE_ERRORS as error:
                 now = self.clock.monotonic()
-                if give_up_at is None or now - began > max(patience, LONG_SECONDS):
-                    give_up_at = now + patience
+                if give_up_at is None or now - began > max(longest, LONG_SECONDS):
+                    give_up_at = now + longest
                 if now > give_up_at:
                     return ActionOutcome(
                         ActionEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES"

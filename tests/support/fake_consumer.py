@@ -37,7 +37,7 @@ class FakeMessage:
         self._place = (partition, offset)
         self._value = event if isinstance(event, bytes) else cast(Any, record).value
         self._key = b"k" if record is None else record.key
-        self._headers = [] if record is None else list(record.headers)
+        self._headers: list[tuple[str, bytes | None]] = [] if record is None else list(record.headers)
 
     def error(self) -> None:
         return None
@@ -110,7 +110,7 @@ class HeldRunner:
 
     def __init__(self) -> None:
         self.log = command_log()
-        self.begun: list[str] = []
+        self.started: list[str] = []
         self.running: list[str] = []
         self.most: dict[str, int] = {}
         """How many commands of a job were carried out at once."""
@@ -123,7 +123,7 @@ class HeldRunner:
 
     def run(self, command: ScalingCommand, _spec: JobSpec | None, _gone: threading.Event, _trace: str | None) -> Phase:
         with self._lock:
-            self.begun.append(command.command_id)
+            self.started.append(command.command_id)
             self.running.append(command.job_id)
             at_once = self.running.count(command.job_id)
             self.most[command.job_id] = max(self.most.get(command.job_id, 0), at_once)

@@ -19,7 +19,7 @@ def _no_results(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_partition_that_comes_back_waits_for_the_command_that_still_runs() -> None:
-    """A partition is lost and assigned again while a command's thread is busy: the command is not run beside itself."""
+    """A partition is lost and assigned again while a command's thread is busy: the command does not run twice at once."""
     runner = HeldRunner()
     with ActuatorRun(runner) as run:
         run.consumer.assign(0)
@@ -29,10 +29,10 @@ def test_a_partition_that_comes_back_waits_for_the_command_that_still_runs() -> 
         run.consumer.assign(0)
         run.consumer.deliver(0, 5, command(command_id="a"))
         run.settle()
-        assert runner.begun == ["a"]
+        assert runner.started == ["a"]
         runner.end("a")
         run.settle()
-        assert runner.begun == ["a", "a"]
+        assert runner.started == ["a", "a"]
         assert runner.most == {"rates": 1}
         assert run.consumer.stored == {0: 6}
 
@@ -46,11 +46,11 @@ def test_commands_of_a_job_in_two_partitions_are_carried_out_one_after_the_other
         run.settle()
         run.consumer.deliver(1, 9, command(command_id="b", epoch=8, pipeline_id="new"))
         run.settle()
-        assert runner.begun == ["a"]
+        assert runner.started == ["a"]
         runner.end("a")
         runner.end("b")
         run.settle()
-        assert runner.begun == ["a", "b"]
+        assert runner.started == ["a", "b"]
         assert runner.most == {"rates": 1}
         assert run.consumer.stored == {0: 6, 1: 10}
 
@@ -70,10 +70,10 @@ def test_more_commands_than_threads_start_in_the_order_in_which_they_came() -> N
         run.settle()
         runner.end("c1")
         run.settle()
-        assert runner.begun == ["c0", "c1", "c2", "c3"]
+        assert runner.started == ["c0", "c1", "c2", "c3"]
         run.actuator.stop()
         runner.end("c2")
-    assert runner.begun == ["c0", "c1", "c2", "c3"]
+    assert runner.started == ["c0", "c1", "c2", "c3"]
 
 
 def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from services.actuator.actions import verify
 from services.actuator.backends import DriverState
-from services.actuator.checkpoint import QueryCheckpoint
+from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
 from tests.support.command_log import command_log
@@ -221,7 +221,7 @@ def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
 ) -> None:
     """The time for another try begins with the failure, not with the action: a first batch may take hours."""
     world.start()
-    known, failures = verify.read_checkpoints, [45.0, 130.0]
+    known, failures = read_checkpoints, [45.0, 130.0]
 
     def ends_tasks(_size: int) -> bool:
         world.control.write_progress(max(world.tokens.values()), {"finished_tasks": int(world.seconds)})

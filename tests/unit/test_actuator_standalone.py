@@ -96,7 +96,7 @@ def test_a_standby_master_knows_nothing() -> None:
 )
 def test_a_master_that_tells_half_of_it_does_not_mean_that_nothing_runs(listed: dict[str, Any]) -> None:
     """What is not in its answer would count as ended (I4); and an answer of another kind must not end the actuator."""
-    whole = {"activedrivers": [{}], "completeddrivers": [], "workers": []}
+    whole: dict[str, Any] = {"activedrivers": [{}], "completeddrivers": [], "workers": []}
     half = _answering({"status": "ALIVE", **whole, **listed})
     for ask in (
         lambda: half.applications(_spec()),
