@@ -216,6 +216,18 @@ def test_a_successor_whose_clock_is_behind_ends_the_command(world: FakeWorld, mo
     assert world.topic[-1].delay_seconds == 0.0
 
 
+def test_a_checkpoint_is_watched_no_longer_by_a_clock_that_is_behind(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop may have been told by another machine's clock; a job that is asleep must start at once all the same."""
+    world.start()
+    assert world.carry(command(CommandKind.STOP, to=0, epoch=2, command_id="stop")) is Phase.VERIFIED
+    monkeypatch.setattr(FakeWorld, "now", lambda self: START + timedelta(seconds=self.seconds - 3600))
+    began = world.seconds
+    assert world.carry(command(CommandKind.START, to=2, epoch=3, command_id="again")) is Phase.VERIFIED
+    assert world.seconds - began < 60
+
+
 def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
