@@ -19,7 +19,7 @@ def _no_results(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_partition_that_comes_back_waits_for_the_command_that_still_runs() -> None:
-    """A partition is lost and assigned again while a command's thread is busy: the command does not run twice at once."""
+    """A partition is lost and comes back while a command's thread is busy: the command does not run twice at once."""
     runner = HeldRunner()
     with ActuatorRun(runner) as run:
         run.consumer.assign(0)
