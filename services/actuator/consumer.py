@@ -81,7 +81,7 @@ class _Partition:
     """True at first as well: librdkafka keeps a partition paused that is taken away and comes back."""
 
     @property
-    def next(self) -> list[_Order]:
+    def ready(self) -> list[_Order]:
         """The orders that may start, as far as this partition is concerned."""
         return [lane[0] for lane in self.lanes.values() if lane[0].future is None]
 
@@ -208,8 +208,8 @@ class Actuator:
     def _start_next(self) -> None:
         """Start commands in the order in which they came, of each job one, while there are threads for them."""
         self._running = {job_id: future for job_id, future in self._running.items() if not future.done()}
-        ready = [(order, partition) for partition in self._partitions.values() for order in partition.next]
-        for order, partition in sorted(ready, key=lambda pair: pair[0].spec_by):
+        first = [(order, partition) for partition in self._partitions.values() for order in partition.ready]
+        for order, partition in sorted(first, key=lambda pair: pair[0].spec_by):
             if self._stopping.is_set() or len(self._running) >= self.settings.concurrent_commands:
                 return
             if order.command.job_id not in self._running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -38,17 +39,18 @@ from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 
 
 class IdleCluster:
-    """A cluster whose drivers start at once, have no data, and end when asked."""
+    """A cluster whose drivers start at once, have no data, and end when asked. Thread-safe."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Submission] = {}
         self.most_alive = 0
         self.submit_seconds = 0.0
+        self._numbers = itertools.count()
 
     def submit(self, run: Submission) -> str:
         """Start a driver that reports at once who it is and that it is idle."""
         time.sleep(self.submit_seconds)
-        driver = f"driver-1-{len(self.runs)}"
+        driver = f"driver-1-{next(self._numbers)}"
         self.runs[driver] = run
         facts = {"submission_id": driver, "application_id": f"app-{driver}", "idle_at": "now"}
         control = Control.at(run.spec.application.control_place, run.spec.job_id)
@@ -83,7 +85,7 @@ class IdleCluster:
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the drivers that were not asked to stop."""
-        return frozenset(driver for driver in self.runs if self.state(spec, driver).alive)
+        return frozenset(driver for driver in list(self.runs) if self.state(spec, driver).alive)
 
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
         """Fail: no driver here fails."""
