@@ -31,6 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from tidegate.engine.links import downstream_of
 from tidegate.events.decision import Emission, Evidence, Figure, Neighbour
 
 Path = tuple[tuple[float, float], ...]
@@ -96,6 +97,21 @@ class Announced(NamedTuple):
         return self.demand(start, GROWTH_SECONDS, 0.0) > max(rate, (1.0 + NEWS) * self.arriving)
 
 
+def is_awaited(neighbours: Sequence[Neighbour]) -> bool:
+    """Whether a job upstream has a plan, and records wait for it, or may wait: it is starting, or in a long batch.
+
+    So it will write again. Its plan may be old, because a restart can last longer than expected.
+    """
+    downstream = downstream_of(neighbours)
+    for each in neighbours:
+        seen, emits = each.evidence, each.emits
+        if not each.upstream or each.job_id in downstream or seen is None or emits is None or not emits.steps:
+            continue
+        if seen.lag_records != 0 and seen.output_ratio != 0.0 and emits.steps[-1].rate > 0.0:
+            return True
+    return False
+
+
 class _Plan(NamedTuple):
     """The plan of one job upstream."""
 
@@ -129,7 +145,7 @@ def announced(
 def _plans(neighbours: Sequence[Neighbour], sources: set[str], evidence: Evidence, at: float) -> list[_Plan]:
     """Return the plans that count."""
     upstream = [each for each in neighbours if each.upstream]
-    downstream = {each.job_id for each in neighbours if not each.upstream}
+    downstream = downstream_of(neighbours)
     found = []
     for each in upstream:
         emits = each.emits

@@ -107,8 +107,13 @@ def best_reader(neighbours: Sequence[Neighbour], spec: JobSpec) -> Neighbour | N
 
 def in_circle(neighbours: Sequence[Neighbour]) -> bool:
     """Whether a job upstream also reads what comes of the job's own output."""
-    downstream = {each.job_id for each in neighbours if not each.upstream}
+    downstream = downstream_of(neighbours)
     return any(each.upstream and each.job_id in downstream for each in neighbours)
+
+
+def downstream_of(neighbours: Sequence[Neighbour]) -> set[str]:
+    """Return the ids of the jobs downstream; a job upstream that is one of them is in a circle."""
+    return {each.job_id for each in neighbours if not each.upstream}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidegate.engine.case import Case
+from tidegate.engine.links import downstream_of
 from tidegate.events.decision import Neighbour
 
 WINDOW_TOLERANCE = 0.1
@@ -84,7 +85,7 @@ def upstream_demand(case: Case, arrivals: float, catch_up_seconds: float) -> Ups
     Arrivals of other sources come on top. A job upstream that is also downstream counts as such a source.
     """
     neighbours = case.observed.neighbours
-    downstream = {each.job_id for each in neighbours if not each.upstream}
+    downstream = downstream_of(neighbours)
     upstream = [each for each in neighbours if each.upstream and each.job_id not in downstream]
     found = [_edge(each, catch_up_seconds) for each in upstream]
     edges = [edge for edge in found if edge is not None]

@@ -52,6 +52,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
+from tidegate.engine.announced import is_awaited
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
@@ -238,7 +239,7 @@ class Tide:
         evidence = case.evidence
         low = case.spec.smallest_size
         idle = evidence.utilization == 0.0 and evidence.lag_records == 0 and evidence.arrival_rate == 0.0
-        idle = idle and not memory.pulses.are_seen and not is_awaited(case)
+        idle = idle and not memory.pulses.are_seen and not is_awaited(case.observed.neighbours)
         if not idle or case.current <= low or evidence.window_seconds < 0.9 * WINDOW_SECONDS:
             return None
         return Proposal(low, "TIDE_IDLE", {"size": low}, memory=memory)
@@ -415,22 +416,6 @@ class Tide:
             forecast, level_seconds = self._forecast(memory)
             ((_, arrivals),) = forecast.ahead(((start, self.options.horizon_seconds),), level_seconds)
         return Proposal(size, code, numbers, expectation, memory, rollout.model.rate, arrivals)
-
-
-def is_awaited(case: Case) -> bool:
-    """Whether a job upstream has a plan, and records wait for it, or may wait: it is starting, or in a long batch.
-
-    So it will write again. Its plan may be old, because a restart can last longer than expected.
-    """
-    neighbours = case.observed.neighbours
-    downstream = {each.job_id for each in neighbours if not each.upstream}
-    for each in neighbours:
-        seen, emits = each.evidence, each.emits
-        if not each.upstream or each.job_id in downstream or seen is None or emits is None or not emits.steps:
-            continue
-        if seen.lag_records != 0 and seen.output_ratio != 0.0 and emits.steps[-1].rate > 0.0:
-            return True
-    return False
 
 
 def _age(case: Case, lag: float, demand: float) -> float:
