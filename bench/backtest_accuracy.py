@@ -18,9 +18,9 @@ from pathlib import Path
 
 from bench.feed import TICK_SECONDS, Feed, feeding
 from bench.servers import end_group, servers
-from bench.services import JOB, Services
+from bench.services import JOB, WAIT_SECONDS, Services
 from bench.table import BenchRow
-from bench.zero import WAIT_SECONDS, Rig
+from bench.zero import Rig
 from tidegate.backtest.backtest import Choices, JobReport, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
 from tidegate.backtest.logs import read_logs
@@ -142,7 +142,7 @@ def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
             began = _play(feed, rig.folder / "events")
         stopped = rig.stops()
         Publisher(rig.settings).publish(spec.model_copy(update={"running": False, "version": spec.version + 1}))
-        rig.wait("the job has stopped", lambda: rig.stops() > stopped)
+        rig.services.wait("the job has stopped", lambda: rig.stops() > stopped)
         granted = [(one.event.sequence, one.event.slots_granted) for one in received(MetricSnapshot, rig.settings)]
     finally:
         rig.close()

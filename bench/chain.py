@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from bench.table import BenchRow
 from tidegate.client import received
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec, Scaling
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import Phase
 from tidegate.runtime.kafka import Publisher
 
 JOBS = ("parsed", "joined", "scored", "stored")
@@ -38,7 +37,6 @@ WARM_SECONDS = 75.0
 STEADY_SECONDS = 15.0
 WATCH_SECONDS = 240.0
 """From the step on."""
-WAIT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def run(services: Services, *, as_one: bool) -> dict[str, Reach]:
         for spec in specs:
             scaling = spec.scaling.model_copy(update={"interactive": True})
             publisher.publish(spec.model_copy(update={"scaling": scaling}))
-        _wait("all jobs run", lambda: len(_verified(services)) == len(JOBS), services)
+        services.wait("all jobs run", lambda: len(_verified(services)) == len(JOBS))
         time.sleep(WARM_SECONDS)
         for spec in specs:
             publisher.publish(spec.model_copy(update={"version": 2}))
@@ -105,7 +103,7 @@ def run(services: Services, *, as_one: bool) -> dict[str, Reach]:
     reaches = {job: _reach(services, job, step) for job in JOBS}
     for spec in specs:
         publisher.publish(spec.model_copy(update={"running": False, "version": 3}))
-    _wait("all jobs are stopped", lambda: len(_verified(services, parallelism=0)) == len(JOBS), services)
+    services.wait("all jobs are stopped", lambda: len(_verified(services, parallelism=0)) == len(JOBS))
     return reaches
 
 
@@ -124,43 +122,24 @@ def _spec(services: Services, job: str, source: str, sink: str, *, as_one: bool)
 
 def _verified(services: Services, parallelism: int | None = None) -> set[str]:
     """Return the jobs with a verified command, of one to this size if given."""
-    results = (one.event for one in received(ActionResult, services.settings))
-    return {r.job_id for r in results if r.phase is Phase.VERIFIED and parallelism in (None, r.parallelism)}
+    return {r.job_id for r in services.results() if r.phase is Phase.VERIFIED and parallelism in (None, r.parallelism)}
 
 
 def _reach(services: Services, job: str, step: float) -> Reach:
     decisions = [one.event for one in received(Decision, services.settings, job=job)]
     after = [each for each in decisions if each.decided_at.timestamp() > step]
-    grown = {each.command.command_id for each in after if each.command is not None and each.command.adds_slots}
+    growths = [each for each in after if each.command is not None and each.command.adds_slots]
+    ids = {each.decision_id for each in growths}  # a command has the id of its decision
     worked = [
-        one.event.at.timestamp() - step
-        for one in received(ActionResult, services.settings, job=job)
-        if one.event.command_id in grown and one.event.phase is Phase.VERIFIED
+        each.at.timestamp() - step
+        for each in services.results()
+        if each.command_id in ids and each.phase is Phase.VERIFIED
     ]
     if not worked:
-        raise RuntimeError(f"{job} has not grown\n{_story(services)}")
+        raise RuntimeError(f"{job} has not grown\n{services.story()}")
     return Reach(
-        ordered=min(e.decided_at.timestamp() for e in after if e.command is not None and e.command.adds_slots) - step,
+        ordered=growths[0].decided_at.timestamp() - step,
         grown=min(worked),
         lag=max(each.evidence.lag_records or 0 for each in after),
         delay=max(each.evidence.delay_seconds or 0.0 for each in after),
     )
-
-
-def _wait(what: str, seen: Callable[[], bool], services: Services) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not seen():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{_story(services)}")
-        time.sleep(1.0)
-
-
-def _story(services: Services) -> str:
-    """Return decisions and results, for an error."""
-    told = [
-        f"{one.event.decided_at:%H:%M:%S} {one.event.job_id} {one.event.sentence}"
-        for one in received(Decision, services.settings)
-    ]
-    results = (one.event for one in received(ActionResult, services.settings))
-    done = [f"{each.at:%H:%M:%S} {each.job_id} {each.kind} {each.phase}: {each.sentence}" for each in results]
-    return "\n".join([*told[-60:], *done[-40:]])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +15,10 @@ from pydantic import SecretStr
 
 import tidegate
 from bench.servers import end_group
-from tidegate.client import ClientSettings
+from tidegate.client import ClientSettings, received
+from tidegate.events.decision import Decision
 from tidegate.events.job import Application
+from tidegate.events.result import ActionResult
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.stack import StackInfo
 from tidegate.stack.class_data import light_conf
@@ -23,6 +27,7 @@ ROOT = Path(tidegate.__file__).resolve().parent.parent
 JOB = ROOT / "deploy" / "examples" / "rates.py"
 """The example job: it copies a topic, with some time of work per record."""
 SERVICES = ("collector", "decider", "actuator")
+WAIT_SECONDS = 240.0
 
 
 @dataclass
@@ -77,6 +82,27 @@ class Services:
     def create_topics(self, *names: str, partitions: int) -> None:
         """Create topics for jobs."""
         create_topics(AdminClient(self.settings.kafka()), [NewTopic(name, partitions, 1) for name in names])
+
+    def results(self) -> list[ActionResult]:
+        """Return all results so far."""
+        return [one.event for one in received(ActionResult, self.settings)]
+
+    def wait(self, what: str, seen: Callable[[], bool]) -> None:
+        """Wait until something was seen."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not seen():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{self.story()}")
+            time.sleep(0.25)
+
+    def story(self) -> str:
+        """Return the newest decisions and results, for an error."""
+        decisions = (one.event for one in received(Decision, self.settings))
+        told = [f"{each.decided_at:%H:%M:%S} {each.job_id}: {each.sentence}" for each in decisions]
+        done = [
+            f"{each.at:%H:%M:%S} {each.job_id}: {each.kind} {each.phase}: {each.sentence}" for each in self.results()
+        ]
+        return "\n".join([*told[-60:], *done[-40:]])
 
     def folder_of(self, job: str) -> Path:
         """Return the folder of a job's files, with folders in it for event logs and control files."""

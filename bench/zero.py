@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer
 
 from bench.servers import servers
-from bench.services import Services
+from bench.services import WAIT_SECONDS, Services
 from bench.table import BenchRow
 from tidegate.client import received
 from tidegate.events.command import CommandKind
@@ -37,7 +36,6 @@ INTERVAL_SECONDS = 2
 SILENCE_SECONDS = 6.0
 SLEEP_SECONDS = 10.0
 """Before the record comes: after a shorter sleep, the checkpoint would still be watched for foreign writers."""
-WAIT_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +106,13 @@ class Rig:
             if message is not None and message.error() is None:
                 count -= 1
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"{count} records did not reach the output; see {self.folder}\n{self.story()}")
-
-    def results(self) -> list[ActionResult]:
-        """Return all results so far."""
-        return [one.event for one in received(ActionResult, self.settings)]
-
-    def wait(self, what: str, seen: Callable[[], bool]) -> None:
-        """Wait until something was seen."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not seen():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{self.story()}")
-            time.sleep(0.25)
+                raise TimeoutError(
+                    f"{count} records did not reach the output; see {self.folder}\n{self.services.story()}"
+                )
 
     def stops(self) -> int:
         """Return how often the job was stopped."""
-        return sum(r.kind is CommandKind.STOP and r.phase is Phase.VERIFIED for r in self.results())
+        return sum(r.kind is CommandKind.STOP and r.phase is Phase.VERIFIED for r in self.services.results())
 
     def asleep(self, since: datetime) -> bool:
         """Whether a decision after an instant says that the job sleeps, with nothing missing."""
@@ -142,20 +130,14 @@ class Rig:
 
         To `forget` means that the collector ends and the event logs are deleted, and that a new collector starts.
         """
-        self.wait("the job is scaled to zero", lambda: self.stops() > stops)
+        self.services.wait("the job is scaled to zero", lambda: self.stops() > stops)
         if forget:
             self.services.end("collector")
             shutil.rmtree(self.folder / "events")
             (self.folder / "events").mkdir()
             self.services.start("collector")
         since = datetime.now(UTC)
-        self.wait("the job sleeps", lambda: self.asleep(since))
-
-    def story(self) -> str:
-        """Return the newest decisions and results, for an error."""
-        told = [f"{one.event.decided_at:%H:%M:%S} {one.event.sentence}" for one in received(Decision, self.settings)]
-        done = [f"{result.at:%H:%M:%S} {result.kind} {result.phase}: {result.sentence}" for result in self.results()]
-        return "\n".join([*told[-15:], *done[-15:]])
+        self.services.wait("the job sleeps", lambda: self.asleep(since))
 
 
 def main() -> list[BenchRow]:
@@ -172,8 +154,8 @@ def main() -> list[BenchRow]:
         rig.send(100)
         Publisher(rig.settings).publish(rig.spec())
         rig.take(100)
-        rig.wait("the first start", lambda: any(_is_started(result) for result in rig.results()))
-        first = next(result for result in rig.results() if _is_started(result))
+        rig.services.wait("the first start", lambda: any(_is_started(result) for result in rig.services.results()))
+        first = next(result for result in rig.services.results() if _is_started(result))
         for number in range(ROUNDS):
             rig.put_to_sleep(number, forget=number == ROUNDS - 1)
             time.sleep(SLEEP_SECONDS)
@@ -181,7 +163,7 @@ def main() -> list[BenchRow]:
             rig.take(1)
             wakes.append(_wake(rig, at, time.time()))
             sys.stderr.write(f"  {wakes[-1]}\n")
-        rig.wait("the job is stopped again", lambda: rig.stops() > ROUNDS)
+        rig.services.wait("the job is stopped again", lambda: rig.stops() > ROUNDS)
     output, ordered = (statistics.median(getattr(wake, name) for wake in wakes) for name in ("output", "ordered"))
     took = f"{output:.1f} s (worst {max(wake.output for wake in wakes):.1f} s), of it {ordered:.1f} s until the order"
     delay = first.delay_seconds or 0.0
@@ -197,9 +179,9 @@ def _wake(rig: Rig, sent: float, output: float) -> Wake:
     """Return the times of the start that followed a record."""
 
     def phases() -> dict[Phase, float]:
-        after = (r for r in rig.results() if r.kind is CommandKind.START and r.at.timestamp() > sent)
+        after = (r for r in rig.services.results() if r.kind is CommandKind.START and r.at.timestamp() > sent)
         return {result.phase: round(result.at.timestamp() - sent, 2) for result in after}
 
-    rig.wait("the start is verified", lambda: Phase.VERIFIED in phases())
+    rig.services.wait("the start is verified", lambda: Phase.VERIFIED in phases())
     told = phases()
     return Wake(told[Phase.ACCEPTED], told[Phase.RUNNING], told[Phase.VERIFIED], round(output - sent, 2))
