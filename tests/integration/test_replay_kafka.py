@@ -17,18 +17,20 @@ from tests.support.decider import DeciderProcess, Flow, number_now
 from tests.support.events import job, snapshot
 from tests.support.history import ENDS, LIVELY, write_history
 from tidegate.cli import app
+from tidegate.cli.problems import ERROR
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
 from tidegate.events.snapshot import MetricSnapshot
-from tidegate.events.topics import JOBS, SNAPSHOTS
+from tidegate.events.topics import JOBS, SNAPSHOTS, TOPICS
 from tidegate.replay.files import read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import CannotRecompute, recompute
 from tidegate.replay.record import CannotRecord, record
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.kafka import Publisher, ensure_topics, kept_ms
 from tidegate.runtime.settings import ServiceSettings
 
 COUNT = 130
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
     assert recompute(directory=tmp_path / "rec", spark=session).identical == 2 * COUNT
 
     again = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "again")})
-    ensure_topics(again, partitions=3)
+    ensure_topics(again, partitions=3, for_ever=True)
     done = publish(again, tmp_path / "rec", speed=None, whole=True)
     assert (done.specs, done.snapshots, done.skipped, done.shift_seconds) == (2, 2 * COUNT + 2, 0, 0)
     record(again, tmp_path / "again", topics=(JOBS, SNAPSHOTS))
@@ -143,8 +145,23 @@ def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_
     assert [gist(one) for one in again] == [gist(step.decision) for step in steps]
 
 
-def test_stepping_publishes_what_it_goes_through(settings: ServiceSettings, tmp_path: Path) -> None:
-    """Each event that was gone through is on the topics, with the recorded bytes, and no other."""
+def test_what_kafka_would_delete_is_not_published(settings: ServiceSettings, tmp_path: Path) -> None:
+    """Neither command publishes records older than the topic keeps them: Kafka would delete them within minutes."""
+    write_history(tmp_path / "rec")
+    where = ["--from", str(tmp_path / "rec"), "--topic-prefix", settings.topic_prefix]
+    for command in (["publish", "-b", settings.bootstrap_servers], ["step", "--to", settings.bootstrap_servers]):
+        ran = CliRunner().invoke(app, ["replay", *command, *where], input="nnn\n")
+        assert ran.exit_code == ERROR
+        assert f"{settings.topic_prefix}snapshots keeps records for 14 days, and some" in " ".join(ran.output.split())
+        assert "--rebase" in ran.output
+    assert sum(entry.records for entry in record(settings, tmp_path / "sent").files) == 0
+    name = f"{settings.topic_prefix}snapshots"
+    assert kept_ms(settings, [name]) == {name: 14 * DAY_MS}
+
+
+def test_stepping_publishes_what_it_goes_through(kafka: str, tmp_path: Path) -> None:
+    """Each event that was gone through is on the topics, with the recorded bytes, and no other. None is deleted."""
+    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"step-{uuid.uuid4().hex[:8]}.")
     write_history(tmp_path / "rec")
     to = ["--to", settings.bootstrap_servers, "--topic-prefix", settings.topic_prefix]
     ran = CliRunner().invoke(app, ["replay", "step", "--from", str(tmp_path / "rec"), *to], input="nnn\n")
@@ -153,6 +170,7 @@ def test_stepping_publishes_what_it_goes_through(settings: ServiceSettings, tmp_
     for topic, count in ((JOBS, 1), (SNAPSHOTS, 3)):
         was, sent = ([r.value for r in read(tmp_path / at, topic.suffix)] for at in ("rec", "sent"))
         assert sent == was[:count]
+    assert kept_ms(settings, [topic.named(settings.topic_prefix) for topic in TOPICS]) == {}
 
 
 def gist(decision: Decision) -> tuple[object, ...]:

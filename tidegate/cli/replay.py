@@ -13,7 +13,7 @@ from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.cli.help import register
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import bars, connector_jars, kafka_options, prepare_java
-from tidegate.cli.step import speed_of, step
+from tidegate.cli.step import IF_TOO_OLD, speed_of, step
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.replay import publish as publishing
 from tidegate.replay import recompute as recomputing
@@ -88,7 +88,8 @@ def publish(
 
     Use it to try a policy or another version of Tidegate on recorded snapshots. Run only a decider on that prefix: an
     actuator there would carry out the resulting commands on real jobs. This is why the prefix must be given on the
-    command line; TIDEGATE_TOPIC_PREFIX does not count. Missing topics are created.
+    command line; TIDEGATE_TOPIC_PREFIX does not count. Missing topics are created; they keep
+    records of any age, since without --rebase these are as old as the recording.
 
     With --jobs, each recorded spec and result goes out just before the first snapshot that was decided with it, so a
     decider makes the recorded decisions again. Kafka keeps no order between topics. The publisher therefore waits one
@@ -108,7 +109,7 @@ def publish(
     settings = connect(bootstrap_servers, topic_prefix)
     factor = speed_of(speed)
     check_reachable(settings)
-    ensure_topics(settings)
+    ensure_topics(settings, for_ever=True)
     with _explained(), bars() as shown:
         task = shown.add_task("records", total=None)
         done = publishing.publish(
@@ -170,6 +171,8 @@ def _explained() -> Iterator[None]:
         yield
     except (BadRecording, recording.CannotRecord, recomputing.CannotRecompute) as error:
         raise Problem(str(error)) from None
+    except publishing.TooOld as error:
+        raise Problem(str(error), IF_TOO_OLD) from None
 
 
 for command in (record, publish, recompute, step):

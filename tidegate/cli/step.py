@@ -21,7 +21,7 @@ from tidegate.cli.problems import Problem
 from tidegate.client import check_reachable
 from tidegate.installed import engine
 from tidegate.replay.files import BadRecording
-from tidegate.replay.publish import Move, Sender, mover
+from tidegate.replay.publish import Move, Sender, TooOld, check_kept, mover
 from tidegate.replay.schedule import Departure, schedule
 from tidegate.replay.walk import Walk, WalkedEvent, details, heading
 from tidegate.runtime.kafka import Publisher, ensure_topics
@@ -40,6 +40,7 @@ class Key(Enum):
 
 
 KEYS = {"\n": Key.EVENT, "\r": Key.EVENT, " ": Key.EVENT, "n": Key.DECISION, "j": Key.JOB, "q": Key.QUIT}
+IF_TOO_OLD = "move them to now with --rebase, or choose a new --topic-prefix: its topics will keep records of any age"
 SLOWEST = 0.001
 """The smallest --speed: at this one a recorded minute lasts 17 hours."""
 NO_INPUT = ("", "\x04")
@@ -139,7 +140,12 @@ def _published(
         )
     settings = connect(to, prefix)
     check_reachable(settings)
-    ensure_topics(settings)
+    ensure_topics(settings, for_ever=True)
+    if not rebase:
+        try:
+            check_kept(settings, departures)
+        except TooOld as error:
+            raise Problem(str(error), IF_TOO_OLD) from None
     move: Move = mover(source, departures, 1.0)[1] if rebase else lambda departure: departure
     publisher = Publisher(settings)
     sender = Sender(publisher, settings.topic_prefix, moved=rebase)

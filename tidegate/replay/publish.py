@@ -1,15 +1,16 @@
 """Publishing a recording again, in its order and at its pace, to try services or policies on it.
 
-Without `rebase`, keys, headers, values and timestamps are the recorded ones (mind the topics' retention). With it,
-every instant moves by one span, so that a decider finds the snapshots fresh; see `tidegate.replay.rebase`.
+Without `rebase`, keys, headers, values and timestamps are the recorded ones, so the topics must keep records of that
+age. With it, every instant moves by one span, so that a decider finds the snapshots fresh: `tidegate.replay.rebase`.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tidegate.events.command import ScalingCommand
@@ -20,7 +21,7 @@ from tidegate.events.topics import COMMANDS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.replay.files import read
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec, shift_to_now
 from tidegate.replay.schedule import Departure, Republished, readable, schedule
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.kafka import Publisher, kept_ms
 from tidegate.runtime.settings import ServiceSettings
 
 FLUSH_SECONDS = 1.0
@@ -31,6 +32,10 @@ TURN_SECONDS = 1.0
 Kafka keeps no order between topics. This gives the decider time to take in a spec (it polls them five times a second)
 or a result before the snapshot that follows, and to decide on a snapshot before the spec that follows.
 """
+
+
+class TooOld(RuntimeError):
+    """Kafka would delete what is published; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ def publish(
 
     Raises:
         BadRecording: the recording cannot be used.
+        TooOld: a topic does not keep records of this age; nothing was published.
         NotDelivered: the broker did not acknowledge everything.
     """
     departures = schedule(directory, job=job, whole=whole)
@@ -76,6 +82,8 @@ def publish(
     if rebase:
         shift, move = mover(directory, departures, speed)
         departures = [moved for departure in departures if (moved := move(departure)) is not None]
+    else:
+        check_kept(settings, departures)
     publisher = Publisher(settings)
     try:
         _send(Sender(publisher, settings.topic_prefix, moved=rebase), departures, speed=speed, on_progress=on_progress)
@@ -83,6 +91,21 @@ def publish(
         publisher.flush()
     sent = Counter(departure.topic for departure in departures)
     return Published(sent[SNAPSHOTS], sent[JOBS], sent[RESULTS], recorded - len(departures), shift)
+
+
+def check_kept(settings: ServiceSettings, departures: Iterable[Departure]) -> None:
+    """Raise `TooOld` if a topic does not keep records as old as some of these: Kafka deletes them within minutes."""
+    oldest: dict[str, int] = {}
+    for departure in departures:
+        name, written = departure.topic.named(settings.topic_prefix), departure.record.timestamp_ms
+        oldest[name] = min(written, oldest.get(name, written))
+    for name, kept in kept_ms(settings, oldest).items():
+        if oldest[name] < time.time() * 1000 - kept:
+            day = datetime.fromtimestamp(oldest[name] / 1000, UTC).date()
+            raise TooOld(
+                f"{name} keeps records for {kept / 86_400_000:.3g} days, and some of these are of {day}:"
+                " Kafka would delete them within minutes"
+            )
 
 
 class Sender:

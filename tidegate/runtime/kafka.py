@@ -14,11 +14,11 @@ from operator import methodcaller
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, Record, encode
-from tidegate.events.topics import TOPICS
+from tidegate.events.topics import TOPICS, Topic
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, without_bytes
@@ -279,8 +279,10 @@ class TopicsDoNotFit(RuntimeError):
     """The broker's topics do not fit Tidegate; the text says which and why."""
 
 
-def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication: int = 1) -> list[str]:
-    """Create the missing Tidegate topics; return their names.
+def ensure_topics(
+    settings: ServiceSettings, *, partitions: int = 8, replication: int = 1, for_ever: bool = False
+) -> list[str]:
+    """Create the missing Tidegate topics; return their names. With `for_ever`, they keep records of any age.
 
     Raises `KafkaException` if no broker answers, `TopicsDoNotFit` if existing topics do not fit.
     """
@@ -291,8 +293,7 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
             topic.named(settings.topic_prefix),
             num_partitions=partitions,
             replication_factor=replication,
-            config={"cleanup.policy": topic.cleanup}
-            | ({"retention.ms": str(topic.retention_days * 86_400_000)} if topic.retention_days else {}),
+            config={"cleanup.policy": topic.cleanup} | _retention(topic, for_ever=for_ever),
         )
         for topic in TOPICS
     ]
@@ -300,6 +301,33 @@ def ensure_topics(settings: ServiceSettings, *, partitions: int = 8, replication
     # The broker lists new topics only a moment after it has created them.
     _retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
     return created
+
+
+def _retention(topic: Topic, *, for_ever: bool) -> dict[str, str]:
+    if topic.retention_days is None:
+        return {}
+    return {"retention.ms": "-1" if for_ever else str(topic.retention_days * 86_400_000)}
+
+
+def kept_ms(settings: ServiceSettings, names: Iterable[str]) -> dict[str, int]:
+    """Return how long each topic keeps a record, in milliseconds, without those that keep records of any age.
+
+    Also without all of them if the broker does not let this client see their configuration.
+    """
+    admin = AdminClient(settings.kafka())  # its answers come only while it lives
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    kept: dict[str, int] = {}
+    for resource, answer in admin.describe_configs(resources, request_timeout=30).items():
+        try:
+            config = answer.result(timeout=40)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                continue
+            raise
+        retention = int(config["retention.ms"].value)
+        if "delete" in config["cleanup.policy"].value and retention >= 0:
+            kept[resource.name] = retention
+    return kept
 
 
 def create_topics(admin: AdminClient, wanted: list[NewTopic]) -> list[str]:
