@@ -28,7 +28,12 @@ def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> 
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
-        .config("spark.sql.files.maxPartitionBytes", str(16 << 20))
+        # Up to some 400,000 decisions, C2 takes longer to compile than its code saves.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .config("spark.sql.files.maxPartitionBytes", "16m")
+        # Partitions small enough to be sorted in memory, and several per core, whatever the length of the history.
+        .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
+        .config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "4m")
     )
     if master.startswith("local"):
         # Use the loopback address, whatever the host name resolves to, and for the workers this Python, not PATH's.
