@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,20 @@ def test_more_lag_never_asks_for_less(name: str, seen: Evidence, current: int, l
 
 def test_what_is_not_promised_is_not_so() -> None:
     """Numaflow's buffer rule asks for less once it switches from time to buffer, and at the full buffer again."""
-    given_rule: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4, "source": False}
-    by_time = rules.desired_replicas([100.0], [15_000], **given_rule)
-    by_buffer = rules.desired_replicas([100.0], [15_001], **given_rule)
-    nearly_full = rules.desired_replicas([100.0], [23_999], **given_rule)
-    full = rules.desired_replicas([100.0], [24_000], **given_rule)
+    desired = partial(
+        rules.desired_replicas,
+        [100.0],
+        target_processing_seconds=20,
+        ready_replicas=4,
+        source=False,
+        buffer_length=30_000,
+        buffer_length_limit=24_000,
+        target_available_length=15_000,
+        replicas=4,
+        replicas_per_scale_up=2,
+        wrap_pending=True,
+    )
+    by_time, by_buffer, nearly_full, full = (desired([lag]) for lag in (15_000, 15_001, 23_999, 24_000))
     assert (by_time, by_buffer) == (30, 7)
     assert nearly_full > full == 6
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_a_mean_skips_what_is_not_finite(values: list[float], min_count: int, ex
 )
 def test_busy_time_is_believed_unless_observation_contradicts(busy: float, observed: float, expected: float) -> None:
     """The switch threshold of 0.15 decides between busy time and observation."""
-    assert rules.true_processing_rate(busy, observed) == expected
+    assert rules.true_processing_rate(busy, observed, 0.15) == expected
 
 
 def test_observation_needs_lag() -> None:
@@ -192,23 +193,24 @@ def test_legacy_alignment(current: int, target: int, partitions: int, mode: str,
 def test_the_scalability_coefficient() -> None:
     """Sub-linear history gives a coefficient under 1, rounded up to two decimals."""
     # beta = 100/1; sum(P*R) = 1*100 + 2*180 + 4*320 = 1740; sum(P^2)*beta = 21*100 = 2100; 0.8285.. -> 0.83
-    assert rules.scalability_coefficient([(1, 100.0), (2, 180.0), (4, 320.0)]) == 0.83
-    assert rules.scalability_coefficient([(1, 100.0), (2, 180.0)]) == 1.0
-    assert rules.scalability_coefficient([(1, 100.0), (2, 20.0), (4, 40.0)]) == 0.5
-    assert rules.scalability_coefficient([(1, 0.0), (2, 0.0), (4, 0.0)]) == 1.0
+    coefficient = partial(rules.scalability_coefficient, min_observations=3, minimum=0.5)
+    assert coefficient([(1, 100.0), (2, 180.0), (4, 320.0)]) == 0.83
+    assert coefficient([(1, 100.0), (2, 180.0)]) == 1.0
+    assert coefficient([(1, 100.0), (2, 20.0), (4, 40.0)]) == 0.5
+    assert coefficient([(1, 0.0), (2, 0.0), (4, 0.0)]) == 1.0
 
 
 def test_an_ineffective_scale_up_is_recognised() -> None:
     """Less than a tenth of the expected gain is ineffective, and so is an unknown gain."""
-    assert rules.ineffective(105.0, 100.0, 200.0)  # gain 0.05
-    assert not rules.ineffective(110.0, 100.0, 200.0)  # gain 0.1
-    assert rules.ineffective(NAN, 100.0, 200.0)
+    assert rules.ineffective(105.0, 100.0, 200.0, 0.1)  # gain 0.05
+    assert not rules.ineffective(110.0, 100.0, 200.0, 0.1)  # gain 0.1
+    assert rules.ineffective(NAN, 100.0, 200.0, 0.1)
 
 
 @pytest.mark.parametrize(("now", "blocked"), [(50.0, False), (0.0, True), (NAN, True)])
 def test_a_gain_from_a_rate_of_zero_is_effective(now: float, blocked: bool) -> None:
     """Flink divides by zero: 50 / 0 is infinite and passes, 0 / 0 is NaN and does not (`detectIneffectiveScaleUp`)."""
-    assert rules.ineffective(now, 0.0, 0.0) is blocked
+    assert rules.ineffective(now, 0.0, 0.0, 0.1) is blocked
 
 
 def test_scale_down_waits_for_the_largest_proposal() -> None:

@@ -21,6 +21,8 @@ from tidegate.policies.pid import velocity
 from tidegate.policies.sizing import Workload
 from tidegate.policies.threshold import ThresholdMemory, dstreams_change
 
+WEIGHTS = forecast_rules.Smoothing(level=0.4, trend=0.1, season=0.3, damping=0.9)
+
 
 def test_dstreams_thresholds() -> None:
     """The mean is cut to whole milliseconds; from 0.9 on it adds the rounded ratio, up to 0.3 it removes one slot."""
@@ -124,7 +126,7 @@ def test_smoothing_follows_a_trend() -> None:
     """A ramp of 10 per step is forecast to go on with damping: above the last value, below the undamped line."""
     model = None
     for step in range(60):
-        model = forecast_rules.learn(model, 100.0 + 10 * step, 0, 0, forecast_rules.Smoothing())
+        model = forecast_rules.learn(model, 100.0 + 10 * step, 0, 0, WEIGHTS)
     assert model is not None
     coming = forecast_rules.ahead(model, 5, (), 0.9, 0.0)
     assert 690 < coming < 740
@@ -141,7 +143,7 @@ def test_smoothing_learns_a_season() -> None:
     """A profile of four buckets repeats: the forecast distinguishes the high bucket from the low ones."""
     profile, model = (100.0, 500.0, 100.0, 100.0), None
     for step in range(400):
-        model = forecast_rules.learn(model, profile[step % 4], step % 4, 4, forecast_rules.Smoothing())
+        model = forecast_rules.learn(model, profile[step % 4], step % 4, 4, WEIGHTS)
     assert model is not None
     assert forecast_rules.ahead(model, 1, (1,), 0.9, 0.0) == pytest.approx(500, rel=0.15)
     assert forecast_rules.ahead(model, 1, (2,), 0.9, 0.0) == pytest.approx(100, rel=0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ from tidegate.policies.hpa_rules import RatePolicy
 )
 def test_resource_replicas(current: int, usage: list[int], target: int, more: dict[str, int], want: int) -> None:
     """Ratio, tolerance and ceiling; pods that are missing or not ready count against the change."""
-    assert rules.resource_replicas(current, usage, 1000, target, **more) == want
+    assert rules.resource_replicas(current, usage, 1000, target, down=0.1, up=0.1, **more) == want
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_resource_replicas(current: int, usage: list[int], target: int, more: di
 )
 def test_per_pod_replicas(current: int, value: int, target: int, want: int) -> None:
     """A total shared by all pods; 640 / (10 * 63) = 1.016 freezes 63 of 64 (issue 2908 of KEDA)."""
-    assert rules.per_pod_replicas(current, value, target) == want
+    assert rules.per_pod_replicas(current, value, target, down=0.1, up=0.1) == want
 
 
 @pytest.mark.parametrize(
@@ -60,12 +61,11 @@ def test_several_metrics(proposals: list[int | None], want: int | None) -> None:
 def test_stabilization_takes_the_extreme_of_the_window() -> None:
     """A scale-down goes to the largest size of 300 s, a scale-up to the smallest of its window."""
     records = [(0.0, 9), (100.0, 6), (200.0, 5)]
-    assert rules.stabilize(8, 3, records, 350.0) == 6
-    assert (
-        rules.stabilize(8, 3, records, 299.0) == 8
-    )  # 9 is above the current size: the scale-down window does not scale up
-    assert rules.stabilize(4, 12, records, 350.0) == 12
-    assert rules.stabilize(4, 12, records, 350.0, up_window=300.0) == 5
+    stabilize = partial(rules.stabilize, up_window=0.0, down_window=300.0)
+    assert stabilize(8, 3, records, 350.0) == 6
+    assert stabilize(8, 3, records, 299.0) == 8  # 9 is above the current size: the scale-down window does not scale up
+    assert stabilize(4, 12, records, 350.0) == 12
+    assert stabilize(4, 12, records, 350.0, up_window=300.0) == 5
 
 
 @pytest.mark.parametrize(

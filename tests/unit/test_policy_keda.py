@@ -47,7 +47,13 @@ def test_the_next_factor(lag: int, want: int) -> None:
 )
 def test_the_lag_of_a_partition(consumer: int, latest: int | None, more: dict[str, Any], want: tuple[int, int]) -> None:
     """With and without a committed offset, missing from the answer, and with an offset that does not move."""
-    assert rules.partition_lag(consumer, latest, **more) == want
+    given = {
+        "previous_offset": None,
+        "offset_reset_policy": "latest",
+        "scale_to_zero_on_invalid_offset": False,
+        "exclude_persistent_lag": False,
+    }
+    assert rules.partition_lag(consumer, latest, **given | more) == want
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,8 @@ def test_the_lag_of_a_partition(consumer: int, latest: int | None, more: dict[st
 )
 def test_the_total(lags: list[int], more: dict[str, Any], want: int) -> None:
     """The cap by partitions, by partitions with lag, and the even distribution."""
-    assert rules.total_lag(lags, 10, **more) == want
+    given = dict.fromkeys(("allow_idle_consumers", "limit_to_partitions_with_lag", "ensure_even_distribution"), False)
+    assert rules.total_lag(lags, 10, **given | more) == want
 
 
 def lagging(lag: int, *, partitions: int = 4, current: int = 2, missing: tuple[Part, ...] = (), **state: Any) -> Case:
@@ -164,7 +171,8 @@ def test_options_that_exclude_each_other_are_refused() -> None:
 )
 def test_the_cooldown_period(last_active: float | None, created: float, more: dict[str, Any], want: bool) -> None:
     """`scaleToZeroOrIdle` at second 400: since the last activity, or since creation if there was none."""
-    assert rules.cooled_down(400.0, last_active=last_active, created=created, **more) is want
+    given = {"cooldown_period": 300.0, "initial_cooldown_period": 0.0} | more
+    assert rules.cooled_down(400.0, last_active=last_active, created=created, **given) is want
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,25 @@ from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.numaflow_pressure import MAX_SUMS, DownstreamLag, remember
 
 
+def desired(rates: list[float], pending: list[int], **more: Any) -> int:
+    """Return the desired replicas of a source with four replicas, set as Numaflow sets it."""
+    given: dict[str, Any] = {
+        "target_processing_seconds": 20,
+        "ready_replicas": 4,
+        "source": True,
+        "buffer_length": 30_000,
+        "buffer_length_limit": 24_000,
+        "target_available_length": 15_000,
+        "replicas": 4,
+        "replicas_per_scale_up": 2,
+        "wrap_pending": True,
+    }
+    return rules.desired_replicas(rates, pending, **given | more)
+
+
 def test_the_documented_example() -> None:
     """60,000 pending in 3 s at 5,000/s a pod, so 10,000/s at 2 replicas: 60,000 / (3 * 5,000) = 4."""
-    assert rules.desired_replicas([10_000], [60_000], target_processing_seconds=3, ready_replicas=2) == 4
+    assert desired([10_000], [60_000], target_processing_seconds=3, ready_replicas=2) == 4
 
 
 @pytest.mark.parametrize(
@@ -40,7 +56,7 @@ def test_the_documented_example() -> None:
 )
 def test_source_cases_of_numaflow(rates: list[float], pending: list[int], want: int) -> None:
     """The source rule gives what `Test_desiredReplicasSinglePartition` expects (2 ready, 5 s)."""
-    assert rules.desired_replicas(rates, pending, target_processing_seconds=5, ready_replicas=2) == want
+    assert desired(rates, pending, target_processing_seconds=5, ready_replicas=2) == want
 
 
 @pytest.mark.parametrize(
@@ -63,44 +79,24 @@ def test_buffer_cases_of_numaflow(rates: list[float], pending: list[int], ready:
     """The buffer rule gives what Numaflow's tests expect (30,000 long, 80 % usable, 90 % to keep free)."""
     assert rules.buffer_limit(30_000, 0.8) == 24_000
     assert rules.target_available(30_000, 90) == 27_000
-    got = rules.desired_replicas(
-        rates,
-        pending,
-        target_processing_seconds=5,
-        ready_replicas=ready,
-        source=False,
-        buffer_length=30_000,
-        buffer_length_limit=24_000,
-        target_available_length=27_000,
-        replicas=3,
-    )
-    assert got == want
+    given: dict[str, Any] = {"target_processing_seconds": 5, "source": False, "target_available_length": 27_000}
+    assert desired(rates, pending, **given, ready_replicas=ready) == want
 
 
 def test_a_full_buffer_adds_one_step() -> None:
     """At the limit the free part says nothing, so the result is current replicas + replicasPerScaleUp."""
-    got = rules.desired_replicas(
-        [10],
-        [24_000],
-        target_processing_seconds=20,
-        ready_replicas=3,
-        source=False,
-        replicas=3,
-        replicas_per_scale_up=2,
-    )
-    assert got == 5
+    assert desired([10], [24_000], source=False, replicas=3, replicas_per_scale_up=2) == 5
 
 
 def test_no_more_replicas_than_messages() -> None:
     """4 slow messages ask for at most 4 replicas (issue 630 had 73): 4 / 0.01 / 20 * 5 = 100."""
-    assert rules.desired_replicas([0.01], [4], target_processing_seconds=20, ready_replicas=5) == 4
+    assert desired([0.01], [4], ready_replicas=5) == 4
 
 
 def test_numaflows_32_bit_overflow_can_be_fixed() -> None:
     """2^31 pending messages turn negative in the cast, and the rule for a vertex gives 1."""
-    given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4}
-    assert rules.desired_replicas([1e6], [2**31], **given) == 1
-    assert rules.desired_replicas([1e6], [2**31], **given, wrap_pending=False) == 429  # 429.5 is short of a half
+    assert desired([1e6], [2**31]) == 1
+    assert desired([1e6], [2**31], wrap_pending=False) == 429  # 429.5 is short of a half
 
 
 def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
@@ -113,7 +109,7 @@ def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("current", "desired", "more", "want"),
+    ("current", "wanted", "more", "want"),
     [
         (4, 9, {}, (6, "step")),
         (4, 5, {}, (5, "")),
@@ -142,10 +138,19 @@ def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
         (70, 9, {"since_last_scale": 50.0, "up_cooldown": 5.0}, (9, "")),
     ],
 )
-def test_one_pass(current: int, desired: int, more: dict[str, Any], want: tuple[int, str]) -> None:
+def test_one_pass(current: int, wanted: int, more: dict[str, Any], want: tuple[int, str]) -> None:
     """Bounds, back pressure, cooldown and step, in Numaflow's order."""
-    given = {"since_last_scale": 1000.0} | more
-    assert rules.scaled(current, desired, minimum=1, maximum=50, **given) == want
+    given: dict[str, Any] = {
+        "since_last_scale": 1000.0,
+        "up_cooldown": 90.0,
+        "down_cooldown": 90.0,
+        "up_step": 2,
+        "down_step": 2,
+        "direct_pressure": False,
+        "downstream_pressure": False,
+        "fix_pressure_cooldown": False,
+    }
+    assert rules.scaled(current, wanted, minimum=1, maximum=50, **given | more) == want
 
 
 @pytest.mark.parametrize(
@@ -332,7 +337,8 @@ def test_an_idle_job_keeps_one_slot() -> None:
 )
 def test_from_zero(source: bool, pending: int | None, since: float, want: int) -> None:
     """The zero branch of `scaleOneVertex`: a source sleeps and peeks, another vertex wakes for its buffers."""
-    assert rules.replicas_from_zero(source=source, pending=pending, since_last_scale=since) == want
+    given = {"since_last_scale": since, "zero_replica_sleep": 120.0, "up_cooldown": 90.0, "down_cooldown": 90.0}
+    assert rules.replicas_from_zero(source=source, pending=pending, **given) == want
 
 
 @pytest.mark.parametrize(

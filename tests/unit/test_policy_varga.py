@@ -11,19 +11,19 @@ from tidegate.policies import varga_rules as rules
 def test_the_lag_metric_is_the_factor_that_stops_the_lag() -> None:
     """A lag that grows by half the processing rate takes half as many slots more."""
     assert rules.lag_metric(200.0, 400.0) == 1.5
-    assert rules.desired_replicas(4, 1.5, 1.0) == 6
+    assert rules.desired_replicas(4, 1.5, 1.0, 0.1, 0.1) == 6
     assert rules.lag_metric(200.0, 0.0) == 1.0
 
 
 @pytest.mark.parametrize(("metric", "target", "want"), [(1.1, 1.0, 4), (1.11, 1.0, 5), (0.35, 0.7, 2), (0.65, 0.7, 4)])
 def test_the_hpa_formula(metric: float, target: float, want: int) -> None:
     """ceil(current * metric / target), with a tolerance of a tenth in either direction."""
-    assert rules.desired_replicas(4, metric, target) == want
+    assert rules.desired_replicas(4, metric, target, 0.1, 0.1) == want
 
 
 def test_a_tiny_rate_asks_for_the_maximum() -> None:
     """A lag that grows while almost nothing is processed gives an infinite ratio, not an error."""
-    assert rules.desired_replicas(1, rules.lag_metric(1.0, 2.3e-309), 1.0) == 2**31 - 1
+    assert rules.desired_replicas(1, rules.lag_metric(1.0, 2.3e-309), 1.0, 0.1, 0.1) == 2**31 - 1
 
 
 def test_a_growing_lag_scales_up() -> None:

@@ -75,7 +75,7 @@ def observed_true_processing_rate(
     return input_rate / (1 - back_pressure)
 
 
-def true_processing_rate(busy_tpr: float, observed_tpr: float, switch_threshold: float = 0.15) -> float:
+def true_processing_rate(busy_tpr: float, observed_tpr: float, switch_threshold: float) -> float:
     """Return the true processing rate by busy time, or the observed one if busy time is too optimistic."""
     if math.isnan(observed_tpr):
         return busy_tpr
@@ -120,7 +120,7 @@ def round_half_up(value: float) -> float:
     return value if not math.isfinite(value) else float(math.floor(value + 0.5))
 
 
-def scale_factor(capacity: float, tpr: float, *, max_down: float, max_up: float, alpha: float = 1.0) -> float:
+def scale_factor(capacity: float, tpr: float, *, max_down: float, max_up: float, alpha: float) -> float:
     """Return the factor to scale by, clamped to [1 - max_down, 1 + max_up] (`JobVertexScaler`)."""
     factor = capacity / tpr if tpr > 0 else INF
     factor /= alpha
@@ -169,9 +169,7 @@ def align_legacy(current: int, target: int, partitions: int, *, mode: str, limit
     return max(size, current) if target > current else min(size, current)
 
 
-def scalability_coefficient(
-    history: Sequence[tuple[int, float]], *, min_observations: int = 3, minimum: float = 0.5
-) -> float:
+def scalability_coefficient(history: Sequence[tuple[int, float]], *, min_observations: int, minimum: float) -> float:
     """Return alpha of `rate = alpha · beta · parallelism` from (parallelism, rate) pairs, oldest first.
 
     alpha = Σ(P·R) / (Σ P² · β), clamped to [minimum, 1], rounded up to 2 decimals. β is the rate per slot of the
@@ -191,7 +189,7 @@ def scalability_coefficient(
     return float(Decimal(repr(alpha)).quantize(Decimal("0.01"), "ROUND_UP"))
 
 
-def ineffective(tpr_now: float, tpr_then: float, expected_then: float, threshold: float = 0.1) -> bool:
+def ineffective(tpr_now: float, tpr_then: float, expected_then: float, threshold: float) -> bool:
     """Whether the last scale-up brought too little of the expected gain (`detectIneffectiveScaleUp`).
 
     gain = (rate now - rate then) / (expected rate - rate then), ineffective unless gain >= threshold. Java divides by

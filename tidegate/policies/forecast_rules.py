@@ -24,10 +24,10 @@ from math import sqrt
 class Smoothing:
     """The weights: level α, trend β, season γ, damping φ; each 0..1."""
 
-    level: float = 0.4
-    trend: float = 0.1
-    season: float = 0.3
-    damping: float = 0.9
+    level: float
+    trend: float
+    season: float
+    damping: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MAX_REPLICAS = 2**31 - 1
-TOLERANCE = 0.1
 SCALE_UP_LIMIT_FACTOR = 2.0
 SCALE_UP_LIMIT_MINIMUM = 4.0
 
 
-def within_tolerance(ratio: float, down: float = TOLERANCE, up: float = TOLERANCE) -> bool:
+def within_tolerance(ratio: float, down: float, up: float) -> bool:
     """Whether a usage ratio is close enough to 1 to keep the size: `1 - down <= ratio <= 1 + up`."""
     return 1.0 - down <= ratio <= 1.0 + up
 
@@ -35,8 +34,8 @@ def resource_replicas(
     *,
     unready: int = 0,
     missing: int = 0,
-    down: float = TOLERANCE,
-    up: float = TOLERANCE,
+    down: float,
+    up: float,
 ) -> int:
     """Return the replicas for a resource (`GetResourceReplicas`): `usage` in milli-units, of the ready pods.
 
@@ -61,9 +60,7 @@ def resource_replicas(
     return current if against else replicas
 
 
-def per_pod_replicas(
-    status_replicas: int, value: int, target: int, *, down: float = TOLERANCE, up: float = TOLERANCE
-) -> int:
+def per_pod_replicas(status_replicas: int, value: int, target: int, *, down: float, up: float) -> int:
     """Return the replicas for a total shared by all pods (`AverageValue`): `ceil(value/target)` outside tolerance.
 
     The ratio is `value / (target · status replicas)`; from 0 replicas there is none, and the total decides.
@@ -92,8 +89,8 @@ def stabilize(
     recommendations: Sequence[tuple[float, int]],
     now: float,
     *,
-    up_window: float = 0.0,
-    down_window: float = 300.0,
+    up_window: float,
+    down_window: float,
 ) -> int:
     """Return the stabilized recommendation from earlier (seconds, replicas) ones (`stabilizeRecommendation...`).
 

@@ -18,10 +18,10 @@ def partition_lag(
     consumer_offset: int,
     latest_offset: int | None,
     *,
-    previous_offset: int | None = None,
-    offset_reset_policy: str = "latest",
-    scale_to_zero_on_invalid_offset: bool = False,
-    exclude_persistent_lag: bool = False,
+    previous_offset: int | None,
+    offset_reset_policy: str,
+    scale_to_zero_on_invalid_offset: bool,
+    exclude_persistent_lag: bool,
 ) -> tuple[int, int]:
     """Return (lag, lag with persistent lag) of one partition (`getLagForPartition`).
 
@@ -61,9 +61,9 @@ def total_lag(
     lags: Sequence[int],
     lag_threshold: int,
     *,
-    allow_idle_consumers: bool = False,
-    limit_to_partitions_with_lag: bool = False,
-    ensure_even_distribution: bool = False,
+    allow_idle_consumers: bool,
+    limit_to_partitions_with_lag: bool,
+    ensure_even_distribution: bool,
 ) -> int:
     """Return the lag reported to the autoscaler, capped so that it asks for no idle consumer (`getTotalLag`).
 
@@ -84,8 +84,8 @@ def cooled_down(
     *,
     last_active: float | None,
     created: float,
-    cooldown_period: float = 300.0,
-    initial_cooldown_period: float = 0.0,
+    cooldown_period: float,
+    initial_cooldown_period: float,
 ) -> bool:
     """Whether an inactive job may go to zero (`scaleToZeroOrIdle`): strictly after the period."""
     if last_active is None:

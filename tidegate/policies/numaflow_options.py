@@ -20,10 +20,10 @@ class NumaflowOptions:
         choices=("source", "mono_vertex", "udf"),
     )
     lookback_seconds: int = option(
-        120, "time that rate and pending records are averaged over, at least", unit="s", ge=10, le=600
+        120, "time that rate and pending records are averaged over, at least", unit="s", ge=10, le=MAX_LOOKBACK_SECONDS
     )
     adaptive_lookback: bool = option(
-        True, "lengthen the lookback when no offset is committed for longer, to at most 600 s"
+        True, f"lengthen the lookback when no offset is committed for longer, to at most {MAX_LOOKBACK_SECONDS} s"
     )
     target_processing_seconds: int = option(20, "time to work off the pending records in", unit="s", ge=1)
     scale_up_cooldown_seconds: float = option(90.0, "time from a change to the next scale-up", unit="s", ge=0)

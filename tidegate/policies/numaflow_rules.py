@@ -55,13 +55,13 @@ def desired_replicas(
     *,
     target_processing_seconds: int,
     ready_replicas: int,
-    source: bool = True,
-    buffer_length: int = 30_000,
-    buffer_length_limit: int = 24_000,
-    target_available_length: int = 15_000,
-    replicas: int | None = None,
-    replicas_per_scale_up: int = 2,
-    wrap_pending: bool = True,
+    source: bool,
+    buffer_length: int,
+    buffer_length_limit: int,
+    target_available_length: int,
+    replicas: int,
+    replicas_per_scale_up: int,
+    wrap_pending: bool,
 ) -> int:
     """Return the vertex' desired replicas: the largest over its partitions, at least 1 (`desiredReplicas`).
 
@@ -70,7 +70,6 @@ def desired_replicas(
     keeps Numaflow's cast to 32 bits (a defect: more than 2^31 turns negative, and the result is 1).
     """
     most = 1
-    replicas = ready_replicas if replicas is None else replicas
     for rate, waiting in zip(rates, pending, strict=True):
         if waiting == 0 or rate == 0:
             continue
@@ -122,13 +121,13 @@ def scaled(
     minimum: int,
     maximum: int,
     since_last_scale: float,
-    up_cooldown: float = 90.0,
-    down_cooldown: float = 90.0,
-    up_step: int = 2,
-    down_step: int = 2,
-    direct_pressure: bool = False,
-    downstream_pressure: bool = False,
-    fix_pressure_cooldown: bool = False,
+    up_cooldown: float,
+    down_cooldown: float,
+    up_step: int,
+    down_step: int,
+    direct_pressure: bool,
+    downstream_pressure: bool,
+    fix_pressure_cooldown: bool,
 ) -> tuple[int, str]:
     """Return (replicas, what limited the change) for a desired number (`scaleOneVertex`).
 
@@ -163,9 +162,9 @@ def replicas_from_zero(
     source: bool,
     pending: int | None,
     since_last_scale: float,
-    zero_replica_sleep: float = 120.0,
-    up_cooldown: float = 90.0,
-    down_cooldown: float = 90.0,
+    zero_replica_sleep: float,
+    up_cooldown: float,
+    down_cooldown: float,
 ) -> int:
     """Return the replicas of a vertex that was scaled to zero: 1 to look for messages or to process them, else 0.
 
@@ -198,7 +197,7 @@ def window_active(start: Cron, end: Cron, at: datetime) -> bool:
 def next_lookback(current: float, still: float, configured: float) -> float:
     """Return the lookback after a longest still spell of `still` seconds (`updateDynamicLookbackSecs`).
 
-    Rounded up to whole minutes; growing never above 600 s, otherwise never below what is configured.
+    Rounded up to whole minutes; growing never above `MAX_LOOKBACK_SECONDS`, otherwise never below what is configured.
     """
     wanted = 60.0 * math.ceil(still / 60.0)
     return min(wanted, MAX_LOOKBACK_SECONDS) if wanted > current else max(wanted, configured)

@@ -22,7 +22,7 @@ def lag_metric(lag_derivative: float, total_rate: float) -> float:
     return 1.0 + (lag_derivative / total_rate if total_rate else 0.0)
 
 
-def desired_replicas(current: int, metric: float, target: float, down: float = 0.1, up: float = 0.1) -> int:
+def desired_replicas(current: int, metric: float, target: float, down: float, up: float) -> int:
     """Return the Horizontal Pod Autoscaler's answer: `ceil(current · metric / target)`, outside the tolerances."""
     ratio = metric / target
     return current if within_tolerance(ratio, down, up) else ceil_replicas(current * ratio)
