@@ -1,26 +1,33 @@
-"""`python -m tidegate.lab`: policy x workload on the twin, shapes or traces, printed and drawn."""
+"""`python -m tidegate.lab`: policies on the twin, next to a clairvoyant oracle or to what is known to be right.
+
+--set NAME     on the pairs of a set, a kind of job with a load      `_run_set`
+--scenarios    on scenarios with a known answer                      `_run_scenarios`
+otherwise      on readable workloads and traces, with pictures       `_run_suite`
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
-from tidegate.events.way import ALL_WAYS
+from tidegate.events.way import ALL_WAYS, Way
 from tidegate.installed import engine
 from tidegate.lab.ablation import entries_of
 from tidegate.lab.attain import CACHE
-from tidegate.lab.compare import VARIANTS, compare, entry_of
+from tidegate.lab.compare import VARIANTS, PairCost, compare, entry_of
 from tidegate.lab.compare_table import ablation_table, outcomes_as_json, tables
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.pairs import INTERVAL_SECONDS, OBJECTIVE_SECONDS, Pair, PairSet, pairs
-from tidegate.lab.suite import SECONDS, UnknownName, cells, run_all, spread, trace_loads, ways_of
+from tidegate.lab.suite import SECONDS, Cell, CellResult, UnknownName, cells, run_all, spread, trace_loads, ways_of
 from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
 from tidegate.lab.trials import figures, settings, trials_table
@@ -29,6 +36,7 @@ from tidegate.twin.load import BadLoad
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
+R = TypeVar("R")
 
 OF_WORKLOADS = frozenset({"workload", "trace", "speed", "since", "hours", "quick", "seed", "scenarios", "out"})
 """Options that say nothing about the pairs of a set."""
@@ -95,60 +103,100 @@ def lab(
 
     Example:  python -m tidegate.lab --set choose --policy tide --policy tide:horizon_seconds=1800 --ways restart
     """
-    console, errors = Console(), Console(stderr=True)
-    _refuse_unused(context, pair_set, errors)
+    _refuse_unused(context, pair_set)
     usual = 1.0 if quick else SECONDS / 3600
-    wide = console if console.is_terminal else Console(width=180)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    if pair_set is not None:
-        ablated = " ".join(policy or ["tide"])
-        try:
+    try:
+        if pair_set is not None:
             chosen = [
                 replace(pair, objective_seconds=objective, interval_seconds=interval, pulse_seconds=pulses)
                 for pair in _pairs(pair_set, rounds, kind, only)
             ]
             allowed = ways_of(ways)
-            everyone = [*sorted(engine().policies), *(f"{name} (tuned)" for name in tunings()), *VARIANTS]
-            entries = entries_of(ablated) if ablate else [entry_of(text) for text in policy or everyone]
-        except UnknownName as error:
-            raise _refused(errors, error) from None
-        with Progress(*columns, console=errors, transient=True) as progress:
-            compared = compare(chosen, entries, allowed, folder=folder, processes=processes)
-            outcomes = list(progress.track(compared, total=len(chosen) * len(entries), description="pairs"))
-        for table in [ablation_table(ablated, outcomes)] if ablate else tables(outcomes):
-            wide.print(table)
-        if scores is not None:
-            scores.write_text(json.dumps(outcomes_as_json(outcomes, allowed), indent=1) + "\n", encoding="utf-8")
-        return
-    try:
+            outcomes = _run_set(chosen, policy, allowed, ablate=ablate, folder=folder, processes=processes)
+            _write(scores, outcomes_as_json(outcomes, allowed))
+            return
         traces = trace_loads(trace or (), Playback(speed=speed, since_hours=since, hours=hours, most_hours=usual))
-        allowed = ways_of(ways)
-        length = (hours or usual) * 3600
+        allowed, length = ways_of(ways), (hours or usual) * 3600
         todo = cells(policy or (), workload or (), traces=traces, ways=allowed, seconds=length, seed=seed)
     except (UnknownName, BadLoad) as error:
-        raise _refused(errors, error) from None
+        raise _refused(error) from None
     if scenarios:
-        rows_of = settings(policy or sorted(engine().policies))
-        with Progress(*columns, console=errors, transient=True) as progress:
-            done = spread(figures, rows_of, processes=processes)
-            shown = list(progress.track(done, total=len(rows_of), description="scenarios"))
-        wide.print(trials_table(sorted(shown, key=lambda row: row.label)))
+        _run_scenarios(policy, processes)
         return
-    rows = []
-    with Progress(*columns, console=errors, transient=True) as progress:
-        task = progress.add_task("simulating", total=len(todo))
-        for row in run_all(todo, processes=processes):
-            rows.append(row)
-            progress.update(task, advance=1, description=f"{row.cell.workload} · {row.cell.label}")
-    rows.sort(key=lambda row: todo.index(row.cell))
-    wide.print(detail(rows))
-    wide.print(summary(rows))
-    if scores is not None:
-        scores.write_text(json.dumps(as_json(rows, seed, allowed), indent=1) + "\n", encoding="utf-8")
-    objective, curves = spec_for(lab_model()).scaling.lag_objective_seconds, out.with_stem(f"{out.stem}-curves")
-    draw_scores(rows, out, objective_seconds=objective)
+    rows = _run_suite(todo, processes)
+    _write(scores, as_json(rows, seed, allowed))
+    _draw(rows, out)
+
+
+def _run_set(
+    pairs: Sequence[Pair],
+    policies: list[str] | None,
+    ways: tuple[Way, ...],
+    *,
+    ablate: bool,
+    folder: Path,
+    processes: int | None,
+) -> list[PairCost]:
+    """Run policies, or one without each of its mechanisms, on the pairs of a set; print what each costs."""
+    ablated = " ".join(policies or ["tide"])
+    everyone = [*sorted(engine().policies), *(f"{name} (tuned)" for name in tunings()), *VARIANTS]
+    entries = entries_of(ablated) if ablate else [entry_of(text) for text in policies or everyone]
+    compared = compare(pairs, entries, ways, folder=folder, processes=processes)
+    outcomes = _all_of(compared, len(pairs) * len(entries), "pairs")
+    _print(*([ablation_table(ablated, outcomes)] if ablate else tables(outcomes)))
+    return outcomes
+
+
+def _run_scenarios(policies: list[str] | None, processes: int | None) -> None:
+    """Run policies on the scenarios with a known answer; print how close each came."""
+    rows = settings(policies or sorted(engine().policies))
+    found = _all_of(spread(figures, rows, processes=processes), len(rows), "scenarios")
+    _print(trials_table(sorted(found, key=lambda row: row.label)))
+
+
+def _run_suite(todo: list[Cell], processes: int | None) -> list[CellResult]:
+    """Run policies on readable workloads and traces; print their scores."""
+    found = _all_of(
+        run_all(todo, processes=processes),
+        len(todo),
+        "simulating",
+        lambda row: f"{row.cell.workload} · {row.cell.label}",
+    )
+    rows = sorted(found, key=lambda row: todo.index(row.cell))
+    _print(detail(rows), summary(rows))
+    return rows
+
+
+def _draw(rows: Sequence[CellResult], scores: Path) -> None:
+    """Draw the scores, and the curves in a file next to them."""
+    objective, curves = spec_for(lab_model()).scaling.lag_objective_seconds, scores.with_stem(f"{scores.stem}-curves")
+    draw_scores(rows, scores, objective_seconds=objective)
     draw_curves(rows, curves, objective_seconds=objective)
-    console.print(f"pictures: {out} (scores), {curves} (curves)", soft_wrap=True)
+    Console().print(f"pictures: {scores} (scores), {curves} (curves)", soft_wrap=True)
+
+
+def _all_of(results: Iterable[R], total: int, text: str, describe: Callable[[R], str] | None = None) -> list[R]:
+    """Return all results, with a progress bar that says what has come last."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    found = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        for each in results:
+            found.append(each)
+            progress.update(task, advance=1, description=text if describe is None else describe(each))
+    return found
+
+
+def _print(*tables: Table) -> None:
+    console = Console()
+    wide = console if console.is_terminal else Console(width=180)
+    for table in tables:
+        wide.print(table)
+
+
+def _write(path: Path | None, scores: dict[str, object]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
 
 
 def _pairs(pair_set: PairSet, rounds: int, kinds: list[str] | None, loads: list[str] | None) -> list[Pair]:
@@ -167,18 +215,18 @@ def _pairs(pair_set: PairSet, rounds: int, kinds: list[str] | None, loads: list[
     return chosen
 
 
-def _refuse_unused(context: typer.Context, pair_set: PairSet | None, errors: Console) -> None:
+def _refuse_unused(context: typer.Context, pair_set: PairSet | None) -> None:
     """Exit if an option was given that would do nothing."""
     useless, reason = (OF_SETS, "needs --set") if pair_set is None else (OF_WORKLOADS, "has no meaning with --set")
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if option.name in useless and source is not None and source.name == "COMMANDLINE":
-            raise _refused(errors, f"{option.opts[0]} {reason}")
+            raise _refused(f"{option.opts[0]} {reason}")
 
 
-def _refused(errors: Console, what: object) -> typer.Exit:
+def _refused(what: object) -> typer.Exit:
     """Say what is wrong with the command; return the exit to raise."""
-    errors.print(f"tidegate.lab: {what}", style="red", markup=False, soft_wrap=True)
+    Console(stderr=True).print(f"tidegate.lab: {what}", style="red", markup=False, soft_wrap=True)
     return typer.Exit(2)
 
 
