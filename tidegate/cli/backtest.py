@@ -18,6 +18,7 @@ from tidegate.backtest.logs import LeftOut, read_logs
 from tidegate.backtest.past import CannotBacktest
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
+from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
@@ -31,7 +32,7 @@ from tidegate.remote.files import Files
 from tidegate.replay.source import start_session
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.load import BadLoad
-from tidegate.twin.model import JobModel, StageModel
+from tidegate.twin.model import JobModel
 from tidegate.twin.topic import even
 
 if TYPE_CHECKING:
@@ -78,17 +79,10 @@ def backtest_command(
     spec: Annotated[
         Path | None, typer.Option("--spec", help="With a CSV: the job's spec; its policy, sizes and prices hold.")
     ] = None,
-    record_cost_ms: Annotated[
-        float,
-        typer.Option("--record-cost-ms", min=0.0001, max=3_600_000.0, help="With a CSV: slot time per record, in ms."),
-    ] = 2.0,
-    overhead: Annotated[
-        float, typer.Option("--overhead", min=0.0, max=86_400.0, help="With a CSV: fixed seconds per batch.")
-    ] = 0.5,
-    trigger: Annotated[
-        float, typer.Option("--trigger", min=0.0, max=86_400.0, help="With a CSV: trigger interval in seconds.")
-    ] = 5.0,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="With a CSV: partitions of the source.")] = 16,
+    record_cost_ms: RecordCost = 2.0,
+    overhead: Overhead = 0.5,
+    trigger: Trigger = 5.0,
+    partitions: Partitions = 16,
 ) -> None:
     """Show what Tidegate would have done for jobs that it never managed.
 
@@ -116,13 +110,7 @@ def backtest_command(
     left_out: list[LeftOut] = []
     with _bars() as bars, _searching(bars, spark, trials) as searching:
         if drawn_load:
-            model = JobModel(
-                job_id="load",
-                sources=("source",),
-                stages=(StageModel("batch", record_cost_ms / 1000),),
-                overhead_seconds=overhead,
-                trigger_interval_seconds=trigger,
-            )
+            model = described("load", record_cost_ms, overhead, trigger)
             drawn = _of_load(Path(source), spec, model, even(partitions))
             try:
                 reports = [backtest_load(drawn, choices, searching)]

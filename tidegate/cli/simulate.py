@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
 from tidegate.cli.offline import read_events
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
@@ -23,7 +25,7 @@ from tidegate.lab.traces import MOST_HOURS, Playback, read_trace
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
-from tidegate.twin.model import JobModel, StageModel
+from tidegate.twin.model import JobModel
 from tidegate.twin.recorded import CannotCalibrate
 from tidegate.twin.schedule import capacity, demand
 from tidegate.twin.topic import even
@@ -44,16 +46,10 @@ def simulate_command(
     snapshots: Annotated[
         Path | None, typer.Option("--snapshots", help="Recorded snapshots (NDJSON) to fit the simulated job to.")
     ] = None,
-    record_cost_ms: Annotated[
-        float, typer.Option("--record-cost-ms", min=0.0001, max=3_600_000.0, help="Slot time per record, in ms.")
-    ] = 2.0,
-    overhead: Annotated[
-        float, typer.Option("--overhead", min=0.0, max=86_400.0, help="Fixed seconds per micro-batch.")
-    ] = 0.5,
-    trigger: Annotated[
-        float, typer.Option("--trigger", min=0.0, max=86_400.0, help="Trigger interval in seconds.")
-    ] = 5.0,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the source.")] = 16,
+    record_cost_ms: RecordCost = 2.0,
+    overhead: Overhead = 0.5,
+    trigger: Trigger = 5.0,
+    partitions: Partitions = 16,
     peak: Annotated[
         float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
     ] = None,
@@ -79,7 +75,8 @@ def simulate_command(
         raise Problem("--out: shows one policy; leave it out, or give one --policy")
     job = jobs[0]
     try:
-        model, shares = _model(job, snapshots, record_cost_ms / 1000, overhead, trigger, even(partitions))
+        plain = described(job.job_id, record_cost_ms, overhead, trigger)
+        model, shares = _model(job, snapshots, plain, even(partitions))
         able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
         arrivals = _load(load, able, Playback(speed=speed, since_hours=since, hours=hours, peak=peak))
     except (BadLoad, CannotCalibrate) as error:
@@ -138,17 +135,13 @@ def _spec(path: Path, policy: str | None) -> JobSpec:
 
 
 def _model(
-    job: JobSpec, snapshots: Path | None, cost: float, overhead: float, trigger: float, shares: tuple[float, ...]
+    job: JobSpec, snapshots: Path | None, plain: JobModel, shares: tuple[float, ...]
 ) -> tuple[JobModel, tuple[float, ...]]:
     """Return the model of the job and the shares of its partitions, fitted to a recording or as given."""
-    model = JobModel(
-        job_id=job.job_id,
+    model = replace(
+        plain,
         pipeline_id=job.pipeline_id,
         pool_id=job.pool_id,
-        sources=("source",),
-        stages=(StageModel("batch", cost),),
-        overhead_seconds=overhead,
-        trigger_interval_seconds=trigger,
         ways=job.application.ways,
         stop_deadline_seconds=job.application.stop_deadline_seconds,
         start_deadline_seconds=job.application.start_deadline_seconds,

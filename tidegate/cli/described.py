@@ -1,0 +1,38 @@
+"""A simulated job that options describe, because there is no past to fit it to: for `simulate` and `backtest`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidegate.twin.model import JobModel, StageModel
+
+RecordCost = Annotated[
+    float,
+    typer.Option(
+        "--record-cost-ms", min=0.0001, max=3_600_000.0, help="Unless fitted to a past: slot time per record, in ms."
+    ),
+]
+Overhead = Annotated[
+    float,
+    typer.Option("--overhead", min=0.0, max=86_400.0, help="Unless fitted to a past: fixed seconds per micro-batch."),
+]
+Trigger = Annotated[
+    float,
+    typer.Option("--trigger", min=0.0, max=86_400.0, help="Unless fitted to a past: trigger interval in seconds."),
+]
+Partitions = Annotated[
+    int, typer.Option("--partitions", min=1, help="Unless fitted to a past: partitions of the source.")
+]
+
+
+def described(job_id: str, record_cost_ms: float, overhead: float, trigger: float) -> JobModel:
+    """Return the model of a job with one source and one stage."""
+    return JobModel(
+        job_id=job_id,
+        sources=("source",),
+        stages=(StageModel("batch", record_cost_ms / 1000),),
+        overhead_seconds=overhead,
+        trigger_interval_seconds=trigger,
+    )
