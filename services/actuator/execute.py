@@ -127,38 +127,29 @@ class CommandRunner:
         That time begins with the first failure: the action itself may take hours. One job's files must not end the
         commands of all jobs.
         """
-        action = next_action(state)
-        maybe_submitted = taken_over
+        action, longest = next_action(state), task.spec.application.stop_deadline_seconds
         outcome: ActionOutcome | None = None
-
-        def attempt() -> ActionOutcome:
-            nonlocal outcome, maybe_submitted
+        give_up_at: float | None = None
+        maybe_submitted = taken_over
+        while True:
+            began = self.clock.monotonic()
             try:
                 task.check()
                 outcome = outcome or self._actions(task, drivers, state, maybe_submitted=maybe_submitted)[action]()
                 task.check()
-            except _FILE_ERRORS as error:
-                log.warning("job %s: %s failed because of the job's files: %s", task.spec.job_id, action.value, error)
-                maybe_submitted = True  # nobody knows how far the action came
-                raise
-            return outcome
-
-        longest = task.spec.application.stop_deadline_seconds
-        give_up_at: float | None = None
-        while True:
-            began = self.clock.monotonic()
-            try:
-                return attempt()
             except Outfenced:
                 return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
             except _FILE_ERRORS as error:
+                log.warning("job %s: %s failed because of the job's files: %s", task.spec.job_id, action.value, error)
+                maybe_submitted = True  # nobody knows how far the action came
                 now = self.clock.monotonic()
                 if give_up_at is None or now - began > max(longest, LONG_SECONDS):
                     give_up_at = now + longest
                 if now > give_up_at:
-                    return ActionOutcome(
-                        ActionEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES"
-                    )
+                    sentence = f"The job's files cannot be used: {error}."
+                    return ActionOutcome(ActionEvent.BROKEN, sentence, "BROKEN_FILES")
+            else:
+                return outcome
             task.pause(FILES_SECONDS)
 
     def _actions(
