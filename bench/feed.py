@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 from tidegate.client import ClientSettings
 
 TICK_SECONDS = 0.05
+VALUES = 100_000
+"""Different values; they repeat after so many records, so that a job that counts them has no more state."""
 
 
 class Feed:
@@ -37,7 +39,7 @@ class Feed:
             due += min(now - last, 1.0) * self.rate
             last = now
             while due >= 1.0:
-                self._producer.produce(self._topic, b"%d" % number, partition=number % self._partitions)
+                self._producer.produce(self._topic, b"%d" % (number % VALUES), partition=number % self._partitions)
                 number, due = number + 1, due - 1.0
             self._producer.poll(0)
         self._producer.flush(20)

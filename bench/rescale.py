@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +17,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
+from bench.feed import feeding
 from bench.orders import Operator
 from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.fence import RedisFence
 from services.actuator.settings import ActuatorSettings
+from tidegate.client import ClientSettings
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.remote.files import Place
 from tidegate.runtime.kafka import Publisher, ensure_topics
@@ -99,29 +100,13 @@ def load(info: StackInfo, topic: str, kind: JobKind) -> Iterator[None]:
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
         future.result(timeout=30)
     producer = Producer({"bootstrap.servers": info.bootstrap_servers, "queue.buffering.max.messages": 2_000_000})
-    done = threading.Event()
     for number in range(kind.state_bytes // ROW_BYTES):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
         if number % 10_000 == 0:
             producer.poll(0)
     producer.flush(WAIT_SECONDS)
-
-    def feed() -> None:
-        number = 0
-        while not done.wait(0.1):
-            for _ in range(RECORDS_PER_SECOND // 10):
-                producer.produce(topic, str(number % 100_000).encode(), partition=number % PARTITIONS)
-                number += 1
-            producer.poll(0)
-        producer.flush(20)
-
-    thread = threading.Thread(target=feed, daemon=True)
-    thread.start()
-    try:
+    with feeding(ClientSettings(bootstrap_servers=info.bootstrap_servers), topic, PARTITIONS, RECORDS_PER_SECOND):
         yield
-    finally:
-        done.set()
-        thread.join(30)
 
 
 @dataclass
