@@ -16,7 +16,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.feed import TICK_SECONDS, Feed, feeding
+from bench.feed import TICK_SECONDS, RecordFeed, feeding
 from bench.servers import end_group, servers
 from bench.services import JOB, WAIT_SECONDS, Services
 from bench.table import BenchRow
@@ -49,7 +49,7 @@ BAR = 0.20
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class MeasuredRun:
     """A run by its event log."""
 
     past: Past
@@ -77,7 +77,7 @@ def main() -> list[BenchRow]:
     return rows(before, report, after)
 
 
-def rows(before: Truth, report: JobReport, after: Truth) -> list[BenchRow]:
+def rows(before: MeasuredRun, report: JobReport, after: MeasuredRun) -> list[BenchRow]:
     """Return the rows of the comparison."""
     begin = before.load_began - before.past.begin
     forecasted = part(report.sides[1].recording, begin, begin + seconds_of_load(), report.replica.epoch)
@@ -106,7 +106,7 @@ def rows(before: Truth, report: JobReport, after: Truth) -> list[BenchRow]:
     ]
 
 
-def forecast(before: Truth) -> JobReport:
+def forecast(before: MeasuredRun) -> JobReport:
     """Backtest the plain job, without a search."""
     choices = Choices(objective_seconds=OBJECTIVE_SECONDS, max_slots=MAX_SLOTS)
     report = backtest_runs(
@@ -117,7 +117,7 @@ def forecast(before: Truth) -> JobReport:
     return report
 
 
-def record(info: StackInfo, folder: Path) -> Truth:
+def record(info: StackInfo, folder: Path) -> MeasuredRun:
     """Run the job under plain spark-submit, and read its event log."""
     rig = Rig(Services(info, folder, f"plain-{uuid.uuid4().hex[:8]}"), PARTITIONS)
     process = _submit(rig)
@@ -128,10 +128,10 @@ def record(info: StackInfo, folder: Path) -> Truth:
         end_group(process, 30)
         rig.close()
     past = past_of(rig.tag, read_logs(rig.folder / "events").jobs[rig.tag])
-    return Truth(past, began, past.slots)
+    return MeasuredRun(past, began, past.slots)
 
 
-def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
+def run(info: StackInfo, folder: Path, proposed: JobSpec) -> MeasuredRun:
     """Run a proposed job through the services, with what the event log did not tell, and read its event log."""
     rig = Rig(Services(info, folder, f"managed-{uuid.uuid4().hex[:8]}"), PARTITIONS)
     spec = _completed(proposed, rig)
@@ -147,7 +147,7 @@ def run(info: StackInfo, folder: Path, proposed: JobSpec) -> Truth:
     finally:
         rig.close()
     steps = SlotSteps(sorted((float(at), slots) for at, slots in granted if slots is not None))
-    return Truth(past_of(rig.tag, read_logs(rig.folder / "events").jobs[rig.tag]), began, steps)
+    return MeasuredRun(past_of(rig.tag, read_logs(rig.folder / "events").jobs[rig.tag]), began, steps)
 
 
 def _completed(spec: JobSpec, rig: Rig) -> JobSpec:
@@ -209,7 +209,7 @@ def _args(rig: Rig) -> tuple[str, ...]:
     return rig.services.arguments(rig.tag, source, sink, record_ms=RECORD_MS, trigger="4 seconds")
 
 
-def _play(feed: Feed, events: Path) -> float:
+def _play(feed: RecordFeed, events: Path) -> float:
     """Play the load once the job has committed a few batches; return when it began."""
     deadline = time.monotonic() + WAIT_SECONDS
     while _commits(events) < WARM_COMMITS:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.orders import Operator
+from bench.orders import JobOperator
 from services.actuator.backends import Backend
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.job import Application, JobSpec, Scaling
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("jobs") / "counts.py"
 ROWS = 400
 
 
-class CountingJob(Operator):
+class CountingJob(JobOperator):
     """One run of `jobs/counts.py` after another, changed by commands. Its files are in one folder."""
 
     def __init__(

@@ -16,7 +16,7 @@ VALUES = 100_000
 """Different values; they repeat after so many records, so that a job that counts them has no more state."""
 
 
-class Feed:
+class RecordFeed:
     """Sends records to all partitions of a topic in turn; set `rate`, in records/s, at any time."""
 
     def __init__(self, settings: ClientSettings, topic: str, partitions: int, rate: float) -> None:
@@ -46,9 +46,9 @@ class Feed:
 
 
 @contextmanager
-def feeding(settings: ClientSettings, topic: str, partitions: int, rate: float) -> Iterator[Feed]:
+def feeding(settings: ClientSettings, topic: str, partitions: int, rate: float) -> Iterator[RecordFeed]:
     """Yield a feed that ends with the block."""
-    feed = Feed(settings, topic, partitions, rate)
+    feed = RecordFeed(settings, topic, partitions, rate)
     try:
         yield feed
     finally:

@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.orders import Operator
+from bench.orders import JobOperator
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.command import CommandKind
 from tidegate.events.job import Application, JobSpec, Scaling
@@ -64,7 +64,7 @@ def spec_of(info: StackInfo, folder: Path, name: str) -> JobSpec:
 
 def grow_together(jobs: int, slots: int) -> list[tuple[float, ActionResult]]:
     """Start so many jobs on a cluster of so many slots, then grow all at once; return seconds and result of each."""
-    cluster, operators = Standalone(), list[Operator]()
+    cluster, operators = Standalone(), list[JobOperator]()
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         try:
             memory = f"{slots * EXECUTOR_MB + jobs * EXECUTOR_MB + 1024}m"
@@ -72,7 +72,7 @@ def grow_together(jobs: int, slots: int) -> list[tuple[float, ActionResult]]:
             info = up(stack, kafka=False, redis=False, worker_slots=slots, worker_memory=memory, tied=True)
             for number in range(jobs):
                 name = f"small-{number:02}"
-                operators.append(Operator(spec_of(info, Path(folder) / name, name), cluster))
+                operators.append(JobOperator(spec_of(info, Path(folder) / name, name), cluster))
             began = time.monotonic()
             with ThreadPoolExecutor(STARTS_AT_ONCE) as pool:
                 list(pool.map(lambda operator: operator.order(CommandKind.START, SMALL), operators))
@@ -87,7 +87,7 @@ def grow_together(jobs: int, slots: int) -> list[tuple[float, ActionResult]]:
             down(Path(folder) / "stack")
 
 
-def _grow(operator: Operator) -> tuple[float, ActionResult]:
+def _grow(operator: JobOperator) -> tuple[float, ActionResult]:
     began = time.monotonic()
     end = operator.carry_out(CommandKind.RESCALE, LARGE, Way.IN_PLACE)
     return time.monotonic() - began, end

@@ -42,7 +42,7 @@ from tidegate.lab.jobs import SOURCE
 from tidegate.lab.kinds import KINDS, drawn_kind
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.replay.audit.records import of_directory
-from tidegate.replay.audit.run import Status, audit
+from tidegate.replay.audit.run import CheckStatus, audit
 from tidegate.replay.recompute import verify
 from tidegate.replay.source import start_session
 from tidegate.runtime.kafka import Publisher, create_topics
@@ -244,7 +244,7 @@ def _audited(folder: Path, recomputing: float) -> BenchRow:
     finally:
         spark.stop()
     if not result.ok():
-        raise RuntimeError(f"the audit failed: {result.with_status(Status.FAILED)}")
+        raise RuntimeError(f"the audit failed: {result.with_status(CheckStatus.FAILED)}")
     _say(f"{sum(result.records.values()):,} records audited in {result.seconds:.0f} s")
     return BenchRow(
         "audited on local[2], against recomputing alone",

@@ -58,7 +58,7 @@ class OneActuator:
         return control.next_token(epoch)
 
 
-class Operator:
+class JobOperator:
     """Gives commands for one job, one after the other, and keeps the results."""
 
     def __init__(

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 from bench.feed import feeding
-from bench.orders import Operator
+from bench.orders import JobOperator
 from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.fence import RedisFence
@@ -216,11 +216,11 @@ def arrived(info: StackInfo, topic: str, at: float) -> int:
         consumer.close()
 
 
-def operator_for(spec: JobSpec, settings: ActuatorSettings) -> Operator:
+def operator_for(spec: JobSpec, settings: ActuatorSettings) -> JobOperator:
     """Return an operator whose actuator fences with Redis and publishes its results, as the service does."""
     fence = RedisFence(redis.Redis.from_url(**settings.redis()), settings.redis_prefix)
     publisher = Publisher(settings)
-    return Operator(
+    return JobOperator(
         spec,
         Standalone(),
         fence=fence,

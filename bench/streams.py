@@ -24,7 +24,7 @@ from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, P
 from tidegate.events.topics import DECISIONS, PREFIX, SNAPSHOTS
 from tidegate.events.wire import Wire
 from tidegate.installed import engine
-from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
+from tidegate.replay.files import KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 INTERVAL = 10
@@ -163,7 +163,7 @@ def write_recording(directory: Path, *, jobs: int, per_job: int, partitions: int
         )
         for topic, path in paths.items()
     ]
-    write_manifest(directory, Manifest(topic_prefix=PREFIX, recorded_at=START, files=tuple(entries)))
+    write_manifest(directory, RecordingManifest(topic_prefix=PREFIX, recorded_at=START, files=tuple(entries)))
     return jobs * per_job
 
 

@@ -27,7 +27,7 @@ from tidegate.stack import StackInfo, status
 from tidegate.terminal import stdout, table
 
 
-class Backend(StrEnum):
+class DemoBackend(StrEnum):
     """Where the demo's job runs."""
 
     STANDALONE = "standalone"
@@ -47,12 +47,12 @@ def demo(
         typer.Option("--way", help="The only way to change the size; by default the best one that the job can go."),
     ] = None,
     backend: Annotated[
-        Backend,
+        DemoBackend,
         typer.Option(
             "--backend",
             help="Where the job runs: kubernetes is the cluster of KUBECONFIG, yarn that of HADOOP_CONF_DIR.",
         ),
-    ] = Backend.STANDALONE,
+    ] = DemoBackend.STANDALONE,
     image: Annotated[str, typer.Option("--image", help="The image of the job's pods on Kubernetes.")] = IMAGE,
     resource_manager: Annotated[
         str, typer.Option("--resource-manager", help="The web address of YARN's ResourceManager.")
@@ -86,9 +86,9 @@ def demo(
 
     Example:  python -m demo --way restart
     """
-    if backend is Backend.YARN and "HADOOP_CONF_DIR" not in os.environ:
+    if backend is DemoBackend.YARN and "HADOOP_CONF_DIR" not in os.environ:
         raise Problem("HADOOP_CONF_DIR is not set", "set it to the folder with YARN's yarn-site.xml")
-    attach = _running_stack() if backend is Backend.STANDALONE else None
+    attach = _running_stack() if backend is DemoBackend.STANDALONE else None
     sweep(work_dir)
     display = LiveDisplay(stdout(), objective)
     ways = ALL_WAYS if way is None else (way,)
@@ -100,8 +100,8 @@ def demo(
         keep,
         time_factor=time_factor,
         ways=ways,
-        image=image if backend is Backend.KUBERNETES else None,
-        manager=resource_manager if backend is Backend.YARN else None,
+        image=image if backend is DemoBackend.KUBERNETES else None,
+        manager=resource_manager if backend is DemoBackend.YARN else None,
         files=files,
         conf=dict(_setting(text) for text in conf or ()),
     )

@@ -23,7 +23,7 @@ HISTORY = 60
 
 
 @dataclass
-class RunProgress:
+class DemoProgress:
     """How far the run is."""
 
     phase: str = "starting"
@@ -47,7 +47,7 @@ class LiveDisplay:
         self._next_line = 0.0
         self._told = ""
         self._results_told = 0
-        self.progress = RunProgress()
+        self.progress = DemoProgress()
 
     def tell(self, text: str) -> None:
         """Print a line that stays."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.audit import RecordAudit
-from demo.watch import Sample, Timeline
+from demo.watch import DemoSample, Timeline
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult, Phase
@@ -110,7 +110,7 @@ def _outcome(end: ActionResult | None) -> str:
     return f"rolled back to {end.parallelism}" if end.phase is Phase.ROLLED_BACK else end.phase.value
 
 
-def recovered_at(samples: Sequence[Sample], since: float, objective_seconds: float) -> float | None:
+def recovered_at(samples: Sequence[DemoSample], since: float, objective_seconds: float) -> float | None:
     """Return the first instant from `since` on after which the delay stayed under the objective; None without one.
 
     It falls with each batch and rises until the next. So it must stay under the objective for a while, or until the

@@ -33,7 +33,7 @@ RATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DemoSample:
     """Counts at one instant, in records since the topics were created."""
 
     at: float
@@ -65,7 +65,7 @@ class ChangeSpan:
 class Timeline:
     """Everything observed of a run. The watcher's threads append to it; anyone may read it."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[DemoSample] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     results: list[ActionResult] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -186,7 +186,7 @@ class Watcher:
                 if arrived >= 0:
                     now, slots = time.time(), self.timeline.slots()
                     delay = self.timeline.delay(now, arrived, committed)
-                    self.timeline.samples.append(Sample(now, arrived, written, committed, delay, slots))
+                    self.timeline.samples.append(DemoSample(now, arrived, written, committed, delay, slots))
                 due = max(due + SAMPLE_SECONDS, time.monotonic())
                 self._stop.wait(max(0.0, due - time.monotonic()))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TextIO
 
-from rich.console import Console as RichConsole
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
@@ -35,7 +35,7 @@ STYLES: dict[str, str] = {
 }
 
 
-class Console(RichConsole):
+class PipingConsole(Console):
     """A console that leaves a closed pipe to the command, which ends with success: Rich itself would exit with 1."""
 
     @override
@@ -55,7 +55,7 @@ def stderr() -> Console:
 
 def _console(*, stderr: bool) -> Console:
     terminal = _is_terminal(sys.stderr if stderr else sys.stdout)
-    return Console(
+    return PipingConsole(
         stderr=stderr,
         highlight=False,
         soft_wrap=not terminal,

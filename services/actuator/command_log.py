@@ -19,7 +19,7 @@ ENDED_KEPT = 100_000
 
 
 @dataclass(slots=True)
-class JobHistory:
+class JobLog:
     """What was done to one job."""
 
     epoch: int = -1
@@ -40,7 +40,7 @@ class CommandLog:
         self._commands: dict[str, dict[str, ActionResult]] = {}
         self._ended: dict[str, None] = {}
         """Command ids, newest last."""
-        self._jobs: dict[str, JobHistory] = {}
+        self._jobs: dict[str, JobLog] = {}
         self._lock = threading.Lock()
         """Held by whoever adds: a command's thread, and the main loop that reads the topic again."""
 
@@ -64,9 +64,9 @@ class CommandLog:
         """Whether a command has had its last result."""
         return command_id in self._ended
 
-    def job(self, job_id: str) -> JobHistory:
+    def job(self, job_id: str) -> JobLog:
         """Return what was done to a job; an empty history if nothing was."""
-        return self._jobs.get(job_id, JobHistory())
+        return self._jobs.get(job_id, JobLog())
 
     def submissions(self) -> frozenset[str]:
         """Return the ids of all drivers that Tidegate is known to have submitted, of any job."""
@@ -86,7 +86,7 @@ class CommandLog:
                 del self._ended[next(iter(self._ended))]
         else:
             self._commands.setdefault(result.command_id, {})[result.result_id] = result
-        job = self._jobs.setdefault(result.job_id, JobHistory())
+        job = self._jobs.setdefault(result.job_id, JobLog())
         if result.phase is not Phase.REJECTED:
             job.epoch = max(job.epoch, result.epoch)
         if result.phase is Phase.STOPPED:

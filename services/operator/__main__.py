@@ -11,7 +11,7 @@ from services.operator.app import Operator, TopicRequests
 from services.operator.cluster import KubernetesStreamingJobs, own_namespace
 from services.operator.settings import OperatorSettings
 from tidegate.fleet.feed import Feed
-from tidegate.launcher.kube_access import Access
+from tidegate.launcher.kube_access import ApiAccess
 from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
@@ -25,7 +25,7 @@ def run(settings: OperatorSettings) -> int:
     """Check the topics, then look after the StreamingJobs until a signal; return the exit code."""
     check_topics(settings)
     namespace = settings.operator_namespace or own_namespace()
-    api = Api(Access.find(), timeout_seconds=settings.operator_timeout_seconds)
+    api = Api(ApiAccess.find(), timeout_seconds=settings.operator_timeout_seconds)
     cluster = KubernetesStreamingJobs(api, namespace)
     clock, registry = SystemClock(), new_registry("operator")
     health = Health(clock, registry)

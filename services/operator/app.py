@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.operator.ports import Jobs, ObjectMoved, Requests, StreamingJobs
-from services.operator.reconcile import Plan, plan
+from services.operator.reconcile import ObjectPlan, plan
 from services.operator.resource import FINALIZER, StreamingJob, streaming_job
 from services.operator.status import changes
 from tidegate.events.job import JobSpec
@@ -87,7 +87,7 @@ class Operator:
         except (ApiError, NotDelivered) as error:
             log.warning("%s: %s; trying again", sj.name, error)
 
-    def _plan(self, sj: StreamingJob) -> Plan:
+    def _plan(self, sj: StreamingJob) -> ObjectPlan:
         with self.jobs.reading() as fleet:
             job = fleet.get(sj.name)
             present = self._in_force(sj.name, job.spec if job is not None else None)
@@ -103,7 +103,7 @@ class Operator:
             return seen
         return published
 
-    def _do(self, sj: StreamingJob, todo: Plan) -> None:
+    def _do(self, sj: StreamingJob, todo: ObjectPlan) -> None:
         version = sj.resource_version
         if todo.hold:
             made = self._finalizers(sj, version, [*sj.finalizers, FINALIZER])

@@ -25,7 +25,7 @@ from tidegate.specfields import SpecProblem, read_spec
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ObjectPlan:
     """What is to be done for one object, in this order. Each step may be repeated."""
 
     hold: bool = False
@@ -41,11 +41,11 @@ class Plan:
     status: dict[str, Any] | None = None
 
 
-def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: datetime) -> Plan:
+def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: datetime) -> ObjectPlan:
     """Return what is to be done. `present` is the spec in force, which may be newer than that of `job`."""
     if sj.deleting:
         ours = present is not None and "appliedSpec" in sj.status
-        return Plan(remove=sj.held and ours, release=sj.held)
+        return ObjectPlan(remove=sj.held and ours, release=sj.held)
     wanted, problems = _read(sj)
     base = wanted if wanted is not None and (sj.changed or present is None) else present
     if base is not None and sj.request is not None:
@@ -67,7 +67,7 @@ def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: d
     else:
         slots = None
     conditions = [_accepted(problems, in_force), _in_sync(wanted, in_force), healthy(job, now)]
-    return Plan(
+    return ObjectPlan(
         hold=not sj.held,
         publish=new,
         slots=slots,

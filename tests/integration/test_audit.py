@@ -22,7 +22,7 @@ from tidegate.replay.audit.ledger import RedisContents
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import of_recording
 from tidegate.replay.audit.report import as_json, details
-from tidegate.replay.audit.run import AuditResult, CannotAudit, Status, audit
+from tidegate.replay.audit.run import AuditResult, CannotAudit, CheckStatus, audit
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.runtime.settings import ServiceSettings
 
@@ -147,11 +147,13 @@ def test_damage_is_found_named_and_placed(damaged: AuditResult, damage: Callable
 def test_every_other_check_passes(damaged: AuditResult) -> None:
     """Checks that concern none of the damage pass or have nothing to look at, and the page and the JSON say it all."""
     told = {name for found in DAMAGE.values() for name in found} | {"events-are-readable"}
-    wrong = damaged.with_status(Status.FAILED, Status.WARNED, Status.NOT_PROVABLE, Status.NOT_CHECKED)
+    wrong = damaged.with_status(
+        CheckStatus.FAILED, CheckStatus.WARNED, CheckStatus.NOT_PROVABLE, CheckStatus.NOT_CHECKED
+    )
     assert {outcome.check.name for outcome in wrong} == told
-    idle = {outcome.check.name for outcome in damaged.with_status(Status.NOTHING)}
+    idle = {outcome.check.name for outcome in damaged.with_status(CheckStatus.NOTHING)}
     assert idle == {"manual-commands-were-asked-for", "redis-holds-the-slots"}
-    assert len(damaged.with_status(Status.PASSED)) > 25
+    assert len(damaged.with_status(CheckStatus.PASSED)) > 25
     assert damaged.records["decisions"] == 43 * len(DAMAGE)
     assert {history.job for history in damaged.jobs} == {damage.__name__.replace("_", "-") for damage in DAMAGE}
     page = render_page(damaged)
@@ -172,7 +174,7 @@ def test_redis_that_differs_from_the_topics_is_found(session: Any, tmp_path: Pat
         fences={"orders": right.fences["orders"] + 1_000_000},
     )
     result = audit(session, of_recording(session, recording), redis=wrong, checks=only("redis-holds-"))
-    places = {outcome.check.name: outcome.named[0].place for outcome in result.with_status(Status.FAILED)}
+    places = {outcome.check.name: outcome.named[0].place for outcome in result.with_status(CheckStatus.FAILED)}
     assert places == {
         "redis-holds-the-cooldowns": "tidegate:cooldown:orders",
         "redis-holds-the-slots": "tidegate:pool:default",
@@ -192,12 +194,12 @@ def test_what_cannot_be_proved_is_named_and_never_passes(session: Any, tmp_path:
     result = audit(session, of_recording(session, recording), event_logs=logs, checks=some)
     assert result.ok()
     assert not result.ok(strict=True)
-    assert {outcome.check.name for outcome in result.with_status(Status.NOT_CHECKED)} == {
+    assert {outcome.check.name for outcome in result.with_status(CheckStatus.NOT_CHECKED)} == {
         "redis-holds-the-cooldowns",
         "redis-holds-the-slots",
         "redis-holds-the-fences",
     }
-    assert {outcome.check.name for outcome in result.with_status(Status.NOT_PROVABLE)} == {
+    assert {outcome.check.name for outcome in result.with_status(CheckStatus.NOT_PROVABLE)} == {
         "history-is-whole",
         "snapshots-follow-from-event-logs",
         "decisions-recompute",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.orders import Operator
+from bench.orders import JobOperator
 from demo.environment import LIGHT_JVMS
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
@@ -98,7 +98,7 @@ def test_a_main_class_that_fails_says_why(tmp_path: Path, jar: Path, monkeypatch
             control_dir=str(tmp_path / "control"),
         ),
     )
-    operator = Operator(spec, Local(tmp_path))
+    operator = JobOperator(spec, Local(tmp_path))
     try:
         end = operator.carry_out(CommandKind.START, 1)
     finally:

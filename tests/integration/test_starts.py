@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.counting import StandaloneCountingJob
-from bench.orders import Operator
+from bench.orders import JobOperator
 from demo.environment import LIGHT_JVMS
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
@@ -66,9 +66,9 @@ class OneMachine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "events").mkdir()
-        self._operators: list[Operator] = []
+        self._operators: list[JobOperator] = []
 
-    def operator(self, script: str, *args: str, **more: Any) -> Operator:
+    def operator(self, script: str, *args: str, **more: Any) -> JobOperator:
         """Return an operator of a job that runs a script."""
         (self.folder / "script.py").write_text(script)
         spec = JobSpec(
@@ -86,7 +86,7 @@ class OneMachine:
                 **({"start_deadline_seconds": 120.0} | more),
             ),
         )
-        self._operators.append(Operator(spec, Local(self.folder)))
+        self._operators.append(JobOperator(spec, Local(self.folder)))
         return self._operators[-1]
 
     def log(self) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.wait import wait_until
 from tidegate.events.job import KubernetesPods, Volume
-from tidegate.launcher.kube_access import Access
+from tidegate.launcher.kube_access import ApiAccess
 from tidegate.launcher.kubernetes import Api
 from tidegate.launcher.pods import name_of
 
@@ -69,7 +69,7 @@ class Namespace:
             assert self.api.create(f"{RBAC}/clusterrolebindings", full | {"roleRef": ref, "subjects": [subject]})
         answer = self.api._ask("POST", f"{self.path}/serviceaccounts/{name}/token", body={"spec": {}})
         admin = self.api.access
-        self.apis.append(Api(Access(admin.server, name, ca_pem=admin.ca_pem, token=answer["status"]["token"])))
+        self.apis.append(Api(ApiAccess(admin.server, name, ca_pem=admin.ca_pem, token=answer["status"]["token"])))
         return self.apis[-1]
 
     def remove(self) -> None:

@@ -20,7 +20,7 @@ from tests.support.events import job
 from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec
 from tidegate.launcher.control import Token
-from tidegate.launcher.kube_access import Access
+from tidegate.launcher.kube_access import ApiAccess
 from tidegate.launcher.kubernetes import Api
 from tidegate.launcher.store import store_at
 
@@ -87,7 +87,7 @@ class RealCluster:
     def be_silent(self) -> None:
         """Go where nobody answers."""
         self._api.close()
-        self._api._found = Access("http://127.0.0.1:1", "the test")
+        self._api._found = ApiAccess("http://127.0.0.1:1", "the test")
 
     def close(self) -> None:
         """Close the connections."""

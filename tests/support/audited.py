@@ -27,7 +27,7 @@ from tidegate.events.topics import TOPICS
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 from tidegate.installed import engine
-from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
+from tidegate.replay.files import KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
 from tidegate.sparklog.application_run import ApplicationRun, Interval
 from tidegate.sparklog.parse import parse
 
@@ -250,7 +250,7 @@ def write_audited(directory: Path, jobs: Iterable[AuditedJob]) -> tuple[Path, Pa
         path.write_bytes(b"".join(lines))
         size = path.stat().st_size
         files.append(TopicFile(topic=topic.suffix, file=path.name, records=len(lines), bytes=size, sha256=sha256(path)))
-    write_manifest(recording, Manifest(topic_prefix="tidegate.", recorded_at=END, files=tuple(files)))
+    write_manifest(recording, RecordingManifest(topic_prefix="tidegate.", recorded_at=END, files=tuple(files)))
     for job in jobs:
         for app_id, log in job.logs.items():
             (logs / f"{job.job_id}-{app_id}").write_bytes(b"".join(log))

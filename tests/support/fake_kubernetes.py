@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tidegate.launcher.kube_access import Access
+from tidegate.launcher.kube_access import ApiAccess
 from tidegate.launcher.kubernetes import Api
 
 _OBJECT = re.compile(
@@ -61,7 +61,7 @@ class FakeKubernetes:
     @property
     def api(self) -> Api:
         """A client of this server, which is closed at the end."""
-        api = Api(Access(f"http://127.0.0.1:{self.port}", "the test", token="t"), timeout_seconds=2.0)
+        api = Api(ApiAccess(f"http://127.0.0.1:{self.port}", "the test", token="t"), timeout_seconds=2.0)
         self.clients.append(api)
         return api
 

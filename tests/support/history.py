@@ -18,7 +18,7 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Scalar, Wire
-from tidegate.replay.files import KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
+from tidegate.replay.files import KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
 
 GROWS, STOPS, ENDS = 9, 14, 17
 """Numbers of the snapshots first decided with versions 2 and 3 of the spec, and how many there are."""
@@ -114,7 +114,9 @@ def write_recording(directory: Path, written: Sequence[tuple[datetime, Wire]]) -
         path.write_bytes(b"".join(lines))
         size = path.stat().st_size
         files.append(TopicFile(topic=topic.suffix, file=path.name, records=len(lines), bytes=size, sha256=sha256(path)))
-    write_manifest(directory, Manifest(topic_prefix="tidegate.", recorded_at=datetime.now(UTC), files=tuple(files)))
+    write_manifest(
+        directory, RecordingManifest(topic_prefix="tidegate.", recorded_at=datetime.now(UTC), files=tuple(files))
+    )
 
 
 def _before(each: Step) -> datetime:

@@ -15,7 +15,7 @@ from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
 from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.report import as_json, details, rows, verdict
-from tidegate.replay.audit.run import AuditFinding, AuditResult, CheckOutcome, Status
+from tidegate.replay.audit.run import AuditFinding, AuditResult, CheckOutcome, CheckStatus
 
 TEXT = """-- title: Sizes fit
 -- hop: operators
@@ -134,7 +134,7 @@ def test_a_fence_is_that_of_an_accepted_command(
     assert (row[2], row[3]) == ("t:fence:rates", said)
 
 
-def outcome(status: Status, *named: AuditFinding, why: str = "") -> CheckOutcome:
+def outcome(status: CheckStatus, *named: AuditFinding, why: str = "") -> CheckOutcome:
     """Return an outcome of the first check."""
     found = sum(each.provable for each in named)
     return CheckOutcome(all_checks()[0], status, 3, found, len(named) - found, named, why)
@@ -157,13 +157,15 @@ GONE = AuditFinding(False, "rates", "", None, "the log is gone", "a log")
 
 def test_the_verdict_names_what_is_open() -> None:
     """Not checked and not provable never read as passed; strictly they fail, and a finding always does."""
-    assert verdict(audited(outcome(Status.PASSED))).startswith("PASSED: 1 check passed, and nothing")
-    opened = audited(outcome(Status.PASSED), outcome(Status.NOT_PROVABLE, GONE), outcome(Status.NOT_CHECKED, why="no"))
+    assert verdict(audited(outcome(CheckStatus.PASSED))).startswith("PASSED: 1 check passed, and nothing")
+    opened = audited(
+        outcome(CheckStatus.PASSED), outcome(CheckStatus.NOT_PROVABLE, GONE), outcome(CheckStatus.NOT_CHECKED, why="no")
+    )
     assert opened.ok()
     assert not opened.ok(strict=True)
     assert "1 check could not prove everything; 1 check could not run" in verdict(opened)
     assert verdict(opened, strict=True).startswith("FAILED, because it was strict")
-    failed = audited(outcome(Status.FAILED, FORGED))
+    failed = audited(outcome(CheckStatus.FAILED, FORGED))
     assert not failed.ok()
     assert verdict(failed) == "FAILED: 1 finding of 1 check."
     assert any("decisions, partition 0, offset 3" in line for line in details(failed))
@@ -172,10 +174,10 @@ def test_the_verdict_names_what_is_open() -> None:
 
 def test_the_page_escapes_what_it_shows_and_needs_nothing_else() -> None:
     """What was found may be hostile: it is text on the page, which has no script and loads nothing."""
-    page = render_page(audited(outcome(Status.FAILED, FORGED), outcome(Status.NOT_PROVABLE, GONE)))
+    page = render_page(audited(outcome(CheckStatus.FAILED, FORGED), outcome(CheckStatus.NOT_PROVABLE, GONE)))
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<b>eve</b>" not in page
     assert "src=" not in page
     assert "<svg" in page
-    assert '"count": 1' in as_json(audited(outcome(Status.FAILED, FORGED)))
+    assert '"count": 1' in as_json(audited(outcome(CheckStatus.FAILED, FORGED)))

@@ -17,7 +17,7 @@ from demo.load import Pacer, RateFile
 from demo.report import write_report
 from demo.script import Observations, grown, settled, shrunk, steady_surge_steady
 from demo.verdict import Audited, PhaseResult, changes, judge, recovered_at
-from demo.watch import Sample, Timeline, committed_records
+from demo.watch import DemoSample, Timeline, committed_records
 from tests.support.engine import step
 from tests.support.events import job, observed, snapshot
 from tidegate.engine.state import JobState
@@ -85,7 +85,7 @@ def run(phases: Sequence[PhaseResult] = PHASES, *, catches_up: bool = True) -> T
         if catches_up or second < 30:
             committed = min(arrived, committed + capacity)
         delay = timeline.delay(ZERO + second, int(arrived), int(committed))
-        timeline.samples.append(Sample(ZERO + second, int(arrived), int(committed), int(committed), delay, slots))
+        timeline.samples.append(DemoSample(ZERO + second, int(arrived), int(committed), int(committed), delay, slots))
     return timeline
 
 
@@ -217,7 +217,7 @@ def test_the_delay_has_recovered_when_it_stays_under_the_objective(
     delays: list[float], recovered: float | None
 ) -> None:
     """A dip of less than ten seconds right after a restart is no recovery."""
-    samples = [Sample(float(second), 100, 0, 0, delay, 2) for second, delay in enumerate(delays)]
+    samples = [DemoSample(float(second), 100, 0, 0, delay, 2) for second, delay in enumerate(delays)]
     assert recovered_at(samples, 2.0, 10.0) == recovered
 
 
@@ -297,7 +297,7 @@ def test_the_delay_is_how_long_ago_the_end_offsets_passed_the_commits() -> None:
     """The oldest record of 250 not committed arrived after the sample at which 200 had; without lag it is 0."""
     timeline = Timeline()
     for second in range(5):
-        timeline.samples.append(Sample(ZERO + second, 100 * second, 0, 0, 0.0, 2))
+        timeline.samples.append(DemoSample(ZERO + second, 100 * second, 0, 0, 0.0, 2))
     assert timeline.delay(ZERO + 5, 500, 250) == 3.0
     assert timeline.delay(ZERO + 5, 500, 500) == 0.0
     assert Timeline().delay(ZERO, 10, 0) == 0.0
@@ -307,9 +307,9 @@ def test_time_under_the_objective_restarts_after_each_sample_above_it() -> None:
     """A sample above the objective ends the time under it."""
     timeline = Timeline()
     for second, delay in enumerate([0.0, 0.0, 50.0, 1.0, 1.0]):
-        timeline.samples.append(Sample(ZERO + second, 10_000, 0, 9_900, delay, 2))
+        timeline.samples.append(DemoSample(ZERO + second, 10_000, 0, 9_900, delay, 2))
     assert timeline.under_objective_since(15) == ZERO + 3
-    timeline.samples.append(Sample(ZERO + 5, 20_000, 0, 0, 16.0, 2))
+    timeline.samples.append(DemoSample(ZERO + 5, 20_000, 0, 0, 16.0, 2))
     assert timeline.under_objective_since(15) is None
 
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.events.way import Way
-from tidegate.lab.drawn_pipelines import Downstream, DrawnPipeline, Saved, app, saved, saved_table
+from tidegate.lab.drawn_pipelines import DownstreamCost, DrawnPipeline, Saved, app, saved, saved_table
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.loads import SHAPES as LOADS
 from tidegate.lab.pipelines import SHAPES
@@ -55,8 +55,8 @@ def test_plans_save_lateness_on_a_diamond() -> None:
 
 def test_the_table_has_means_errors_and_sums() -> None:
     """Costs are means of ratios, so that no large pipeline outweighs the others; slots and lateness are sums."""
-    one = Saved(DrawnPipeline(0, RESTART), Downstream(8.0, 3.0, 20.0), Downstream(10.0, 4.0, 2000.0))
-    two = Saved(DrawnPipeline(4, RESTART), Downstream(100.0, 1.0, 5.0), Downstream(100.0, 1.0, 10.0))
+    one = Saved(DrawnPipeline(0, RESTART), DownstreamCost(8.0, 3.0, 20.0), DownstreamCost(10.0, 4.0, 2000.0))
+    two = Saved(DrawnPipeline(4, RESTART), DownstreamCost(100.0, 1.0, 5.0), DownstreamCost(100.0, 1.0, 10.0))
     columns = [list(column.cells) for column in saved_table([one, two]).columns]
     assert [column[-1] for column in columns] == ["all", "2", "0.900 ± 0.100", "0.800", "25", "2,010"]
 

@@ -18,9 +18,9 @@ from tidegate.installed import engine
 from tidegate.lab import attain, compare
 from tidegate.lab import score as score_module
 from tidegate.lab.__main__ import app as lab_app
-from tidegate.lab.ablation import MECHANISMS, entries_of, worths
+from tidegate.lab.ablation import MECHANISMS, settings_of, worths
 from tidegate.lab.attain import attainable, digest
-from tidegate.lab.compare import Entry, PairRun, entry_of, run_one, summary_of
+from tidegate.lab.compare import PairRun, run_one, setting_of, summary_of
 from tidegate.lab.jobs import SOURCE, lab_model, spec_for
 from tidegate.lab.kinds import KINDS, drawn_kind
 from tidegate.lab.loads import SHAPES, Draw, drawn
@@ -28,7 +28,7 @@ from tidegate.lab.pairs import DATA, ROUND, SEEDS, WINDOWS, PairSet, minute_peak
 from tidegate.lab.simulate import JobRecording, Scenario
 from tidegate.lab.suite import UnknownName
 from tidegate.lab.traces import read_points
-from tidegate.lab.tunings import FinalConstant, Tuning, with_constants
+from tidegate.lab.tunings import FinalConstant, Setting, Tuning, with_constants
 from tidegate.twin.load import Load
 
 RESTART = (Way.RESTART,)
@@ -163,7 +163,7 @@ def test_a_kept_plan_is_not_looked_for_again(tmp_path: Path, monkeypatch: pytest
 def test_a_policys_parts_add_up_to_its_cost_over_the_attainable(tmp_path: Path) -> None:
     """Slots, lateness and changes are all multiples of the plan's whole cost; so are those of the plan itself."""
     _keep(tmp_path, [])
-    found = run_one(PairRun(DECAY, entry_of("threshold"), RESTART, tmp_path))
+    found = run_one(PairRun(DECAY, setting_of("threshold"), RESTART, tmp_path))
     assert found.best.total == pytest.approx(1.0)
     assert found.best.lateness == pytest.approx(1 / 32)
     assert found.ratio == pytest.approx(sum(found.parts.values))
@@ -174,21 +174,21 @@ def test_a_policys_parts_add_up_to_its_cost_over_the_attainable(tmp_path: Path) 
 
 def test_entries_name_a_policy_and_its_options() -> None:
     """`policy:option=value,guard.option=value` sets options of the policy and of guards."""
-    entry = entry_of("tide:horizon_seconds=1800,catch_up=false,cooldown.up_seconds=90")
-    assert entry.policy == "tide"
-    assert entry.tuning.options == {"horizon_seconds": 1800, "catch_up": False}
-    assert entry.tuning.guards == {"cooldown": {"up_seconds": 90}}
-    assert entry_of("keda (tuned)").tuning.options
-    assert entry_of("flip271 (180 s)").policy == "flip271"
+    setting = setting_of("tide:horizon_seconds=1800,catch_up=false,cooldown.up_seconds=90")
+    assert setting.policy == "tide"
+    assert setting.tuning.options == {"horizon_seconds": 1800, "catch_up": False}
+    assert setting.tuning.guards == {"cooldown": {"up_seconds": 90}}
+    assert setting_of("keda (tuned)").tuning.options
+    assert setting_of("flip271 (180 s)").policy == "flip271"
     with pytest.raises(UnknownName, match="unknown policy 'nothing', known are "):
-        entry_of("nothing")
+        setting_of("nothing")
 
 
 def test_a_mechanism_is_worth_what_the_cost_rises_without_it(tmp_path: Path) -> None:
     """The difference is taken per pair; a mechanism without which nothing changes is worth nothing."""
     _keep(tmp_path, [])
-    whole = run_one(PairRun(DECAY, entry_of("tide"), RESTART, tmp_path))
-    labels = [entry.label for entry in entries_of("tide")]
+    whole = run_one(PairRun(DECAY, setting_of("tide"), RESTART, tmp_path))
+    labels = [setting.label for setting in settings_of("tide")]
     assert labels[0] == "tide"
     assert len(labels) == len(set(labels)) == 1 + len(MECHANISMS["tide"])
     parts = replace(whole.parts, slots=whole.parts.slots + 0.25)
@@ -198,20 +198,20 @@ def test_a_mechanism_is_worth_what_the_cost_rises_without_it(tmp_path: Path) -> 
     assert found[0].more == pytest.approx(0.25)
     assert {each.more for each in found[1:]} == {0.0}
     with pytest.raises(UnknownName, match="the mechanisms of policy 'hpa' are not known"):
-        entries_of("hpa")
+        settings_of("hpa")
 
 
 def test_every_mechanism_can_be_switched_off() -> None:
     """The options of the table exist and are valid, so are its constants, which have their values back afterwards."""
     spec = spec_for(lab_model())
     for policy in MECHANISMS:
-        for entry in entries_of(policy):
-            scaling = spec.scaling.model_copy(update={"policy": policy, "policy_options": entry.tuning.options})
+        for setting in settings_of(policy):
+            scaling = spec.scaling.model_copy(update={"policy": policy, "policy_options": setting.tuning.options})
             assert engine().check(spec.model_copy(update={"scaling": scaling})) == []
-            for name in entry.tuning.constants:
+            for name in setting.tuning.constants:
                 module, _, constant = name.rpartition(".")
                 assert hasattr(import_module(module), constant)
-            with with_constants(entry.tuning.constants):
+            with with_constants(setting.tuning.constants):
                 pass
 
 
@@ -228,7 +228,7 @@ def test_a_constant_that_a_compiled_engine_would_not_see_changed_is_refused() ->
 
 
 def test_a_constant_has_its_value_back_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry's constants hold while it runs, and not longer."""
+    """An setting's constants hold while it runs, and not longer."""
     _keep(tmp_path, [])
     seen = []
 
@@ -238,9 +238,9 @@ def test_a_constant_has_its_value_back_after_a_run(tmp_path: Path, monkeypatch: 
         return {}
 
     monkeypatch.setattr(compare, "simulate", simulate)
-    entry = Entry("odd", "tide", Tuning({}, {}, constants={"tidegate.lab.score.DEMAND_WINDOW_SECONDS": 7.0}))
+    setting = Setting("odd", "tide", Tuning({}, {}, constants={"tidegate.lab.score.DEMAND_WINDOW_SECONDS": 7.0}))
     with pytest.raises(KeyError):
-        run_one(PairRun(DECAY, entry, RESTART, tmp_path))
+        run_one(PairRun(DECAY, setting, RESTART, tmp_path))
     assert seen == [7.0]
     assert score_module.DEMAND_WINDOW_SECONDS == 60.0
 

@@ -17,7 +17,7 @@ from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.executors import SparkExecutors
 from tidegate.launcher.facts import RunFacts
-from tidegate.launcher.kube_access import Access, AccessError
+from tidegate.launcher.kube_access import AccessError, ApiAccess
 from tidegate.launcher.kubernetes import Api, ApiUnreachable
 from tidegate.launcher.pods import memory_mb
 from tidegate.launcher.warm import beside_checkpoints
@@ -47,10 +47,10 @@ def kubeconfig(folder: Path, **user: Any) -> dict[str, str]:
 
 def test_a_kubeconfig_says_where_and_as_whom(tmp_path: Path) -> None:
     """Certificates may be in it or in other files; it wins over a pod's account."""
-    found = Access.find(kubeconfig(tmp_path) | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
+    found = ApiAccess.find(kubeconfig(tmp_path) | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
     assert (found.server, found.ca_pem, found.bearer()) == ("https://k:6443", "the authority", "secret")
     data = {f"client-{kind}-data": base64.b64encode(kind.encode()).decode() for kind in ("certificate", "key")}
-    found = Access.find(kubeconfig(tmp_path, **data))
+    found = ApiAccess.find(kubeconfig(tmp_path, **data))
     assert (found.cert_pem, found.key_pem, found.bearer()) == ("certificate", "key", None)
 
 
@@ -59,18 +59,18 @@ def test_a_kubeconfig_may_be_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     where = kubeconfig(tmp_path)
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(AccessError, match="config view --raw -o json"):
-        Access.find(where)
+        ApiAccess.find(where)
     (tmp_path / "config").write_text(json.dumps(CONFIG))
-    assert Access.find(where).token == "secret"
+    assert ApiAccess.find(where).token == "secret"
 
 
 def test_a_pod_uses_its_account(tmp_path: Path, server: FakeKubernetes) -> None:
     """The token is read again for each request, because it is renewed; the kubeconfig of nobody is needed."""
     (tmp_path / "ca.crt").write_text("the authority")
     (tmp_path / "token").write_text("first\n")
-    found = Access.find({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
+    found = ApiAccess.find({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
     assert (found.server, found.ca_pem) == ("https://[fd00::1]:443", "the authority")
-    api = Api(Access(f"http://127.0.0.1:{server.port}", "test", token_file=tmp_path / "token"))
+    api = Api(ApiAccess(f"http://127.0.0.1:{server.port}", "test", token_file=tmp_path / "token"))
     api.get("/api/v1/nodes/n")
     (tmp_path / "token").write_text("second\n")
     api.get("/api/v1/nodes/n")
@@ -91,17 +91,17 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, changes: dict
     """The message names the file and what is wrong in it."""
     (tmp_path / "config").write_text(yaml.safe_dump(CONFIG | changes))
     with pytest.raises(AccessError, match=rf"KUBECONFIG {tmp_path}/config: .*{said}"):
-        Access.find({"KUBECONFIG": str(tmp_path / "config")})
+        ApiAccess.find({"KUBECONFIG": str(tmp_path / "config")})
 
 
 @pytest.mark.parametrize("text", ["[", "a", "- a"])
 def test_a_broken_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
     """So is one that is no mapping, or not there."""
     with pytest.raises(AccessError, match=f"KUBECONFIG {tmp_path}/config"):
-        Access.find({"KUBECONFIG": str(tmp_path / "config")})
+        ApiAccess.find({"KUBECONFIG": str(tmp_path / "config")})
     (tmp_path / "config").write_text(text)
     with pytest.raises(AccessError, match=f"KUBECONFIG {tmp_path}/config"):
-        Access.find({"KUBECONFIG": str(tmp_path / "config")})
+        ApiAccess.find({"KUBECONFIG": str(tmp_path / "config")})
 
 
 def test_a_closed_connection_is_opened_again(server: FakeKubernetes) -> None:

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from bench.streams import write_recording
 from tidegate.replay import record
-from tidegate.replay.files import BadRecording, KafkaRecord, Manifest, damaged, from_line, read, read_manifest, to_line
+from tidegate.replay.files import (
+    BadRecording,
+    KafkaRecord,
+    RecordingManifest,
+    damaged,
+    from_line,
+    read,
+    read_manifest,
+    to_line,
+)
 from tidegate.replay.record import CannotRecord
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -130,7 +139,7 @@ def test_what_an_interrupted_recording_did_not_leave_is_kept(tmp_path: Path, nam
     mine.write_text("mine", "utf-8")
     with pytest.raises(CannotRecord, match=r"noon\.partial is in the way"):
         record.write_recording(
-            tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files)
+            tmp_path / "noon", [], lambda files: RecordingManifest(topic_prefix="t.", recorded_at=NOW, files=files)
         )
     assert mine.read_text("utf-8") == "mine"
 
@@ -140,7 +149,7 @@ def test_what_an_interrupted_recording_left_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "noon.partial").mkdir()
     (tmp_path / "noon.partial" / "decisions.ndjson").write_text("{", "utf-8")
     record.write_recording(
-        tmp_path / "noon", [], lambda files: Manifest(topic_prefix="t.", recorded_at=NOW, files=files)
+        tmp_path / "noon", [], lambda files: RecordingManifest(topic_prefix="t.", recorded_at=NOW, files=files)
     )
     assert [each.name for each in tmp_path.iterdir()] == ["noon"]
     assert [each.name for each in (tmp_path / "noon").iterdir()] == ["manifest.json"]

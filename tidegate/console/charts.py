@@ -28,7 +28,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """A moment that a chart marks: a change of size, or what an operator did."""
 
     at: float
@@ -45,7 +45,7 @@ class Chart:
     unit: str
     at: tuple[float, ...]
     series: tuple[Series, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[ChartMark, ...]
     summary: str
 
 
@@ -54,7 +54,7 @@ def charts_of(job: FleetJob) -> list[Chart]:
     points = list(job.timeline)
     at = tuple(point.at for point in points)
     marks = tuple(
-        Mark(entry.at.timestamp(), f"{entry.word}: {entry.text}", entry.kind is EntryKind.OPERATOR)
+        ChartMark(entry.at.timestamp(), f"{entry.word}: {entry.text}", entry.kind is EntryKind.OPERATOR)
         for entry in job.changes
         if at and entry.at.timestamp() >= at[0] and (entry.kind is EntryKind.OPERATOR or entry.word in ENDS)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.console.charts import Chart, Mark, Series
+from tidegate.console.charts import Chart, ChartMark, Series
 from tidegate.terminal import figure
 from tidegate.whatif.course import Point
 from tidegate.whatif.differences import DecisionDifference, differences_of
@@ -89,9 +89,9 @@ def charts_of_trial(trial: Trial) -> tuple[Chart, ...]:
     every = max(1, count // DRAWN_POINTS)
     was, tried = (course[:count:every] for course in (trial.recorded, trial.courses[0]))
     at = tuple(float(point.at) for point in was)
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[ChartMark, ...] = ()
     if trial.leaves_at is not None:
-        marks = (Mark(float(trial.recorded[trial.leaves_at].at), "first other change", operator=False),)
+        marks = (ChartMark(float(trial.recorded[trial.leaves_at].at), "first other change", operator=False),)
     objective = trial.specs[-1][0].scaling.lag_objective_seconds
     slots = [tuple(float(point.slots) for point in points) for points in (was, tried)]
     delays = [tuple(_rounded(point) for point in points) for points in (was, tried)]

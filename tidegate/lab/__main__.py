@@ -20,9 +20,9 @@ from rich.table import Table
 
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.installed import engine
-from tidegate.lab.ablation import entries_of
+from tidegate.lab.ablation import settings_of
 from tidegate.lab.attain import CACHE
-from tidegate.lab.compare import VARIANTS, PairCost, compare, entry_of
+from tidegate.lab.compare import VARIANTS, PairCost, compare, setting_of
 from tidegate.lab.compare_table import ablation_table, outcomes_as_json, tables
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
@@ -140,9 +140,9 @@ def _run_set(
     """Run policies, or one without each of its mechanisms, on the pairs of a set; print what each costs."""
     ablated = " ".join(policies or ["tide"])
     everyone = [*sorted(engine().policies), *(f"{name} (tuned)" for name in tunings()), *VARIANTS]
-    entries = entries_of(ablated) if ablate else [entry_of(text) for text in policies or everyone]
-    compared = compare(pairs, entries, ways, folder=folder, processes=processes)
-    outcomes = _all_of(compared, len(pairs) * len(entries), "pairs")
+    chosen = settings_of(ablated) if ablate else [setting_of(text) for text in policies or everyone]
+    compared = compare(pairs, chosen, ways, folder=folder, processes=processes)
+    outcomes = _all_of(compared, len(pairs) * len(chosen), "pairs")
     _print(*([ablation_table(ablated, outcomes)] if ablate else tables(outcomes)))
     return outcomes
 

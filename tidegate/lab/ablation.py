@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidegate.events.wire import Scalar
-from tidegate.lab.compare import Entry, PairCost, standard_error
+from tidegate.lab.compare import PairCost, standard_error
 from tidegate.lab.suite import UnknownName
-from tidegate.lab.tunings import Tuning
+from tidegate.lab.tunings import Setting, Tuning
 
 LEVEL = 0.005
 """A pair got dearer or cheaper if its cost changed by more than this multiple of the attainable plan's."""
@@ -77,15 +77,15 @@ class Worth:
     changes: int
 
 
-def entries_of(policy: str) -> list[Entry]:
+def settings_of(policy: str) -> list[Setting]:
     """Return a policy as it is, and without each of its mechanisms. Raises `UnknownName` for one without a table."""
     if policy not in MECHANISMS:
         raise UnknownName(f"the mechanisms of policy {policy!r} are not known, those of {', '.join(MECHANISMS)} are")
-    whole = Entry(policy, policy, Tuning({}, {}))
+    whole = Setting(policy, policy, Tuning({}, {}))
     return [
         whole,
         *(
-            Entry(f"{policy} without {each.name}", policy, Tuning(dict(each.options), {}, constants=each.constants))
+            Setting(f"{policy} without {each.name}", policy, Tuning(dict(each.options), {}, constants=each.constants))
             for each in MECHANISMS[policy]
         ),
     ]

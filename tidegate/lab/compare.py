@@ -21,17 +21,7 @@ from tidegate.lab.pairs import Pair
 from tidegate.lab.score import Parts, score
 from tidegate.lab.simulate import simulate
 from tidegate.lab.suite import UnknownName, spread
-from tidegate.lab.tunings import DEFAULTS, Tuning, tunings, with_constants
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A policy with options, under a label."""
-
-    label: str
-    policy: str
-    tuning: Tuning
-
+from tidegate.lab.tunings import DEFAULTS, Setting, Tuning, tunings, with_constants
 
 QUICK_FLIP = Tuning(
     {"metrics_window_seconds": 180.0, "stabilization_interval_seconds": 30.0}, {"stabilization": {"seconds": 30.0}}
@@ -41,7 +31,7 @@ QUICK_FLIP = Tuning(
 SLOT_HOUR = 0.05
 """Price of a slot for an hour, in any currency; lateness and changes cost in proportion."""
 
-VARIANTS = {"flip271 (180 s)": Entry("flip271 (180 s)", "flip271", QUICK_FLIP)}
+VARIANTS = {"flip271 (180 s)": Setting("flip271 (180 s)", "flip271", QUICK_FLIP)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,7 @@ class PairRun:
     """One policy on one pair."""
 
     pair: Pair
-    entry: Entry
+    setting: Setting
     ways: tuple[Way, ...]
     folder: Path = CACHE
 
@@ -77,8 +67,8 @@ class PairCost:
         return self.parts.total
 
 
-def entry_of(text: str) -> Entry:
-    """Return the entry that a text names: a policy, a variant, or `policy:option=value,guard.option=value`.
+def setting_of(text: str) -> Setting:
+    """Return the setting that a text names: a policy, a variant, or `policy:option=value,guard.option=value`.
 
     `(tuned)` after a policy's name takes its tuning. Raises `UnknownName`.
     """
@@ -95,7 +85,7 @@ def entry_of(text: str) -> Entry:
         option, _, value = part.partition("=")
         guard, _, inner = option.strip().rpartition(".")
         (guards.setdefault(guard, {}) if guard else options)[inner] = _scalar(value)
-    return Entry(text, name, Tuning(options, guards))
+    return Setting(text, name, Tuning(options, guards))
 
 
 def _scalar(text: str) -> Scalar:
@@ -113,15 +103,15 @@ def run_one(run: PairRun) -> PairCost:
     best = attainable(run.pair, run.ways, run.folder)
     restarting = best if run.ways == (Way.RESTART,) else attainable(run.pair, (Way.RESTART,), run.folder)
     scenario = run.pair.scenario(run.ways)
-    scenario = scenario.with_policy(run.entry.policy, run.entry.tuning.options, run.entry.tuning.guards)
+    scenario = scenario.with_policy(run.setting.policy, run.setting.tuning.options, run.setting.tuning.guards)
     model, spec = scenario.models[0], scenario.specs[0]
-    with with_constants(run.entry.tuning.constants):
+    with with_constants(run.setting.tuning.constants):
         recording = simulate(scenario)[spec.job_id]
     found = score(model, spec, scenario.topics[model.sources[0]].shares, recording)
     whole = best.parts.total
     return PairCost(
         pair=run.pair,
-        label=run.entry.label,
+        label=run.setting.label,
         parts=found.parts.over(whole),
         late_seconds=found.violated_seconds,
         changes=found.rescales,
@@ -135,7 +125,7 @@ def run_one(run: PairRun) -> PairCost:
 
 def compare(
     pairs: Sequence[Pair],
-    entries: Sequence[Entry],
+    settings: Sequence[Setting],
     ways: tuple[Way, ...],
     *,
     folder: Path = CACHE,
@@ -147,7 +137,7 @@ def compare(
     for _ in spread(_attain, jobs, processes=processes):
         pass
     yield from spread(
-        run_one, [PairRun(pair, entry, ways, folder) for pair in pairs for entry in entries], processes=processes
+        run_one, [PairRun(pair, setting, ways, folder) for pair in pairs for setting in settings], processes=processes
     )
 
 

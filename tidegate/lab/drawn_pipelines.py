@@ -104,7 +104,7 @@ class DrawnPipeline:
         return Scenario(tuple(models), tuple(specs), topics, {"default": slots}, sizes, SECONDS, seed)
 
 
-class Downstream(NamedTuple):
+class DownstreamCost(NamedTuple):
     """The jobs downstream of one pipeline in one run; cost and slot-seconds are over a job's largest size."""
 
     cost: float
@@ -116,8 +116,8 @@ class Saved(NamedTuple):
     """A pipeline in both ways."""
 
     pipeline: DrawnPipeline
-    together: Downstream
-    apart: Downstream
+    together: DownstreamCost
+    apart: DownstreamCost
     """Hop by hop."""
 
 
@@ -127,7 +127,7 @@ def saved(pipeline: DrawnPipeline) -> Saved:
     return Saved(pipeline, _downstream(scenario, hop_by_hop=False), _downstream(scenario, hop_by_hop=True))
 
 
-def _downstream(scenario: Scenario, *, hop_by_hop: bool) -> Downstream:
+def _downstream(scenario: Scenario, *, hop_by_hop: bool) -> DownstreamCost:
     recordings = simulate(scenario, HopByHop(scenario.specs) if hop_by_hop else None)
     cost = slots = late = 0.0
     for model, spec in zip(scenario.models, scenario.specs, strict=True):
@@ -138,7 +138,7 @@ def _downstream(scenario: Scenario, *, hop_by_hop: bool) -> Downstream:
         cost += found.cost / spec.scaling.max_parallelism
         slots += found.parts.slots / spec.scaling.max_parallelism
         late += found.violated_seconds
-    return Downstream(cost, slots, late)
+    return DownstreamCost(cost, slots, late)
 
 
 def _fitted(job: DrawnJob, most: float) -> DrawnJob:

@@ -19,7 +19,7 @@ from tidegate.lab.scenarios import (
     worst_sawtooth,
 )
 from tidegate.lab.simulate import Scenario, simulate
-from tidegate.lab.tunings import DEFAULTS, Tuning, tunings, with_constants
+from tidegate.lab.tunings import DEFAULTS, Setting, Tuning, tunings, with_constants
 
 SAWTOOTH_PERIODS = (600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
 AIM = "DS2's aims"
@@ -31,16 +31,7 @@ HELP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the table: a policy and its options."""
-
-    label: str
-    policy: str
-    tuning: Tuning
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
+class ScenarioFigures:
     """The figures of one row on all scenarios."""
 
     label: str
@@ -71,12 +62,12 @@ def settings(policies: Iterable[str]) -> list[Setting]:
     return found
 
 
-def figures(setting: Setting) -> Figures:
+def figures(setting: Setting) -> ScenarioFigures:
     """Return the figures on every scenario; takes about 20 s."""
     words = word_count()
     with with_constants(setting.tuning.constants):
         recordings = simulate(_under(words, setting))
-        return Figures(
+        return ScenarioFigures(
             label=setting.label,
             word_count={job_id: outcome(words, job_id, recordings[job_id]) for job_id in words.right},
             grid=tuple(_grid(setting)),
@@ -99,7 +90,7 @@ def _restarts(case: ScenarioCase, setting: Setting) -> int:
     return restarts(simulate(_under(case, setting))[case.scenario.specs[0].job_id])
 
 
-def trials_table(rows: list[Figures]) -> Table:
+def trials_table(rows: list[ScenarioFigures]) -> Table:
     """Return the policies' figures next to the bars."""
     table = Table(title="Scenarios with a known answer", caption=HELP, expand=False)
     table.add_column("policy", no_wrap=True)

@@ -55,7 +55,7 @@ GUARDS = {"cooldown": ("up_seconds", "down_seconds"), "stabilization": ("seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TunedPolicy:
     """One setting of a policy and its cost, summed over the training loads."""
 
     policy: str
@@ -81,10 +81,10 @@ def training_loads(peak: float) -> list[Load]:
     return [sine(peak, SECONDS, 3000.0).noisy(0.08, seed=5), steps, read_trace(LAUNCH_DAY, launch)]
 
 
-def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> Trial:
+def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> TunedPolicy:
     """Return the cheapest setting of `trials` trials, which include the defaults."""
     draw = random.Random(f"{seed} {policy}")
-    best = Trial(policy, Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
+    best = TunedPolicy(policy, Tuning({}, {}), _cost(policy, Tuning({}, {}), loads))
     options: list[TunedOption] = []
     for _ in range(trials - 1):
         tuning = best.tuning
@@ -97,7 +97,7 @@ def tune(policy: str, loads: Sequence[Load], *, trials: int, seed: int = 0) -> T
             tuning = tuning if value is None else option.put(tuning, value)
         found = _cost(policy, tuning, loads)
         if found < best.cost:
-            best = Trial(policy, tuning, found)
+            best = TunedPolicy(policy, tuning, found)
     return best
 
 

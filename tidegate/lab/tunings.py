@@ -32,6 +32,15 @@ DEFAULTS = Tuning({}, {})
 """A policy with its own defaults."""
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A policy with options, under a label."""
+
+    label: str
+    policy: str
+    tuning: Tuning
+
+
 class FinalConstant(ValueError):
     """A constant is `Final`: a compiled module has it in its machine code, and would not see another value."""
 

@@ -26,7 +26,7 @@ class AccessError(OSError):
 
 
 @dataclass(frozen=True)
-class Access:
+class ApiAccess:
     """An API server, and what it is shown."""
 
     server: str
@@ -40,7 +40,7 @@ class Access:
     key_pem: str | None = None
 
     @classmethod
-    def find(cls, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> Access:
+    def find(cls, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> ApiAccess:
         """Return the access of this process; raise `AccessError` if it has none."""
         home = Path(environ.get("HOME", "/")) / ".kube" / "config"
         if environ.get("KUBECONFIG"):
@@ -58,7 +58,7 @@ class Access:
         )
 
     @classmethod
-    def from_kubeconfig(cls, path: Path) -> Access:
+    def from_kubeconfig(cls, path: Path) -> ApiAccess:
         """Return the access of a kubeconfig's current context."""
         try:
             config = _parsed(path.read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from tidegate.launcher.kube_access import Access
+from tidegate.launcher.kube_access import ApiAccess
 
 TIMEOUT_SECONDS = 10.0
 """How long a connection or an answer may take."""
@@ -54,7 +54,7 @@ class Api:
     Without an `access`, the first request finds this process's own; it raises `AccessError` if there is none.
     """
 
-    def __init__(self, access: Access | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, access: ApiAccess | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._found = access
         self._timeout = timeout_seconds
         self._tls: ssl.SSLContext | None = None
@@ -62,9 +62,9 @@ class Api:
         self._lock = threading.Lock()
 
     @property
-    def access(self) -> Access:
+    def access(self) -> ApiAccess:
         """The API server, and what it is shown."""
-        self._found = self._found or Access.find()
+        self._found = self._found or ApiAccess.find()
         return self._found
 
     def get(self, path: str, **query: str) -> dict[str, Any] | None:

@@ -125,8 +125,8 @@ def store_at(
 ) -> Store:
     """Return the store of a job at a place; raise `ValueError` if there can be none, or the id cannot name one.
 
-    A ConfigMap is reached through `api`, or else with the access that `Access.find` finds; a folder that is not on this
-    machine through `open_folder`. For `patience_seconds`, writes and fresh reads are tried again while the API server,
+    A ConfigMap is reached through `api`, or else with what `ApiAccess.find` finds; a folder that is not on this machine
+    through `open_folder`. For `patience_seconds`, writes and fresh reads are tried again while the API server,
     or the file system, does not answer.
     """
     if not JOB_ID.fullmatch(job_id) or ".." in job_id:

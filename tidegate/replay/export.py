@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidegate.archive.read import read_archive
 from tidegate.archive.store import load
 from tidegate.events.topics import JOBS, TOPICS, Topic
-from tidegate.replay.files import KafkaRecord, Manifest, TopicFile
+from tidegate.replay.files import KafkaRecord, RecordingManifest, TopicFile
 from tidegate.replay.record import PROGRESS_RECORDS, OnProgress, write_recording
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def export(
     last_day: date | None = None,
     compress: bool = False,
     on_progress: OnProgress = lambda _topic, _done, _total: None,
-) -> Manifest:
+) -> RecordingManifest:
     """Write what an archive holds as a recording, each topic sorted by partition and offset; return its manifest.
 
     Args:
@@ -59,8 +59,8 @@ def export(
                 on_progress(topic.suffix, done, total)
         on_progress(topic.suffix, done, total)
 
-    def described(files: tuple[TopicFile, ...]) -> Manifest:
-        return Manifest(topic_prefix=held.topic_prefix, recorded_at=datetime.now(UTC), files=files)
+    def described(files: tuple[TopicFile, ...]) -> RecordingManifest:
+        return RecordingManifest(topic_prefix=held.topic_prefix, recorded_at=datetime.now(UTC), files=files)
 
     return write_recording(directory, ((topic, of(topic)) for topic in topics), described, compress=compress)
 

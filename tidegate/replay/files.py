@@ -62,7 +62,7 @@ class TopicFile(BaseModel):
     last_timestamp_ms: int | None = None
 
 
-class Manifest(BaseModel):
+class RecordingManifest(BaseModel):
     """The contents of a recording."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -109,18 +109,18 @@ def from_line(line: str) -> KafkaRecord:
     )
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
+def write_manifest(directory: Path, manifest: RecordingManifest) -> None:
     """Write the manifest of a recording."""
     (directory / MANIFEST).write_text(manifest.model_dump_json(indent=2, exclude_none=True) + "\n", "utf-8")
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path) -> RecordingManifest:
     """Return the manifest of a recording; raises `BadRecording` if it is missing or of an unknown format."""
     path = directory / MANIFEST
     if not path.is_file():
         raise BadRecording(f"{directory} is not a recording: it has no {MANIFEST}")
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        manifest = RecordingManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise BadRecording(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -129,7 +129,7 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def damaged(directory: Path, manifest: Manifest) -> list[str]:
+def damaged(directory: Path, manifest: RecordingManifest) -> list[str]:
     """Return a line for each file that is missing or has changed since it was recorded."""
     lines = []
     for entry in manifest.files:

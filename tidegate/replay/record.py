@@ -18,7 +18,7 @@ from typing import IO
 from confluent_kafka import KafkaException
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
-from tidegate.replay.files import MANIFEST, KafkaRecord, Manifest, TopicFile, sha256, to_line, write_manifest
+from tidegate.replay.files import MANIFEST, KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
 from tidegate.runtime.kafka import TopicReader, headers_of, offset_ranges
 from tidegate.runtime.settings import ServiceSettings
 
@@ -43,7 +43,7 @@ def record(
     job: str | None = None,
     compress: bool = False,
     on_progress: OnProgress = lambda _topic, _done, _total: None,
-) -> Manifest:
+) -> RecordingManifest:
     """Record topics up to their current end into a new directory; return its manifest.
 
     Args:
@@ -68,8 +68,8 @@ def record(
             if (until_ms is None or one.timestamp_ms < until_ms) and _about(one, job):
                 yield one
 
-    def described(files: tuple[TopicFile, ...]) -> Manifest:
-        return Manifest(
+    def described(files: tuple[TopicFile, ...]) -> RecordingManifest:
+        return RecordingManifest(
             topic_prefix=settings.topic_prefix,
             recorded_at=datetime.now(UTC),
             since=since,
@@ -84,10 +84,10 @@ def record(
 def write_recording(
     directory: Path,
     records: Iterable[tuple[Topic, Iterable[KafkaRecord]]],
-    described: Callable[[tuple[TopicFile, ...]], Manifest],
+    described: Callable[[tuple[TopicFile, ...]], RecordingManifest],
     *,
     compress: bool = False,
-) -> Manifest:
+) -> RecordingManifest:
     """Write records, by topic, into a new directory, completely or not at all; return the manifest.
 
     `described` makes the manifest of the written files. Raises `CannotRecord` if the directory is in use.

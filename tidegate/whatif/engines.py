@@ -38,7 +38,7 @@ END_SECONDS = 5.0
 _OBSERVED = TypeAdapter(Observed)
 
 
-class Steps(Protocol):
+class TrialEngine(Protocol):
     """An engine, as far as a trial uses it. A state is what the engine itself calls one."""
 
     @property
@@ -58,11 +58,11 @@ class ThisEngine:
     name = f"engine {ENGINE_VERSION}"
 
     def read(self, state: Mapping[str, Any]) -> object:
-        """See `Steps`."""
+        """See `TrialEngine`."""
         return from_wire(dict(state))
 
     def step(self, state: Any, snapshot: MetricSnapshot, spec: JobSpec, seen: Observed) -> tuple[object, Decision]:
-        """See `Steps`."""
+        """See `TrialEngine`."""
         return engine().step(state, snapshot, spec, seen)
 
 
@@ -112,11 +112,11 @@ class OtherEngine:
             self._child.wait(END_SECONDS)
 
     def read(self, state: Mapping[str, Any]) -> object:
-        """See `Steps`."""
+        """See `TrialEngine`."""
         return dict(state)
 
     def step(self, state: Any, snapshot: MetricSnapshot, spec: JobSpec, seen: Observed) -> tuple[object, Decision]:
-        """See `Steps`. Raises `CannotTry` with what the child says is wrong."""
+        """See `TrialEngine`. Raises `CannotTry` with what the child says is wrong."""
         kept = self._specs.get(id(spec))
         if kept is None:
             kept = self._specs[id(spec)] = spec, spec.model_dump_json(exclude_none=True)

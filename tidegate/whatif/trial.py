@@ -26,7 +26,7 @@ from tidegate.twin.load import BadLoad
 from tidegate.twin.recorded import CannotCalibrate
 from tidegate.whatif.continuation import Continuation, model_for
 from tidegate.whatif.course import Course, course_of
-from tidegate.whatif.engines import Steps
+from tidegate.whatif.engines import TrialEngine
 from tidegate.whatif.recorded import Moment, Moments, RecordedJob
 from tidegate.whatif.vary import Vary
 
@@ -77,7 +77,7 @@ class Trial:
 def attempt(
     recorded: RecordedJob,
     moments: Moments,
-    engine: Steps,
+    engine: TrialEngine,
     vary: Vary,
     *,
     seeds: int = SEEDS,
@@ -151,7 +151,7 @@ class _Loop:
     """The recorded moments, gone through as often as needed."""
 
     def __init__(
-        self, engine: Steps, each: Sequence[Moment], specs: dict[int, JobSpec], progress: Progress, runs: int
+        self, engine: TrialEngine, each: Sequence[Moment], specs: dict[int, JobSpec], progress: Progress, runs: int
     ) -> None:
         self.engine = engine
         self.each = each

@@ -10,16 +10,16 @@ from markupsafe import Markup
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.replay.audit.checks import Hop
 from tidegate.replay.audit.report import verdict, where
-from tidegate.replay.audit.run import AuditResult, Status
+from tidegate.replay.audit.run import AuditResult, CheckStatus
 from tidegate.replay.audit.timeline import timeline
 
 STYLE = {
-    Status.FAILED: "failed",
-    Status.WARNED: "warned",
-    Status.NOT_PROVABLE: "open",
-    Status.NOT_CHECKED: "open",
-    Status.NOTHING: "none",
-    Status.PASSED: "passed",
+    CheckStatus.FAILED: "failed",
+    CheckStatus.WARNED: "warned",
+    CheckStatus.NOT_PROVABLE: "open",
+    CheckStatus.NOT_CHECKED: "open",
+    CheckStatus.NOTHING: "none",
+    CheckStatus.PASSED: "passed",
 }
 
 
@@ -45,8 +45,8 @@ def render_page(result: AuditResult, *, strict: bool = False) -> str:
         style=STYLE,
         where=where,
         timelines=drawn,
-        failed=result.with_status(Status.FAILED, Status.WARNED),
-        open=result.with_status(Status.NOT_PROVABLE, Status.NOT_CHECKED),
+        failed=result.with_status(CheckStatus.FAILED, CheckStatus.WARNED),
+        open=result.with_status(CheckStatus.NOT_PROVABLE, CheckStatus.NOT_CHECKED),
         unproved=[each for each in result.outcomes if each.unproved],
-        not_checked=result.with_status(Status.NOT_CHECKED),
+        not_checked=result.with_status(CheckStatus.NOT_CHECKED),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate.replay.audit.checks import Hop
-from tidegate.replay.audit.run import AuditFinding, AuditResult, CheckOutcome, Status
+from tidegate.replay.audit.run import AuditFinding, AuditResult, CheckOutcome, CheckStatus
 
 COLUMNS = ("hop", "check", "", "passed", "found", "not provable")
 SHOWN = 10
@@ -16,19 +16,19 @@ SHOWN = 10
 
 def verdict(result: AuditResult, *, strict: bool = False) -> str:
     """Return the outcome in one sentence."""
-    failed = result.with_status(Status.FAILED)
+    failed = result.with_status(CheckStatus.FAILED)
     if failed:
         return f"FAILED: {_count(sum(o.found for o in failed), 'finding')} of {_count(len(failed), 'check')}."
     said = [
         f"{_count(len(some), 'check')} {words}"
         for words, some in (
-            ("warned", result.with_status(Status.WARNED)),
-            ("could not prove everything", result.with_status(Status.NOT_PROVABLE)),
-            ("could not run", result.with_status(Status.NOT_CHECKED)),
+            ("warned", result.with_status(CheckStatus.WARNED)),
+            ("could not prove everything", result.with_status(CheckStatus.NOT_PROVABLE)),
+            ("could not run", result.with_status(CheckStatus.NOT_CHECKED)),
         )
         if some
     ]
-    passed = _count(len(result.with_status(Status.PASSED)), "check") + " passed"
+    passed = _count(len(result.with_status(CheckStatus.PASSED)), "check") + " passed"
     if not said:
         return f"PASSED: {passed}, and nothing was left open."
     start = "FAILED, because it was strict" if strict else "PASSED, with open points"
@@ -56,7 +56,7 @@ def rows(result: AuditResult) -> list[list[str]]:
 def details(result: AuditResult) -> Iterator[str]:
     """Yield lines that name what was found, what could not be proved and what was not checked."""
     for outcome in result.outcomes:
-        if outcome.status is Status.NOT_CHECKED:
+        if outcome.status is CheckStatus.NOT_CHECKED:
             yield f"NOT CHECKED   {outcome.check.title}: {outcome.why}"
     for provable, heading in ((False, "NOT PROVABLE "), (True, "FOUND        ")):
         for outcome in result.outcomes:

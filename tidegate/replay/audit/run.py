@@ -31,7 +31,7 @@ class CannotAudit(RuntimeError):
     """The audit cannot run; the text says why."""
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     """What came of a check."""
 
     FAILED = "FAILED"
@@ -64,7 +64,7 @@ class CheckOutcome:
     """What came of one check."""
 
     check: AuditCheck
-    status: Status
+    status: CheckStatus
     passed: int = 0
     """How many things were as they should be."""
     found: int = 0
@@ -92,15 +92,17 @@ class AuditResult:
     """What else was given, such as event logs."""
     jobs: tuple[JobHistory, ...] = field(default=())
 
-    def with_status(self, *wanted: Status) -> list[CheckOutcome]:
+    def with_status(self, *wanted: CheckStatus) -> list[CheckOutcome]:
         """Return the outcomes with one of these."""
         return [outcome for outcome in self.outcomes if outcome.status in wanted]
 
     def ok(self, *, strict: bool = False) -> bool:
         """Whether no error was found; strictly, whether everything was checked, proved, and without a warning."""
         if strict:
-            return not self.with_status(Status.FAILED, Status.WARNED, Status.NOT_PROVABLE, Status.NOT_CHECKED)
-        return not self.with_status(Status.FAILED)
+            return not self.with_status(
+                CheckStatus.FAILED, CheckStatus.WARNED, CheckStatus.NOT_PROVABLE, CheckStatus.NOT_CHECKED
+            )
+        return not self.with_status(CheckStatus.FAILED)
 
 
 def audit(
@@ -255,7 +257,7 @@ def _missing(check: AuditCheck, event_logs: Place | None, redis: RedisContents |
 
 def _run(spark: SparkSession, check: AuditCheck, missing: str | None) -> CheckOutcome:
     if missing is not None:
-        return CheckOutcome(check, Status.NOT_CHECKED, why=missing)
+        return CheckOutcome(check, CheckStatus.NOT_CHECKED, why=missing)
     rows = spark.sql(check.sql)
     number = "n" if "n" in rows.columns else "1"
     counted = rows.groupBy("verdict").agg({"n": "sum"}) if number == "n" else rows.groupBy("verdict").count()
@@ -265,11 +267,11 @@ def _run(spark: SparkSession, check: AuditCheck, missing: str | None) -> CheckOu
     passed, found, unproved = (counts.get(verdict, 0) for verdict in ("ok", "finding", "not provable"))
     named = [each for verdict in ("finding", "not provable") if counts.get(verdict) for each in _named(rows, verdict)]
     if found:
-        status = Status.FAILED if check.severity is Severity.ERROR else Status.WARNED
+        status = CheckStatus.FAILED if check.severity is Severity.ERROR else CheckStatus.WARNED
     elif unproved:
-        status = Status.NOT_PROVABLE
+        status = CheckStatus.NOT_PROVABLE
     else:
-        status = Status.PASSED if passed else Status.NOTHING
+        status = CheckStatus.PASSED if passed else CheckStatus.NOTHING
     return CheckOutcome(check, status, passed, found, unproved, tuple(named))
 
 
