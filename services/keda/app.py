@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
 from services.keda.protocol import CLASSES, METHODS, SERVICE
 from services.keda.scaler import METRIC, TARGET, NoAnswer, job_of, recommended
 from services.keda.settings import KedaSettings
-from tidegate.fleet.fleet import Fleet
+from tidegate.fleet.fleet import LiveFleet
 from tidegate.runtime.clock import Clock
 
 THREADS = 16
@@ -23,21 +22,10 @@ LOOK_SECONDS = 1.0
 """How often a stream looks whether its job has become active."""
 
 
-class Jobs(Protocol):
-    """The topics; `tidegate.fleet.feed.Feed` is one."""
-
-    @property
-    def state(self) -> str:
-        """`live`, `loading`, or what ended the reading."""
-
-    def reading(self) -> AbstractContextManager[Fleet]:
-        """Hold the fleet still."""
-
-
 class ExternalScaler:
     """The methods of KEDA's service. Each answers UNAVAILABLE while there is nothing to recommend."""
 
-    def __init__(self, jobs: Jobs, clock: Clock) -> None:
+    def __init__(self, jobs: LiveFleet, clock: Clock) -> None:
         self._jobs = jobs
         self._clock = clock
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)

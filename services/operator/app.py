@@ -11,11 +11,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.operator.ports import Jobs, ObjectMoved, Requests, StreamingJobs
+from services.operator.ports import ObjectMoved, Requests, StreamingJobs
 from services.operator.reconcile import ObjectPlan, plan
 from services.operator.resource import FINALIZER, StreamingJob, streaming_job
 from services.operator.status import changes
 from tidegate.events.job import JobSpec
+from tidegate.fleet.fleet import LiveFleet
 from tidegate.launcher.kubernetes import ApiError
 from tidegate.operate import publish, remove
 from tidegate.runtime.clock import Clock
@@ -42,7 +43,7 @@ class Operator:
     poll_seconds: float
     clock: Clock
     cluster: StreamingJobs
-    jobs: Jobs
+    jobs: LiveFleet
     requests: Requests
     health: Health
     stopping: threading.Event = field(default_factory=threading.Event)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from tidegate.events.job import JobSpec
-from tidegate.fleet.fleet import Fleet
 
 
 class ObjectMoved(RuntimeError):
@@ -25,17 +23,6 @@ class StreamingJobs(Protocol):
 
     def change_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge fields into the status of an object; None removes a field."""
-
-
-class Jobs(Protocol):
-    """The topics; `tidegate.fleet.feed.Feed` is one."""
-
-    @property
-    def state(self) -> str:
-        """`live`, `loading`, or what ended the reading."""
-
-    def reading(self) -> AbstractContextManager[Fleet]:
-        """Hold the fleet still."""
 
 
 class Requests(Protocol):

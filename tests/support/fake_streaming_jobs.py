@@ -112,6 +112,7 @@ class FakeJobs:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.state = "live"
+        self.revision = 0
         self.published: list[JobSpec] = []
         self.removed: list[str] = []
         self._left: list[JobSpec | str] = []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -15,28 +14,13 @@ from textual.widgets import DataTable, Footer, Input, Static
 from typing_extensions import override
 
 from tidegate.fleet.explain import explain
-from tidegate.fleet.fleet import Fleet
+from tidegate.fleet.fleet import Fleet, LiveFleet
 from tidegate.fleet.rows import FleetRow, badge_of, counted, ranked, row_of
 from tidegate.terminal import age, size
 
 REFRESH_SECONDS = 0.5
 COLUMNS = ("state", "job", "slots", "delay", "lag", "arrival/s", "capacity/s", "mode", "why")
 TONES = {"good": "green", "busy": "yellow", "bad": "bold red", "unknown": "dim"}
-
-
-class LiveFleet(Protocol):
-    """A fleet that something else keeps up to date."""
-
-    @property
-    def revision(self) -> int:
-        """A number that changes with the fleet."""
-
-    @property
-    def state(self) -> str:
-        """`live`, `loading`, or what ended the reading."""
-
-    def reading(self) -> AbstractContextManager[Fleet]:
-        """Hold the fleet still."""
 
 
 class Reasons(Screen[None]):

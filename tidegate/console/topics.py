@@ -11,25 +11,14 @@ from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.fleet.feed import Feed, decision_on, results_of
-from tidegate.fleet.fleet import Fleet
+from tidegate.fleet.fleet import Fleet, LiveFleet
 from tidegate.operate import publish
 from tidegate.whatif.recorded import RecordedJob
 from tidegate.whatif.topics import received_job
 
 
-class ConsoleTopics(Protocol):
-    """The topics, as far as the console uses them. All methods but `reading` and `revision` may take seconds."""
-
-    @property
-    def revision(self) -> int:
-        """A number that changes with the fleet."""
-
-    @property
-    def state(self) -> str:
-        """`live`, `loading` while the history is being read, or what ended the reading."""
-
-    def reading(self) -> AbstractContextManager[Fleet]:
-        """Hold the fleet still."""
+class ConsoleTopics(LiveFleet, Protocol):
+    """The topics, as far as the console uses them. The methods below may take seconds."""
 
     def decision(self, job_id: str, sequence: int) -> Decision | None:
         """Return a decision; None if it is not on its topic any more."""

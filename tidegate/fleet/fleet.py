@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
+from typing import Protocol
 
 from tidegate.events.decision import Decision, Status
 from tidegate.events.job import JobSpec, Mode, SpecChange
@@ -272,3 +274,18 @@ def point_of(decision: Decision) -> TimelinePoint:
 
 def _known(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+class LiveFleet(Protocol):
+    """A fleet that something else keeps up to date; `tidegate.fleet.feed.Feed` is one."""
+
+    @property
+    def revision(self) -> int:
+        """A number that changes with the fleet."""
+
+    @property
+    def state(self) -> str:
+        """`live`, `loading` while the history is being read, or what ended the reading."""
+
+    def reading(self) -> AbstractContextManager[Fleet]:
+        """Hold the fleet still."""
