@@ -1,11 +1,10 @@
-"""tide: capacity per size, the forecast of arrivals, and the price of a restart."""
+"""tide: the price of a change, and a job under the policy."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-import random
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
@@ -15,341 +14,23 @@ import pytest
 from bench import month
 from tests.support.engine import step
 from tests.support.events import START, batch, job, observed, result, snapshot
-from tidegate.engine.batch_sums import one_batch
+from tests.unit.test_tide_capacity import batches, even
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
-from tidegate.engine.state import JobState, Slice, to_wire
-from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
-from tidegate.engine.tide.capacity import (
-    NO_PLACE,
-    Shape,
-    SizeFit,
-    fit_model,
-    learn,
-    learn_stages,
-    shape_of,
-    useful_sizes,
-    work_of,
-)
-from tidegate.engine.tide.forecast import ArrivalForecast
+from tidegate.engine.state import JobState, to_wire
+from tidegate.engine.tide.batch_limits import NO_LIMITS
+from tidegate.engine.tide.capacity import fit_model, work_of
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.rollout import Rollout, SlotPrices
 from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour
 from tidegate.events.result import ActionResult, Phase
-from tidegate.events.snapshot import StageTasks
 from tidegate.events.way import Way
 from tidegate.lab.jobs import SOURCE, lab_job
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
 from tidegate.twin.load import Load
-
-MEMORY = 800.0
-"""Memory of the level, seconds."""
-
-
-def even(tasks: int) -> Shape:
-    """Return the shape of one stage of equal tasks."""
-    return ((tasks, 1.0, 1.0, NO_PLACE),)
-
-
-def batches(
-    size: int, records: list[int], overhead: float, cost: float, partitions: int = 8, *, measured: float = 0.0
-) -> tuple[SizeFit, ...]:
-    """Return the fit after batches of a size that follow d = a + c·n / e(p); events told `measured` seconds of a."""
-    sizes: tuple[SizeFit, ...] = ()
-    for count in records:
-        seconds = overhead + cost * count / work_of(even(partitions)).slots(size)
-        sizes = learn(sizes, size, one_batch(count, seconds), measured)
-    return sizes
-
-
-@pytest.mark.parametrize(("size", "does"), [(1, 1.0), (3, 8 / 3), (4, 4.0), (5, 4.0), (7, 4.0), (8, 8.0), (12, 8.0)])
-def test_slots_that_shorten_no_wave_are_useless(size: int, does: float) -> None:
-    """Eight equal tasks take ceil(8/p) waves, so 5 to 7 slots do what 4 do."""
-    assert work_of(even(8)).slots(size) == pytest.approx(does)
-
-
-def test_only_useful_sizes_are_considered() -> None:
-    """Of the sizes for eight partitions, only those that need fewer waves are worth a restart."""
-    assert useful_sizes(1, 16, even(8)) == (1, 2, 3, 4, 8)
-    assert useful_sizes(2, 16, even(8), step=2) == (2, 4, 8)
-    assert useful_sizes(1, 5, ()) == (1, 2, 3, 4, 5)
-
-
-def test_a_spec_that_allows_very_many_slots_costs_no_more() -> None:
-    """No size above the widest stage is tried, and none that was only tried is remembered: each shape is kept long."""
-    shape = ((200, 0.7, 5.0, 17), (64, 0.3, 1.0, -1))
-    assert useful_sizes(1, 1_000_000, shape) == useful_sizes(1, 200, shape)
-    assert useful_sizes(3, 999_999, even(200), step=3)[-1] == 201
-    assert useful_sizes(300, 1_000_000, shape) == (300,)
-    assert len(work_of(shape).found) == 0
-
-
-@pytest.mark.parametrize(("place", "sizes"), [(0, (1, 2)), (3, (1, 2, 4)), (5, (1, 2, 3, 6))])
-def test_more_slots_help_until_the_slowest_task_begins_at_once(place: int, sizes: tuple[int, ...]) -> None:
-    """Of six tasks, one takes as long as the others together, so its stage ends with it."""
-    assert useful_sizes(1, 8, ((6, 1.0, 3.0, place),)) == sizes
-
-
-def test_the_slowest_task_counts_if_it_is_much_slower_and_its_place_is_known() -> None:
-    """Stages of as many tasks count as one if their tasks are alike; otherwise only if the place is the same."""
-    told = StageTasks(
-        name="read", tasks=8, runs=2, busy_seconds=20.0, median_task_seconds=1.0, slowest_task_seconds=3.0
-    )
-    slow, elsewhere, alike = (
-        told.model_copy(update=change)
-        for change in ({"slowest_task_place": 5}, {"slowest_task_place": 2}, {"slowest_task_seconds": 1.5})
-    )
-    assert shape_of(learn_stages((), (told, alike)), None) == ((8, 1.0, 1.0, NO_PLACE),)
-    kept = learn_stages((), (slow, elsewhere, alike))
-    assert [(each.place, each.busy, each.slowest) for each in kept] == [
-        (NO_PLACE, 20.0, 3.0),
-        (2, 20.0, 6.0),
-        (5, 20.0, 6.0),
-    ]
-    assert shape_of(kept, None) == tuple((8, 1 / 3, *rest) for rest in ((1.0, NO_PLACE), (2.375, 2), (2.375, 5)))
-    (again,) = learn_stages(learn_stages((), (slow,)), (slow,))
-    assert (again.busy, again.slowest) == pytest.approx((36.0, 10.8))
-
-
-def test_overhead_is_separated_from_cost() -> None:
-    """Batches of different sizes show overhead and cost; capacity is that of the longest batch allowed."""
-    (found,) = batches(4, [100, 300, 200, 400, 500, 150, 350, 250], overhead=1.0, cost=0.01)
-    assert found.overhead == pytest.approx(1.0, rel=1e-3)
-    known = fit_model([found], 4, even(8), 10.0)
-    assert known is not None
-    # 4 slots at 10 ms a record do 400/s; of a 10-second batch 1 s is overhead
-    assert known.rate == pytest.approx(360.0, rel=1e-3)
-
-
-def test_batches_of_one_size_show_only_a_rate() -> None:
-    """Equal batches cannot separate overhead from cost, so all of it counts as cost."""
-    (found,) = batches(4, [200] * 10, overhead=1.0, cost=0.01)
-    assert found.overhead == 0.0
-    assert found.cost == pytest.approx(1.5 / 200)
-    # ... unless the job's events tell the overhead
-    (found,) = batches(4, [200] * 10, overhead=1.0, cost=0.01, measured=1.0)
-    assert found.cost == pytest.approx(0.5 / 200)
-
-
-def test_an_overhead_that_events_tell_steadies_the_line_through_noisy_batches() -> None:
-    """The line through a few noisy batches points anywhere; with the told overhead it stays near the truth."""
-    noise, off = random.Random(3), {0.0: 0.0, 1.0: 0.0}
-    for _ in range(50):
-        seen = [(count, (1.0 + 0.005 * count) * noise.uniform(0.7, 1.3)) for count in (800, 900, 1000) * 3]
-        for told in off:
-            sizes: tuple[SizeFit, ...] = ()
-            for count, seconds in seen:
-                sizes = learn(sizes, 4, one_batch(count, seconds), told)
-            off[told] += abs(sizes[0].overhead + sizes[0].cost * 3000 - 16.0)
-    assert off[1.0] < 0.5 * off[0.0]
-
-
-def lags(*known: tuple[int, int]) -> list[Slice]:
-    """Return a window of (number of the snapshot, lag)."""
-    return [Slice(START.timestamp() + 10 * number, lag, 0) for number, lag in known]
-
-
-def test_a_limit_holds_for_all_batches() -> None:
-    """After a burst, the last two of many short batches are equal while records wait; the first one was larger."""
-    seen = NO_LIMITS._replace(last_lag=3000)
-    burst, even_ones = (
-        [batch(0, n, records, 0.5) for n, records in enumerate(found)] for found in ((2192, 216, 216), (216,) * 3)
-    )
-    assert seen.learned(burst, lags((1, 3000))).max_records is None
-    assert seen.learned(even_ones, lags((1, 3000))).max_records == 216
-    assert seen._replace(max_records=216).learned(burst, lags((1, 0))).max_records is None
-
-
-def test_batches_without_records_show_no_limit() -> None:
-    """Stateful queries have such batches while records wait, for example after the source's own limit was reached."""
-    empty, waiting = [batch(number, number, 0, 1.0) for number in range(2)], lags((2, 5000))
-    assert NO_LIMITS.learned(empty, waiting).learned(empty, waiting).max_records is None
-
-
-def after_batches(every: int, together: int, waiting: int, seconds: float) -> BatchLimits:
-    """Return the limits after batches of 500 records that start every so many seconds, so many of them in a snapshot.
-
-    Each snapshot between two of them finds so many records waiting.
-    """
-    steps = every // 10
-    started = [batch(n * steps + seconds / 10, n, 500, seconds) for n in range(12)]
-    seen = NO_LIMITS
-    for last in range(together - 1, 12, together):
-        now = last * steps + steps - 1
-        window = lags(*[(number, waiting if number % steps else 0) for number in range(now - 2 * steps, now + 1)])
-        seen = seen.learned(started[last - together + 1 : last + 1], window)
-    return seen
-
-
-@pytest.mark.parametrize("together", [1, 2, 4])
-@pytest.mark.parametrize("trigger", [60, 300])
-def test_a_trigger_is_found_however_many_batches_a_snapshot_has(trigger: int, together: int) -> None:
-    """A trigger interval longer than that of the snapshots leaves one batch for each of them, or none."""
-    assert after_batches(trigger, together, 400, trigger / 4).trigger_seconds == trigger
-
-
-@pytest.mark.parametrize("waiting", [0, 20])
-def test_batches_that_wait_for_records_have_no_trigger(waiting: int) -> None:
-    """Records come every minute, all at once, and between them next to none."""
-    assert after_batches(60, 1, waiting, 15.0).trigger_seconds is None
-
-
-def test_batches_that_follow_each_other_at_once_have_no_trigger() -> None:
-    """One batch per snapshot, each of which starts when the one before has ended."""
-    seen = NO_LIMITS._replace(trigger_seconds=60.0)
-    for n in range(6):
-        seen = seen.learned([batch(n, n, 500, 10.0)], lags((n - 1, 500), (n, 500)))
-    assert seen.trigger_seconds is None
-
-
-def test_batches_that_start_far_sooner_have_not_waited_for_that_trigger() -> None:
-    """One that ends too late for its trigger is followed at once, which alone says nothing about the interval."""
-    seen = NO_LIMITS.learned([batch(n, n, 500, 3.0) for n in range(2)], lags((1, 0)))
-    seen = seen.learned([batch(n, n, 500, 3.0) for n in (2, 3)], lags((3, 0)))
-    assert seen.trigger_seconds == 10.0
-    assert seen.learned([batch(4.0, 4, 500, 9.0), batch(4.9, 5, 500, 9.0)], lags((5, 0))).trigger_seconds == 10.0
-    assert seen.learned([batch(4.0, 4, 500, 4.0), batch(4.4, 5, 500, 4.0)], lags((5, 0))).trigger_seconds is None
-
-
-@pytest.mark.parametrize(
-    ("trigger", "objective", "longest"),
-    [
-        (None, 60.0, 30.0),
-        (20.0, 60.0, 30.0),
-        (45.0, 60.0, 15.0),
-        (60.0, 60.0, 60.0),
-        (60.0, 180.0, 90.0),
-        (None, 1.0, 1.0),
-    ],
-)
-def test_a_record_waits_for_its_trigger_and_for_its_batch(trigger: float, objective: float, longest: float) -> None:
-    """Both together last no longer than the lag objective, where a size can do that."""
-    assert NO_LIMITS._replace(trigger_seconds=trigger).longest_batch(objective) == longest
-
-
-def test_one_size_means_linear_scaling() -> None:
-    """Until a second size was seen, scaling is linear, so the first step cannot overshoot a sub-linear job."""
-    known = fit_model(batches(2, [100, 200, 300] * 5, 0.0, 0.01, 64), 2, even(64), 20.0)
-    assert known is not None
-    assert known.beta == 1.0
-    assert known.capacity(8) == pytest.approx(4 * known.rate)
-
-
-def test_two_sizes_show_sub_linear_scaling() -> None:
-    """A second size that processed less than its share makes the model sub-linear."""
-    sizes = batches(2, [100, 200, 300] * 20, 0.2, 0.010, 64) + batches(16, [900, 1500, 2500] * 20, 0.2, 0.018, 64)
-    known = fit_model(sizes, 16, even(64), 20.0)
-    assert known is not None
-    # 8 times the slots at 1.8 times the cost: beta = 1 - log(1.8)/log(8) = 0.717, pulled a little to 1
-    assert 0.68 < known.beta < 0.80
-
-
-def test_a_size_has_at_least_the_capacity_it_kept_up_with() -> None:
-    """A rate that the size kept up with is a lower bound of its capacity."""
-    known = fit_model(batches(2, [10] * 10, 1.0, 0.01), 2, even(8), 20.0, 500.0)
-    assert known is not None
-    assert known.rate == 500.0
-
-
-def fed(forecast: ArrivalForecast, rates: list[float], start: float = 0.0) -> ArrivalForecast:
-    """Return the forecast after a rate every ten seconds."""
-    for number, rate in enumerate(rates):
-        forecast = forecast.update(start + 10.0 * number, rate, MEMORY)
-    return forecast
-
-
-def ahead(forecast: ArrivalForecast, middle: float, seconds: float = 10.0) -> tuple[float, float]:
-    """Return (rate, deviation) of the mean over `seconds` around `middle` ahead."""
-    span = [(middle - 0.5 * seconds, seconds)]
-    ((_, rate),) = forecast.ahead(span, MEMORY, 0.0)
-    ((_, upper),) = forecast.ahead(span, MEMORY, 1.0)
-    return rate, upper - rate
-
-
-def fluctuating(seed: int = 2) -> ArrivalForecast:
-    """Return the forecast after 300 rates around 500 with residuals of deviation 60 and autocorrelation 0.9."""
-    noise, rates, residual = random.Random(seed), [], 0.0
-    for _ in range(300):
-        residual = 0.9 * residual + noise.gauss(0.0, 26.0)
-        rates.append(500.0 + residual)
-    return fed(ArrivalForecast(), rates)
-
-
-def test_a_steady_load_is_forecast_as_it_is() -> None:
-    """A steady load gets no trend, and its interval shrinks to nothing."""
-    forecast = fed(ArrivalForecast(), [500.0] * 60)
-    rate, deviation = ahead(forecast, 60.0)
-    assert rate == pytest.approx(500.0)
-    assert deviation == pytest.approx(0.0, abs=1e-6)
-
-
-def test_a_ramp_is_forecast_to_go_on() -> None:
-    """A rising load is forecast above its last value, but not to rise for ever."""
-    forecast = fed(ArrivalForecast(), [100.0 + 10.0 * n for n in range(60)])
-    assert 690 + 30 < ahead(forecast, 60.0)[0] < 690 + 70
-    assert ahead(forecast, 10_000.0)[0] < 690 + 300
-
-
-def test_a_step_down_within_an_interval_is_no_ramp() -> None:
-    """The interval with the step has a rate between the two loads, and the load goes no further down."""
-    forecast = fed(ArrivalForecast(), [1080.0] * 20 + [700.0, 360.0])
-    for _ in range(5):
-        assert ahead(forecast, 60.0)[0] == pytest.approx(360.0)
-        forecast = fed(forecast, [360.0])
-
-
-@pytest.mark.parametrize(("slope", "most"), [(10.0, 2.0), (-10.0, 0.5)])
-def test_a_trend_at_most_doubles_or_halves_the_load(slope: float, most: float) -> None:
-    """However steep the trend, it changes the load by at most these factors."""
-    forecast = fed(ArrivalForecast(), [1000.0] * 60)._replace(trend=slope)
-    assert ahead(forecast, 600.0)[0] == pytest.approx(most * 1000.0)
-
-
-def test_noise_widens_the_interval() -> None:
-    """Past errors set the width of the interval."""
-    noise = random.Random(1)
-    noisy = fed(ArrivalForecast(), [500.0 + noise.gauss(0.0, 60.0) for _ in range(300)])
-    assert 40 < ahead(noisy, 30.0, 10.0)[1] < 80
-
-
-def test_independent_noise_averages_out_and_autocorrelated_noise_does_not() -> None:
-    """The interval is that of a mean: over a longer segment it shrinks for independent noise, hardly for the other."""
-    noise = random.Random(2)
-    independent = fed(ArrivalForecast(), [500.0 + noise.gauss(0.0, 60.0) for _ in range(300)])
-    autocorrelated = fluctuating()
-    assert ahead(independent, 120.0, 120.0)[1] < 0.6 * ahead(independent, 120.0, 10.0)[1]
-    assert ahead(autocorrelated, 120.0, 120.0)[1] > 0.7 * ahead(autocorrelated, 120.0, 10.0)[1]
-
-
-@pytest.mark.parametrize("side", [1.0, -1.0])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_large_residual_is_no_step_change_where_residuals_last(seed: int, side: float) -> None:
-    """Still there an interval later, it confirms nothing; what no residual has ever reached is a step change."""
-    forecast = fluctuating(seed)
-    fluctuated = fed(forecast, [forecast.level + side * 120.0] * 2, start=3000.0)
-    stepped = fed(forecast, [forecast.level + side * 400.0] * 2, start=3000.0)
-    assert fluctuated.outlier is None
-    assert ahead(fluctuated, 600.0)[0] == pytest.approx(forecast.level, abs=60.0)
-    assert ahead(stepped, 600.0)[0] == pytest.approx(forecast.level + side * 400.0, abs=60.0)
-
-
-def test_a_young_level_is_trusted_less_than_an_old_one() -> None:
-    """After a step change in a noisy load, the interval is wide until enough rates have shown the new level."""
-    forecast = fluctuating()
-    stepped = fed(forecast, [1000.0] * 2, start=3000.0)
-    settled = fed(stepped, [1000.0] * 200, start=3020.0)
-    assert ahead(stepped, 600.0, 300.0)[1] > 1.2 * ahead(forecast, 600.0, 300.0)[1]
-    assert ahead(settled, 600.0, 300.0)[1] < 0.5 * ahead(stepped, 600.0, 300.0)[1]
-
-
-def test_a_day_lower_than_the_one_before_is_not_expected_to_rise() -> None:
-    """The same time of another day says nothing about today."""
-    forecast = fed(ArrivalForecast(), [1000.0] * 8640)
-    today = fed(forecast, [700.0] * 1420, start=86_400.0)
-    assert ahead(today, 600.0)[0] == pytest.approx(700.0, rel=0.01)
 
 
 class Plant:
@@ -584,19 +265,6 @@ def test_a_short_burst_is_answered_with_what_it_needs_and_soon_over() -> None:
     plant.run([170.0 + 10 * (n % 3) for n in range(12)])
     assert plant.slots <= 2
     assert max(decision.evidence.delay_seconds or 0.0 for decision in plant.decisions) < 60
-
-
-@pytest.mark.parametrize("between", [[5000.0] * 6, [6000.0, 12000.0], [0.0] * 30], ids=["burst", "peak", "gap"])
-def test_the_line_is_right_again_two_minutes_after_a_burst_or_a_gap(between: list[float]) -> None:
-    """No trend of it is carried on, no level is negative, and its deviation is not kept."""
-    noise = random.Random(4)
-    usual = [1000.0 + noise.gauss(0.0, 30.0) for _ in range(200)]
-    forecast = fed(fed(ArrivalForecast(), usual), between, start=2000.0)
-    for number in range(12):
-        forecast = fed(forecast, [usual[number]], start=2000.0 + 10.0 * (len(between) + number))
-        assert ahead(forecast, 300.0)[0] >= 0.0
-    assert ahead(forecast, 300.0)[0] == pytest.approx(1000.0, rel=0.15)
-    assert ahead(forecast, 300.0, 300.0)[1] < 0.25 * 1000.0
 
 
 def test_a_ramp_is_followed_before_the_job_is_late() -> None:
