@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.cli.doctor import files_of_jobs
-from tidegate.cli.specs import _show_unreadable
+from tidegate.cli.specs import show_unreadable
 from tidegate.events.job import Application, JobSpec
 from tidegate.remote.files import Files
 
@@ -52,11 +52,11 @@ def test_doctor_asks_a_silent_file_system_once() -> None:
 
 def test_apply_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     """A location that nobody could read is named with what to set; others are not."""
-    _show_unreadable(_spec("hdfs:///ck", "/events"), Files())
+    show_unreadable(_spec("hdfs:///ck", "/events"), Files())
     said = " ".join(capsys.readouterr().out.split())
     assert "hdfs:///ck: nothing says where its NameNode is: set TIDEGATE_FILES" in said
     assert "collector and actuator need the same" in said
-    _show_unreadable(_spec("hdfs://nn/ck", "/events"), Files())
+    show_unreadable(_spec("hdfs://nn/ck", "/events"), Files())
     assert capsys.readouterr().out == ""
 
 

@@ -28,7 +28,7 @@ from tidegate.whatif.engines import OtherEngine, ThisEngine
 from tidegate.whatif.figures import figures_of, length, rows_of, spread
 from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of, state_before
 from tidegate.whatif.report import how_sure
-from tidegate.whatif.trial import Trial, _Loop, attempt
+from tidegate.whatif.trial import Trial, TrialLoop, attempt
 from tidegate.whatif.vary import checked, values_of, varied
 
 PACKAGE = Path(tidegate.__file__).parent
@@ -116,7 +116,7 @@ def found_in_the_hour() -> Calibration:
 def test_the_twin_goes_on_where_the_recording_stood() -> None:
     """What arrived stays, what is committed and the ids of batches only rise, and every snapshot is valid."""
     hour = recorded()
-    loop = _Loop(ThisEngine(), moments_of(hour).each, {}, lambda _share: None, runs=1)
+    loop = TrialLoop(ThisEngine(), moments_of(hour).each, {}, lambda _share: None, runs=1)
     was = hour.snapshots[100:]
     for seed in range(3):
         found = [s for s, _ in loop.on_the_twin(found_in_the_hour(), hour, 99, seed, as_recorded=True)]

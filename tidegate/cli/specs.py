@@ -62,7 +62,7 @@ def apply(
         now = present.get(spec.job_id)
         new = next_version(spec, now)
         _show_change(now, new)
-        _show_unreadable(spec, Files(settings.files))
+        show_unreadable(spec, Files(settings.files))
         changed += [new] if new else []
     if changed and dry_run:
         stdout().print("dry run: nothing was published")
@@ -180,7 +180,7 @@ def _change(reason: str, at: datetime | None = None) -> SpecChange:
     return SpecChange(by=user[:100], reason=reason, at=at or datetime.now(UTC))
 
 
-def _show_unreadable(spec: JobSpec, files: Files) -> None:
+def show_unreadable(spec: JobSpec, files: Files) -> None:
     """Say which files of a job the services could not read if they were set up as this machine is."""
     app = spec.application
     for location in dict.fromkeys((app.checkpoint_location, app.event_log_dir)):

@@ -90,7 +90,7 @@ def attempt(
         if id(moment.spec) not in specs:
             specs[id(moment.spec)] = moment.spec, vary(moment.spec)
     new = {key: made for key, (_, made) in specs.items()}
-    start = _Loop(engine, each, new, progress, runs=seeds + 1)
+    start = TrialLoop(engine, each, new, progress, runs=seeds + 1)
     leaves_at = start.as_recorded()
     made = tuple(start.true)
     courses: tuple[Course, ...] = (course_of((m.snapshot, d) for m, d in zip(each, made, strict=False)),)
@@ -119,7 +119,7 @@ def attempt(
 
 
 def _continued(
-    start: _Loop, recorded: RecordedJob, leaves_at: int, seeds: int
+    start: TrialLoop, recorded: RecordedJob, leaves_at: int, seeds: int
 ) -> tuple[tuple[Decision, ...], tuple[Course, ...], Sureness]:
     """Return the first run's decisions, all courses, and how sure they are. Raises `CannotCalibrate`."""
     found = calibrate(recorded.snapshots, recorded.results)
@@ -147,7 +147,7 @@ def _noting(
         yield snapshot, decision
 
 
-class _Loop:
+class TrialLoop:
     """The recorded moments, gone through as often as needed."""
 
     def __init__(
