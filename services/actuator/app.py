@@ -28,7 +28,7 @@ from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.kafka import Publisher, check_topics, group_consumer
 from tidegate.runtime.metrics import ACTUATOR, new_registry
-from tidegate.runtime.spans import tracer
+from tidegate.runtime.tracer import tracer
 
 
 def build(

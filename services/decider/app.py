@@ -42,7 +42,7 @@ from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import log_stopped
 from tidegate.runtime.metrics import DECIDER, new_registry
-from tidegate.runtime.spans import tracer
+from tidegate.runtime.tracer import tracer
 
 log = logging.getLogger(__name__)
 

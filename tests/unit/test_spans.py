@@ -27,7 +27,8 @@ from tidegate.events.way import Way
 from tidegate.runtime import otlp
 from tidegate.runtime.otlp import SEND_SECONDS, exporter, through
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.spans import Trace, TraceSpan, no_trace, spans_of_result, tracer
+from tidegate.runtime.spans import Trace, TraceSpan, no_trace, spans_of_result
+from tidegate.runtime.tracer import tracer
 
 
 def change(trace: Trace, folder: Path) -> tuple[FakeWorld, ScalingCommand]:

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import import_module
-from typing import cast
 
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
@@ -23,7 +21,6 @@ from tidegate.events.envelope import span_of, trace_of
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Scalar, identity
-from tidegate.runtime.settings import ServiceSettings
 
 BAD = (Phase.REJECTED, Phase.FAILED, Phase.ROLLED_BACK)
 
@@ -50,13 +47,6 @@ Trace = Callable[[Sequence[TraceSpan]], None]
 
 def no_trace(spans: Sequence[TraceSpan]) -> None:
     """Export nothing."""
-
-
-def tracer(settings: ServiceSettings) -> Trace:
-    """Return what exports spans to `otlp_endpoint`, or nothing without one; needs the extra `traces`."""
-    if settings.otlp_endpoint is None:
-        return no_trace
-    return cast(Trace, import_module("tidegate.runtime.otlp").exporter(settings.otlp_endpoint))
 
 
 def spans_of_decision(
