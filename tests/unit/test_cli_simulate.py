@@ -1,0 +1,103 @@
+"""`tidegate simulate`: a spec on the twin under a load, in tables and a picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.unit.test_lab_traces import trace_file
+from tidegate.cli.problems import Problem
+from tidegate.cli.simulate import simulate_command
+from tidegate.lab.jobs import lab_model, one_job, spec_for
+from tidegate.lab.simulate import simulate
+from tidegate.twin.workloads import SHAPES
+
+simulate_app = typer.Typer()
+simulate_app.command()(simulate_command)
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+SPEC = """\
+job_id: rates
+sources: [rates]
+application:
+  script: job.py
+  checkpoint_location: checkpoint
+  event_log_dir: events
+  control_dir: control
+scaling:
+  max_parallelism: 8
+"""
+
+
+def test_simulate_shows_changes_score_and_picture(tmp_path: Path) -> None:
+    """`tidegate simulate` on a shape prints each change with its reason, the score, and writes the picture."""
+    spec, picture = tmp_path / "job.yaml", tmp_path / "run.png"
+    spec.write_text(SPEC)
+    options = ["--spec", str(spec), "--load", "step", "--hours", "1.5", "--out", str(picture)]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    assert "Scale up from" in result.output
+    assert "core-seconds" in result.output
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_simulate_compares_policies_and_says_what_a_month_costs(tmp_path: Path) -> None:
+    """Several policies give a table, the cheapest first, with a month's cost if the spec has prices; not a picture."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC + "  prices: {currency: EUR, slot_hour: 0.06, late_minute: 0.5}\n")
+    options = ["--spec", str(spec), "--load", "step", "--hours", "0.1", "--policy", "hpa", "--policy", "keda"]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    assert {"hpa", "keda", "EUR"} <= set(result.output.split())
+    refused = CliRunner().invoke(simulate_app, [*options, "--out", str(tmp_path / "run.png")])
+    assert isinstance(refused.exception, Problem)
+
+
+def test_simulate_takes_a_trace_and_recorded_snapshots(tmp_path: Path) -> None:
+    """A CSV trace is the load; recorded snapshots, not the given figures, calibrate the twin."""
+    spec, trace, seen = tmp_path / "job.yaml", tmp_path / "load.csv", tmp_path / "seen.ndjson"
+    spec.write_text(SPEC)
+    trace.write_text("seconds,records_per_second\n0,500\n900,1500\n1800,500\n")
+    model = replace(lab_model("rates"))
+    recorded = simulate(one_job(model, spec_for(model), SHAPES["diurnal"](2000.0, 1800.0)), keep_snapshots=True)[
+        "rates"
+    ].snapshots
+    seen.write_text("\n".join(snapshot.model_dump_json() for snapshot in recorded))
+    options = ["--spec", str(spec), "--load", str(trace), "--snapshots", str(seen)]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    assert "0.74" in result.output or "0.75" in result.output  # hours: the trace's own length
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--load", "nowhere.csv"], "neither a file nor one of step"),
+        (["--load", "step", "--policy", "nope"], "--policy: unknown policy 'nope'"),
+    ],
+)
+def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], told: str) -> None:
+    """Bad input ends in one problem that names the option and its value."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC)
+    result = CliRunner().invoke(simulate_app, ["--spec", str(spec), *options])
+    assert isinstance(result.exception, Problem)
+    assert told in str(result.exception)
+
+
+def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path) -> None:
+    """`--speed`, `--from` and `--hours` choose the part as in the lab; a part beyond the trace is refused."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC)
+    options = ["--spec", str(spec), "--load", str(trace_file(tmp_path)), "--speed", "2", "--from", "1"]
+    played = CliRunner().invoke(simulate_app, [*options, "--hours", "0.4"])
+    assert played.exit_code == 0, played.output
+    assert "0.40" in played.output
+    refused = CliRunner().invoke(simulate_app, [*options, "--hours", "0.6"])
+    assert isinstance(refused.exception, Problem)
+    assert "0.5 h are left, not 0.6" in str(refused.exception)
