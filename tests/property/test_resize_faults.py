@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.actuator.backends import DriverState
-from tests.unit.test_actuator_execute import Died, FakeWorld
-from tests.unit.test_actuator_rules import command
+from tests.support.events import command
+from tests.support.fake_world import Died, FakeWorld
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 

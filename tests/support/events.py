@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidegate.events.command import CommandKind
+from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Observed
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase, result_id
@@ -146,6 +146,22 @@ def result(
         at=START + timedelta(seconds=10 * number),
         **({"epoch": 1, "parallelism": 4} | more),
     )
+
+
+def command(kind: CommandKind = CommandKind.RESCALE, *, to: int = 4, epoch: int = 7, **more: Any) -> ScalingCommand:
+    """Return a command that expires two minutes after START."""
+    fields: dict[str, Any] = {
+        "command_id": "c",
+        "job_id": "rates",
+        "pipeline_id": "rates",
+        "snapshot_id": "s",
+        "spec_version": 1,
+        "from_parallelism": 2,
+        "issued_at": START,
+        "expires_at": START + timedelta(seconds=120),
+        "reason": "r",
+    }
+    return ScalingCommand(kind=kind, to_parallelism=to, epoch=epoch, **(fields | more))
 
 
 def _spread(total: int | None, partitions: int) -> tuple[int | None, ...]:

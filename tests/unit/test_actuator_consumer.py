@@ -9,8 +9,8 @@ import time
 import pytest
 
 from services.actuator.consumer import MOST_OPEN
+from tests.support.events import command
 from tests.support.fake_consumer import ActuatorRun, HeldRunner, NoResults
-from tests.unit.test_actuator_rules import command
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from services.actuator.backends import DriverState
 from services.actuator.event_logs import runs_query
-from tests.unit.test_actuator_execute import FakeWorld
-from tests.unit.test_actuator_rules import command
+from tests.support.events import command
+from tests.support.fake_world import FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase

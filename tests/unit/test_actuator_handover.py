@@ -12,8 +12,8 @@ from typing_extensions import override
 from services.actuator.actions.retire import OTHERS_SECONDS
 from services.actuator.backends import DriverState, Submission
 from services.actuator.checkpoint import read_mark
-from tests.unit.test_actuator_execute import Died, FakeWorld
-from tests.unit.test_actuator_rules import command
+from tests.support.events import command
+from tests.support.fake_world import Died, FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase

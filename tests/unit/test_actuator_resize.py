@@ -9,9 +9,9 @@ import pytest
 from services.actuator.backends import DriverState
 from services.actuator.fence import JobFence
 from services.actuator.task import Abandoned
+from tests.support.events import command
 from tests.support.fake_executors import FakeSpark
-from tests.unit.test_actuator_execute import Died, FakeWorld, Waiting
-from tests.unit.test_actuator_rules import command
+from tests.support.fake_world import Died, FakeWorld, Waiting
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way

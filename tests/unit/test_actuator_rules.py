@@ -15,7 +15,7 @@ from services.actuator.admission import refusal
 from services.actuator.backends import Submission
 from services.actuator.checkpoint import CheckpointError, read_checkpoints, read_mark
 from tests.support.command_log import command_log
-from tests.support.events import START, job
+from tests.support.events import START, command, job
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import CODES, ActionResult, CheckpointMark, Phase, QueryCommit, result_id
@@ -23,22 +23,6 @@ from tidegate.events.way import Way
 from tidegate.launcher.control import Token
 
 BACKENDS = frozenset({"standalone"})
-
-
-def command(kind: CommandKind = CommandKind.RESCALE, *, to: int = 4, epoch: int = 7, **more: Any) -> ScalingCommand:
-    """Return a command that expires two minutes after START."""
-    fields: dict[str, Any] = {
-        "command_id": "c",
-        "job_id": "rates",
-        "pipeline_id": "rates",
-        "snapshot_id": "s",
-        "spec_version": 1,
-        "from_parallelism": 2,
-        "issued_at": START,
-        "expires_at": START + timedelta(seconds=120),
-        "reason": "r",
-    }
-    return ScalingCommand(kind=kind, to_parallelism=to, epoch=epoch, **(fields | more))
 
 
 def refused(

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from tests.support.events import job
-from tests.unit.test_actuator_execute import FakeWorld
+from tests.support.fake_world import FakeWorld
 from tests.unit.test_decider_handler import Bench, overloaded
 from tidegate.events.way import Way
 from tidegate.runtime.dead_letters import TooManyDeadLetters

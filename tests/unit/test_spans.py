@@ -18,7 +18,7 @@ from opentelemetry.trace import StatusCode
 
 from tests.support.command_log import command_log
 from tests.support.events import job
-from tests.unit.test_actuator_execute import FakeWorld
+from tests.support.fake_world import FakeWorld
 from tests.unit.test_decider_handler import Bench, overloaded
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import encode, span_of, trace_of
