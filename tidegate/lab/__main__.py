@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tidegate.events.way import ALL_WAYS, Way
+from tidegate.events.way import Way
 from tidegate.installed import engine
 from tidegate.lab.ablation import settings_of
 from tidegate.lab.attain import CACHE
@@ -26,6 +26,7 @@ from tidegate.lab.compare import VARIANTS, PairCost, compare, setting_of
 from tidegate.lab.compare_table import ablation_table, outcomes_as_json, tables
 from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
+from tidegate.lab.options import EVERY_WAY, Processes, Since, Speed, Ways, refused
 from tidegate.lab.pairs import INTERVAL_SECONDS, OBJECTIVE_SECONDS, Pair, PairSet, pairs
 from tidegate.lab.suite import SECONDS, Cell, CellResult, UnknownName, cells, run_all, spread, trace_loads, ways_of
 from tidegate.lab.table import as_json, detail, summary
@@ -56,18 +57,15 @@ def lab(
             help="CSV (header seconds,records_per_second) as a workload; repeatable. Alone: only traces.",
         ),
     ] = None,
-    speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play traces this many times faster.")] = 1.0,
-    since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of each trace.")] = 0.0,
+    speed: Speed = 1.0,
+    since: Since = 0.0,
     hours: Annotated[
         float | None, typer.Option("--hours", min=0.1, help="Simulated hours per run; default 3, or a trace's length.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One simulated hour each instead of three.")] = False,
-    ways: Annotated[
-        str,
-        typer.Option("--ways", help="The ways the job may change its size, in order of preference, comma-separated."),
-    ] = ",".join(ALL_WAYS),
+    ways: Ways = EVERY_WAY,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Number of processes; default 2.")] = None,
+    processes: Processes = None,
     scenarios: Annotated[
         bool,
         typer.Option("--scenarios", help="Run the scenarios with a known answer instead of workloads."),
@@ -119,7 +117,7 @@ def lab(
         allowed, length = ways_of(ways), (hours or usual) * 3600
         todo = cells(policy or (), workload or (), traces=traces, ways=allowed, seconds=length, seed=seed)
     except (UnknownName, BadLoad) as error:
-        raise _refused(error) from None
+        raise refused("tidegate.lab", error) from None
     if scenarios:
         _run_scenarios(policy, processes)
         return
@@ -221,13 +219,7 @@ def _refuse_unused(context: typer.Context, pair_set: PairSet | None) -> None:
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if option.name in useless and source is not None and source.name == "COMMANDLINE":
-            raise _refused(f"{option.opts[0]} {reason}")
-
-
-def _refused(what: object) -> typer.Exit:
-    """Say what is wrong with the command; return the exit to raise."""
-    Console(stderr=True).print(f"tidegate.lab: {what}", style="red", markup=False, soft_wrap=True)
-    return typer.Exit(2)
+            raise refused("tidegate.lab", f"{option.opts[0]} {reason}")
 
 
 if __name__ == "__main__":

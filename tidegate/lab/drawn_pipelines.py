@@ -27,12 +27,13 @@ from rich.progress import track
 from rich.table import Table
 
 from tidegate.events.job import JobSpec
-from tidegate.events.way import ALL_WAYS, Way
+from tidegate.events.way import Way
 from tidegate.lab.compare import standard_error
 from tidegate.lab.jobs import batch_bound, sizes_of, spec_for
 from tidegate.lab.kinds import DrawnJob, drawn_kind
 from tidegate.lab.loads import SHAPES as LOADS
 from tidegate.lab.loads import Draw, drawn
+from tidegate.lab.options import EVERY_WAY, Processes, Ways, refused
 from tidegate.lab.pipelines import SHAPES, HopByHop, topics_of
 from tidegate.lab.score import score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
@@ -178,21 +179,17 @@ def _cells(name: str, found: Sequence[Saved]) -> tuple[str, ...]:
 def main(
     count: Annotated[int, typer.Option("--count", min=1, help="How many pipelines; 56 is each with each load.")] = 56,
     first: Annotated[int, typer.Option("--first", min=0, help="Number of the first pipeline.")] = 0,
-    ways: Annotated[str, typer.Option("--ways", help="The ways the jobs may change size, comma-separated.")] = ",".join(
-        ALL_WAYS
-    ),
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="One per core, at most 2.")] = None,
+    ways: Ways = EVERY_WAY,
+    processes: Processes = None,
 ) -> None:
     """Run pipelines under drawn loads; print what it saves to plan their jobs as one."""
-    errors = Console(stderr=True)
     try:
         allowed = ways_of(ways)
     except UnknownName as error:
-        errors.print(f"tidegate.lab.drawn_pipelines: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+        raise refused("tidegate.lab.drawn_pipelines", error) from None
     todo = [DrawnPipeline(number, allowed) for number in range(first, first + count)]
     done = spread(saved, todo, processes=processes)
-    found = list(track(done, total=count, description="pipelines", console=errors, transient=True))
+    found = list(track(done, total=count, description="pipelines", console=Console(stderr=True), transient=True))
     Console(width=120).print(saved_table(sorted(found, key=lambda each: each.pipeline.number)))
 
 

@@ -35,6 +35,7 @@ from tidegate.events.decision import Neighbour
 from tidegate.events.job import JobSpec
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.lab.jobs import batch_bound, sizes_of, spec_for
+from tidegate.lab.options import EVERY_WAY, Ways, refused
 from tidegate.lab.scenarios import ScenarioCase
 from tidegate.lab.simulate import EngineDecider, JobRecording, Scenario, Tick, TopicPlan, simulate
 from tidegate.lab.suite import UnknownName, ways_of
@@ -246,9 +247,7 @@ def _cells(runs: Sequence[JobReach]) -> list[str]:
 @app.command()
 def main(
     pipelines: Annotated[list[str] | None, typer.Option("--pipeline", help="Only this pipeline; repeatable.")] = None,
-    ways: Annotated[str, typer.Option("--ways", help="The ways the jobs may change size, comma-separated.")] = ",".join(
-        ALL_WAYS
-    ),
+    ways: Ways = EVERY_WAY,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs to take the mean of.")] = 3,
     policy: Annotated[str, typer.Option("--policy", help="The policy of all jobs.")] = "tide",
 ) -> None:
@@ -256,8 +255,7 @@ def main(
     try:
         table = pipelines_table(pipelines or SHAPES, ways=ways_of(ways), seeds=range(seeds), policy=policy)
     except UnknownName as error:
-        Console(stderr=True).print(f"tidegate.lab.pipelines: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+        raise refused("tidegate.lab.pipelines", error) from None
     Console(width=180).print(table)
 
 

@@ -30,6 +30,7 @@ from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
+from tidegate.lab.options import Processes, Since, Speed, refused
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
 from tidegate.lab.suite import spread
@@ -171,11 +172,11 @@ def main(
         list[str] | None, typer.Option("--policy", help="Policy to tune; repeatable, all if none.")
     ] = None,
     load: Annotated[list[Path] | None, typer.Option("--load", help="Trace to train on (CSV); repeatable.")] = None,
-    speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play a trace this many times faster.")] = 1.0,
-    since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of a trace.")] = 0.0,
+    speed: Speed = 1.0,
+    since: Since = 0.0,
     trials: Annotated[int, typer.Option("--trials", min=2, help="Settings to try for each policy.")] = 60,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Number of processes; default 2.")] = None,
+    processes: Processes = None,
     out: Annotated[Path, typer.Option("--out", help="File of the tunings.")] = KEPT,
 ) -> None:
     """Search the options of policies on training loads and write the best."""
@@ -184,8 +185,7 @@ def main(
     try:
         loads = [read_trace(path, play) for path in load or ()] or training_loads(peak)
     except BadLoad as error:
-        Console(stderr=True).print(f"tidegate.lab.tune: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+        raise refused("tidegate.lab.tune", error) from None
     named = ", ".join(path.name for path in load or ())
     label = f"{named} from hour {since:g}, speed {speed:g}" if named else "a noisy wave, random steps, a launch day"
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
