@@ -7,14 +7,14 @@ import json
 import math
 from dataclasses import fields, replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from bench import month
 from tests.support.engine import step
-from tests.support.events import START, batch, job, observed, result, snapshot
-from tests.unit.test_tide_capacity import batches, even
+from tests.support.events import START, batch, job, observed, snapshot
+from tests.support.plant import Plant, even
+from tests.unit.test_tide_capacity import batches
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost
 from tidegate.engine.options import BadOption, parse
 from tidegate.engine.state import JobState, to_wire
@@ -25,80 +25,11 @@ from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.rollout import Rollout, SlotPrices
 from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour
-from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.lab.jobs import SOURCE, lab_job
 from tidegate.lab.score import score
 from tidegate.lab.simulate import simulate
 from tidegate.twin.load import Load
-
-
-class Plant:
-    """A job that processes 100 records/s per useful slot of eight partitions; a restart takes 20 s, else nothing."""
-
-    def __init__(self, slots: int = 2, way: Way = Way.RESTART, **options: Any) -> None:
-        self.spec = job(
-            policy="tide",
-            policy_options=options,
-            rescale=(way,),
-            guards={"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
-        )
-        self.slots, self.state, self.number = slots, JobState.new(), 0
-        self.arrived = self.committed = 1_000_000.0
-        self.incarnation = 1
-        self.decisions: list[Decision] = []
-        self.results: tuple[ActionResult, ...] = ()
-        self.neighbours: tuple[Neighbour, ...] = ()
-
-    def run(self, rates: list[float], capacity: float = 100.0) -> list[int]:
-        """Return the sizes ordered while `rates` arrive, one per ten seconds."""
-        ordered = []
-        for rate in rates:
-            self.number += 1
-            self.arrived += 10 * rate
-            rate_limit = capacity * work_of(even(8)).slots(self.slots)
-            done = min(self.arrived - self.committed, 10 * rate_limit)
-            self.committed += done
-            took = (batch(self.number, self.number, int(done), 0.1 + 0.98 * done / rate_limit),) if done else ()
-            shot = snapshot(
-                self.number,
-                arrived=int(self.arrived),
-                committed=int(self.committed),
-                slots=self.slots,
-                batches=took,
-                incarnation=f"app-{self.incarnation}",
-            )
-            seen = observed(shot, results=self.results, neighbours=self.neighbours)
-            self.state, decision = step(self.state, shot, self.spec, seen)
-            self.decisions.append(decision)
-            self.results = ()
-            if decision.command is not None:
-                self.slots = decision.final_parallelism
-                ordered.append(self.slots)
-                self.results = (self.changed(decision, rate),)
-        return ordered
-
-    def changed(self, decision: Decision, rate: float) -> ActionResult:
-        """Carry out a command; return its result."""
-        assert decision.command is not None
-        way = decision.command.way
-        outage = 20.0 if way is Way.RESTART else 0.0
-        if outage:
-            self.incarnation, self.number, self.arrived = (
-                self.incarnation + 1,
-                self.number + 2,
-                self.arrived + 20 * rate,
-            )
-        return result(
-            decision.decision_id,
-            Phase.VERIFIED,
-            self.number,
-            parallelism=self.slots,
-            incarnation=f"app-{self.incarnation}",
-            way=way,
-            outage_seconds=outage,
-            delay_seconds=outage or 5.0,
-        )
 
 
 def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0, running: float = 0.0) -> Rollout:

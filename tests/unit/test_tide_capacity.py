@@ -7,12 +7,12 @@ import random
 import pytest
 
 from tests.support.events import START, batch
+from tests.support.plant import even
 from tidegate.engine.batch_sums import one_batch
 from tidegate.engine.state import Slice
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
 from tidegate.engine.tide.capacity import (
     NO_PLACE,
-    Shape,
     SizeFit,
     fit_model,
     learn,
@@ -22,11 +22,6 @@ from tidegate.engine.tide.capacity import (
     work_of,
 )
 from tidegate.events.snapshot import StageTasks
-
-
-def even(tasks: int) -> Shape:
-    """Return the shape of one stage of equal tasks."""
-    return ((tasks, 1.0, 1.0, NO_PLACE),)
 
 
 def batches(

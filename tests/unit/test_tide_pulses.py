@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.unit.test_tide import Plant
+from tests.support.plant import Plant
 from tidegate.engine.state import Slice
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.pulses import MIN_CYCLES, NO_PULSES, Pulses, newest_rate

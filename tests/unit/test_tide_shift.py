@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import batch, job, observed, snapshot
-from tests.unit.test_tide import Plant
+from tests.support.plant import Plant
 from tests.unit.test_tide_variation import batch_of, sums_of
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.state import JobState

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.support.events import batch
-from tests.unit.test_tide import Plant
+from tests.support.plant import Plant
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.tide.capacity import SizeFit, fit
 from tidegate.engine.tide.memory import TideMemory
