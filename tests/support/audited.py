@@ -27,7 +27,8 @@ from tidegate.events.topics import TOPICS
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 from tidegate.installed import engine
-from tidegate.replay.files import KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
+from tidegate.replay.files import KafkaRecord, RecordingManifest
+from tidegate.replay.record import write_recording
 from tidegate.sparklog.application_run import ApplicationRun, Interval
 from tidegate.sparklog.parse import parse
 
@@ -240,17 +241,13 @@ def forged_restart(job: AuditedJob) -> None:
 def write_audited(directory: Path, jobs: Iterable[AuditedJob]) -> tuple[Path, Path]:
     """Write the jobs as a recording and a folder of event logs; return both."""
     recording, logs = directory / "recording", directory / "events"
-    recording.mkdir()
     logs.mkdir()
-    files = []
     jobs = list(jobs)
-    for topic in TOPICS:
-        lines = [to_line(record).encode() + b"\n" for job in jobs for record in job.records[topic.suffix]]
-        path = recording / f"{topic.suffix}.ndjson"
-        path.write_bytes(b"".join(lines))
-        size = path.stat().st_size
-        files.append(TopicFile(topic=topic.suffix, file=path.name, records=len(lines), bytes=size, sha256=sha256(path)))
-    write_manifest(recording, RecordingManifest(topic_prefix="tidegate.", recorded_at=END, files=tuple(files)))
+    write_recording(
+        recording,
+        ((topic, [record for job in jobs for record in job.records[topic.suffix]]) for topic in TOPICS),
+        lambda files: RecordingManifest(topic_prefix="tidegate.", recorded_at=END, files=files),
+    )
     for job in jobs:
         for app_id, log in job.logs.items():
             (logs / f"{job.job_id}-{app_id}").write_bytes(b"".join(log))

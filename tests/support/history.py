@@ -18,7 +18,8 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Scalar, Wire
-from tidegate.replay.files import KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
+from tidegate.replay.files import KafkaRecord, RecordingManifest
+from tidegate.replay.record import write_recording
 
 GROWS, STOPS, ENDS = 9, 14, 17
 """Numbers of the snapshots first decided with versions 2 and 3 of the spec, and how many there are."""
@@ -100,22 +101,19 @@ def write_history(directory: Path, *, compacted: bool = False) -> list[Step]:
         written.append((each.decision.decided_at, each.decision))
         if each.decision.command is not None:
             written.append((each.decision.decided_at, each.decision.command))
-    write_recording(directory, written)
+    write_events(directory, written)
     return steps
 
 
-def write_recording(directory: Path, written: Sequence[tuple[datetime, Wire]]) -> None:
+def write_events(directory: Path, written: Sequence[tuple[datetime, Wire]]) -> None:
     """Write events with their times as a recording."""
-    directory.mkdir()
-    files = []
-    for topic in TOPICS:
-        lines = [_line(at, n, event) for n, (at, event) in enumerate(written) if isinstance(event, topic.model)]
-        path = directory / f"{topic.suffix}.ndjson"
-        path.write_bytes(b"".join(lines))
-        size = path.stat().st_size
-        files.append(TopicFile(topic=topic.suffix, file=path.name, records=len(lines), bytes=size, sha256=sha256(path)))
-    write_manifest(
-        directory, RecordingManifest(topic_prefix="tidegate.", recorded_at=datetime.now(UTC), files=tuple(files))
+    records = (
+        (topic, [_record(at, n, event) for n, (at, event) in enumerate(written) if isinstance(event, topic.model)])
+        for topic in TOPICS
+    )
+    now = datetime.now(UTC)
+    write_recording(
+        directory, records, lambda files: RecordingManifest(topic_prefix="tidegate.", recorded_at=now, files=files)
     )
 
 
@@ -123,7 +121,6 @@ def _before(each: Step) -> datetime:
     return each.snapshot.observed_at - timedelta(milliseconds=200)
 
 
-def _line(at: datetime, offset: int, event: Wire) -> bytes:
+def _record(at: datetime, offset: int, event: Wire) -> KafkaRecord:
     made = encode(event)
-    record = KafkaRecord(0, offset, int(at.timestamp() * 1000), made.key, made.value, tuple(made.headers))
-    return to_line(record).encode() + b"\n"
+    return KafkaRecord(0, offset, int(at.timestamp() * 1000), made.key, made.value, tuple(made.headers))

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.support.events import job
-from tests.support.history import write_recording
+from tests.support.history import write_events
 from tidegate.events.job import JobSpec
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
@@ -61,5 +61,5 @@ def write_hour(directory: Path, policy: str = "tide", spec: JobSpec = SPEC) -> J
     written += [(each.decided_at, each) for each in found.decisions]
     written += [(each.issued_at, each) for each in found.commands]
     written += [(each.at, each) for each in found.results]
-    write_recording(directory, written)
+    write_events(directory, written)
     return found

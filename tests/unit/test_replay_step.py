@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.events import snapshot
-from tests.support.history import ENDS, GROWS, write_history, write_recording
+from tests.support.history import ENDS, GROWS, write_events, write_history
 from tidegate.cli import app
 from tidegate.events.result import ActionResult
 from tidegate.installed import engine
@@ -101,7 +101,7 @@ def test_keys_choose_the_next_event_decision_or_event_of_the_job(rec: Path) -> N
 def test_a_key_leads_past_the_events_of_other_jobs(tmp_path: Path) -> None:
     """From an event of one job, j leads to its next one, wherever that is."""
     events = [snapshot(n, job_id=name) for n, name in enumerate(["rates", "orders", "orders", "rates"])]
-    write_recording(tmp_path / "rec", [(each.observed_at, each) for each in events])
+    write_events(tmp_path / "rec", [(each.observed_at, each) for each in events])
     assert shown(run(tmp_path / "rec", keys="j\n")) == [1, 4]
     assert "no decision on it was recorded" in run(tmp_path / "rec", keys="q")
 
