@@ -1,4 +1,4 @@
-"""Which commands may start: pure rules in order, each with its code. A command that has started always goes on."""
+"""Which commands may start: pure rules in order, each with its code. A command that has changed something goes on."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def refusal(
             "STALE_EPOCH",
             f"A command of epoch {epoch} has already been accepted; this one has epoch {command.epoch}.",
         )
-    if now >= command.expires_at:
-        late = (now - command.expires_at).total_seconds()
-        return "EXPIRED", f"The command expired {late:.1f} s before it could start."
+    if (late := expired(command, now)) is not None:
+        return late
     if spec.application.backend not in backends:
         return "NO_BACKEND", f"This actuator has no {spec.application.backend} backend."
     try:
@@ -50,6 +49,14 @@ def refusal(
     if not low <= size <= high or size % cores:
         return "INVALID_SIZE", f"Size {size} is not a multiple of {cores} between {low} and {high}."
     return None
+
+
+def expired(command: ScalingCommand, now: datetime) -> tuple[str, str] | None:
+    """Return a code and a sentence if the command may not start any more."""
+    if now < command.expires_at:
+        return None
+    late = (now - command.expires_at).total_seconds()
+    return "EXPIRED", f"The command expired {late:.1f} s before it could start."
 
 
 def _refused_stop(command: ScalingCommand, spec: JobSpec) -> tuple[str, str] | None:

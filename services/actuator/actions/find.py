@@ -1,8 +1,12 @@
-"""FIND: which drivers of the job run, and may the command go on? Nothing is changed."""
+"""FIND: which drivers of the job run, and may the command go on? Nothing is changed.
+
+A command may have expired since it was accepted, because the actuator was down: then it ends here.
+"""
 
 from __future__ import annotations
 
 from services.actuator.actions.foreign import refuse_foreign, refuse_writer
+from services.actuator.admission import expired
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -21,6 +25,9 @@ _CANNOT_TELL = (*NO_ANSWER, CheckpointError, ControlError)
 def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
     """Find what runs; try for as long as a driver may take to stop."""
     task.fence.check_epoch()
+    if (late := expired(task.command, task.clock.now())) is not None:
+        code, sentence = late
+        return ActionOutcome(ActionEvent.REFUSED, sentence, code)
     seconds = task.spec.application.stop_deadline_seconds
     try:
         return task.answer(lambda: _look(task, drivers), seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
